@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: `make run` and `make test`.
+
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+VENV ?= .venv
+ROUNDS ?= 40
+BIN := $(VENV)/bin
+
+.PHONY: run test check lint benchmarks clean
+
+run: $(VENV)/.installed
+	$(BIN)/sapo run --rounds $(ROUNDS)
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest
+
+check: lint
+	$(BIN)/python -m pytest -m "not slow"
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+benchmarks: $(VENV)/.installed-test
+	$(BIN)/python -m tests.benchmarks
+
+$(VENV)/.installed: pyproject.toml constraints.txt packaging/system-packages.sh
+	sh packaging/system-packages.sh $(PYTHON)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[starter]'
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[starter,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

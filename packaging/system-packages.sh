@@ -1,0 +1,35 @@
+#!/bin/sh
+# Checks what pip can't install: a C++ compiler for llama-cpp-python (a source distribution), and Python's venv module.
+# Installs it with apt where that needs no password; otherwise names the command and ends.
+# Usage: system-packages.sh PYTHON
+set -u
+python=${1:-python3}
+
+if ! "$python" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "sapo-edge needs Python 3.11 or newer; '$python' is not. Install one and run: make PYTHON=/path/to/python3.11" >&2
+    exit 1
+fi
+
+missing=""
+command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"
+command -v make >/dev/null 2>&1 || missing="$missing make"
+"$python" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+[ -z "$missing" ] && exit 0
+
+if command -v apt-get >/dev/null 2>&1; then
+    if [ "$(id -u)" = 0 ]; then
+        run=""
+    elif sudo -n true 2>/dev/null; then
+        run="sudo -n"
+    else
+        echo "sapo-edge needs system packages. Install them with: sudo apt-get install$missing" >&2
+        exit 1
+    fi
+    echo "installing system packages:$missing" >&2
+    # shellcheck disable=SC2086 -- the lists are words
+    $run apt-get update -qq && DEBIAN_FRONTEND=noninteractive $run apt-get install -y -qq $missing && exit 0
+    echo "apt-get failed. Install by hand:$missing" >&2
+    exit 1
+fi
+echo "sapo-edge needs:$missing. Install them with your system's package manager (on macOS: xcode-select --install)" >&2
+exit 1
