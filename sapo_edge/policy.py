@@ -1,0 +1,278 @@
+"""The contract that every backend meets: what a policy can be asked to do.
+
+A backend is one object with a language model, a LoRA adapter on it and an optimizer. The round (`sapo.py`), the node
+and the commands know only this Protocol. `tests/contract/` holds one suite that every implementation passes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Protocol
+
+from sapo_edge.errors import Cancelled
+
+STOP_TEXT = "</answer>"
+"""An answer is complete when the policy has written this; nothing after it is sampled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a prompt, rendered with the model's own chat template."""
+
+    role: str
+    content: str
+
+
+Prompt = tuple[Message, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sampled completion.
+
+    Attributes:
+        token_ids: the sampled ids, with the end token if the policy chose it.
+        text: the decoded completion without the end token.
+        logprobs: log-probability (nats) of each id under the distribution it was drawn from (temperature applied;
+            at temperature 0, under the untempered one).
+        ended: whether the policy ended it by itself.
+    """
+
+    token_ids: tuple[int, ...]
+    text: str
+    logprobs: tuple[float, ...]
+    ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingAnswer:
+    """One answer to train on: ids with log-probabilities if it is the policy's own, text otherwise."""
+
+    text: str
+    ended: bool
+    advantage: float
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingGroup:
+    """All answers to one prompt, with their group-relative advantages."""
+
+    prompt: Prompt
+    answers: tuple[TrainingAnswer, ...]
+
+    @property
+    def informative(self) -> bool:
+        """Whether the group has a gradient at all."""
+        return any(answer.advantage != 0.0 for answer in self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateStatistics:
+    """What one update did. Means are over answer tokens unless a line says otherwise.
+
+    Attributes:
+        loss: the clipped surrogate (plus KL term if any), averaged over optimizer steps.
+        gradient_norm: L2 norm of the adapter's gradient before clipping, averaged over steps.
+        clip_fraction: share of tokens whose ratio left the clip range in the direction that is clipped.
+        entropy: of the learner's next-token distribution, nats.
+        mismatch_kl: sampler against learner on own tokens, nats: k3 estimate of KL(sampler || learner).
+        reference_kl: k3 estimate of KL(policy || base), nats; 0 when no KL term is asked for.
+        answer_tokens: mean length of all answers given, in tokens.
+        ended: share of all answers given that ended by themselves.
+        groups: groups given.
+        informative: groups that had a gradient.
+        tokens: answer tokens that were trained on.
+        steps: optimizer steps taken.
+        learning_rate: of the last step.
+    """
+
+    loss: float = 0.0
+    gradient_norm: float = 0.0
+    clip_fraction: float = 0.0
+    entropy: float = 0.0
+    mismatch_kl: float = 0.0
+    reference_kl: float = 0.0
+    answer_tokens: float = 0.0
+    ended: float = 0.0
+    groups: int = 0
+    informative: int = 0
+    tokens: int = 0
+    steps: int = 0
+    learning_rate: float = 0.0
+
+    def as_dict(self) -> dict[str, float]:
+        """All fields by name, for events and the journal."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LoraSettings:
+    """Shape of the adapter: rank, alpha (scale is alpha / rank) and the seed of its initial values."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateSettings:
+    """How an update is made. Defaults are those that proved stable (`docs/benchmarks.md`).
+
+    Attributes:
+        learning_rate: Adam's, after the warm-up.
+        warmup: updates over which the rate rises linearly to `learning_rate`.
+        betas: Adam's decay rates.
+        clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
+        importance_cap: the sampler/learner importance weight is truncated here.
+        max_gradient_norm: the gradient is scaled down to this L2 norm.
+        kl_coefficient: weight of the KL term against the base model; 0 leaves it out.
+        epochs: passes over the batch; from the second on, old log-probabilities are those before the first.
+        temperature: at which own answers were sampled; the learner's logits are divided by it.
+    """
+
+    learning_rate: float = 2e-4
+    warmup: int = 5
+    betas: tuple[float, float] = (0.9, 0.99)
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    importance_cap: float = 2.0
+    max_gradient_norm: float = 1.0
+    kl_coefficient: float = 0.0
+    epochs: int = 1
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """Bytes that a policy needs at its peak, by purpose."""
+
+    sampler: int
+    learner: int
+    adapter: int
+    activations: int
+    runtime: int
+
+    @property
+    def total(self) -> int:
+        """Sum of all parts, bytes."""
+        return self.sampler + self.learner + self.adapter + self.activations + self.runtime
+
+
+class Control:
+    """The handle by which a caller watches and cancels a long call of a policy.
+
+    Thread-safe: the call runs in a worker thread, `cancel()` comes from another one or from a signal handler.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None] | None = None) -> None:
+        self._cancelled = threading.Event()
+        self._progress = progress
+
+    def cancel(self) -> None:
+        """Ask the call to end; it raises `Cancelled` at its next check."""
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether `cancel()` was called."""
+        return self._cancelled.is_set()
+
+    def check(self) -> None:
+        """Called between decode steps and between groups.
+
+        Raises:
+            Cancelled: if `cancel()` was called.
+        """
+        if self.cancelled:
+            raise Cancelled
+
+    def report(self, done: int, total: int) -> None:
+        """Tell the caller how far the work is, in answers or groups."""
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+class Policy(Protocol):
+    """A language model with a trainable adapter."""
+
+    @property
+    def name(self) -> str:
+        """Backend and model in a few words, for people."""
+        ...
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 (hex) of the base model's file: a checkpoint belongs to exactly one."""
+        ...
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        control: Control | None = None,
+        *,
+        use_adapter: bool = True,
+    ) -> list[list[Sample]]:
+        """Sample `answers` completions of each prompt.
+
+        Args:
+            prompts: G prompts.
+            answers: L, completions per prompt.
+            max_tokens: most tokens per completion, the end token included.
+            temperature: 0 is greedy.
+            seed: with the same seed, prompts and adapter the result is the same.
+            control: progress (in answers) and cancellation.
+            use_adapter: False samples from the base model.
+
+        Returns:
+            G lists of L samples.
+
+        Raises:
+            Cancelled: between decode steps.
+            ModelError: if a prompt does not fit into the model's context.
+        """
+        ...
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+    ) -> UpdateStatistics:
+        """Make one policy-gradient update of the adapter, and let the next `generate` sample from it.
+
+        Groups whose advantages are all zero cost nothing. Cancellation leaves the adapter as it was.
+
+        Raises:
+            Cancelled: between groups.
+        """
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a completion's text, as the model would have written it (no special tokens added or parsed)."""
+        ...
+
+    def save(self, directory: Path) -> None:
+        """Write adapter (PEFT format) and optimizer into an existing directory."""
+        ...
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote, bit for bit.
+
+        Raises:
+            CheckpointError: if it is incomplete or belongs to another model.
+        """
+        ...
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        """What a round of this shape needs at its peak, in bytes."""
+        ...
+
+    def close(self) -> None:
+        """Free native memory; the policy can't be used afterwards."""
+        ...

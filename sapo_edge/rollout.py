@@ -1,0 +1,174 @@
+"""Tasks, answers and rollouts: the data that the whole of SAPO moves around.
+
+A *rollout* is one question with all L answers to it (the paper's R^n(q)), together with what another node needs to
+verify it: a reference from which the task can be made anew. Everything here is frozen and validated when it is built,
+so that code which holds a `Rollout` need not check it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+MAX_ANSWERS = 32
+"""Most answers that one rollout may hold."""
+MAX_ANSWER_BYTES = 8 * 1024
+"""Longest answer, in bytes of UTF-8."""
+MAX_QUESTION_BYTES = 16 * 1024
+"""Longest question and longest ground truth, in bytes of UTF-8."""
+MAX_NAME_BYTES = 128
+"""Longest author, entry name or version, in bytes of UTF-8."""
+MAX_INTEGER = 2**63 - 1
+"""Largest seed, index, round or sequence number."""
+
+
+def _check_text(name: str, text: str, limit: int) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{name} must be text, not {type(text).__name__}")
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} is not valid Unicode: {error.reason}") from error
+    if size > limit:
+        raise ValueError(f"{name} has {size} bytes, more than {limit}")
+
+
+def _check_integer(name: str, value: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be an integer, not {type(value).__name__}")
+    if not 0 <= value <= MAX_INTEGER:
+        raise ValueError(f"{name} must be between 0 and 2**63 - 1, not {value}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskRef:
+    """Where a task comes from: enough to make it anew, and nothing that could choose code.
+
+    Attributes:
+        entry: name of an entry of the manifest that the *reader* joined; the configuration comes from there.
+        version: version of the generator's library that made the task.
+        seed: seed of the sequence; a node's own comes from its identity.
+        index: position in that sequence.
+    """
+
+    entry: str
+    version: str
+    seed: int
+    index: int
+
+    def __post_init__(self) -> None:
+        _check_text("entry", self.entry, MAX_NAME_BYTES)
+        _check_text("version", self.version, MAX_NAME_BYTES)
+        _check_integer("seed", self.seed)
+        _check_integer("index", self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A question with its ground truth, and what its verifier needs.
+
+    Attributes:
+        ref: the reference from which this task was made.
+        question: the text that a policy is asked.
+        ground_truth: the expected answer, "" where the verifier checks by meaning and has none.
+        generated: the generator's own record of the task, for its verifier alone; never sent.
+    """
+
+    ref: TaskRef
+    question: str
+    ground_truth: str
+    generated: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _check_text("question", self.question, MAX_QUESTION_BYTES)
+        _check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One completion of a question.
+
+    Attributes:
+        text: the decoded completion.
+        ended: whether the policy ended it by itself (end token or stop text), not the token limit.
+        token_ids: the sampled ids with the end token; own answers only.
+        logprobs: the sampler's log-probability (nats) of each of `token_ids`; own answers only.
+    """
+
+    text: str
+    ended: bool
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_text("answer", self.text, MAX_ANSWER_BYTES)
+        if not isinstance(self.ended, bool):
+            raise ValueError(f"ended must be true or false, not {type(self.ended).__name__}")
+        if (self.token_ids is None) != (self.logprobs is None):
+            raise ValueError("token_ids and logprobs come together or not at all")
+        if self.token_ids is not None and self.logprobs is not None and len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.token_ids)} token ids but {len(self.logprobs)} log-probabilities")
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A question with all its answers, as its author shares it: C^n(q) of the paper.
+
+    Attributes:
+        ref: where the question comes from.
+        question, ground_truth: as the author saw them; a reader regenerates the task and compares.
+        answers: 1 to `MAX_ANSWERS` answers.
+        author: the author's id; for a node alone, its local name.
+        round: the author's round in which it was made.
+        sequence: the author's running number of the rollout, unique per author.
+        time: Unix seconds at which it was made.
+    """
+
+    ref: TaskRef
+    question: str
+    ground_truth: str
+    answers: tuple[Answer, ...]
+    author: str
+    round: int
+    sequence: int
+    time: float
+
+    def __post_init__(self) -> None:
+        _check_text("question", self.question, MAX_QUESTION_BYTES)
+        _check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
+        _check_text("author", self.author, MAX_NAME_BYTES)
+        _check_integer("round", self.round)
+        _check_integer("sequence", self.sequence)
+        if not 1 <= len(self.answers) <= MAX_ANSWERS:
+            raise ValueError(f"a rollout holds 1 to {MAX_ANSWERS} answers, not {len(self.answers)}")
+        if isinstance(self.time, bool) or not isinstance(self.time, int | float) or not math.isfinite(self.time):
+            raise ValueError("time must be a finite number of seconds")
+
+    def as_text(self) -> Rollout:
+        """The rollout as it is shared: decoded text, no token ids, no log-probabilities."""
+        return replace(self, answers=tuple(Answer(answer.text, answer.ended) for answer in self.answers))
+
+    def size_bytes(self) -> int:
+        """Bytes of text that the rollout holds, for the pool's bound."""
+        texts = [self.question, self.ground_truth, *(answer.text for answer in self.answers)]
+        return sum(len(text.encode("utf-8")) for text in texts)
+
+    @property
+    def id(self) -> str:
+        """SHA-256 (hex) of the shared form: equal rollouts have equal ids, whoever delivers them."""
+        body = [
+            self.author,
+            self.sequence,
+            self.round,
+            [self.ref.entry, self.ref.version, self.ref.seed, self.ref.index],
+            self.question,
+            self.ground_truth,
+            [[answer.text, answer.ended] for answer in self.answers],
+            float(self.time),
+        ]
+        return hashlib.sha256(msgpack.packb(body)).hexdigest()

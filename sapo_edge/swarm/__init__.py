@@ -1,0 +1,1 @@
+"""How rollouts travel between nodes."""

@@ -1,0 +1,64 @@
+"""A swarm inside one process: for experiments with several nodes, and for tests of what nodes do with each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from sapo_edge.rollout import Rollout
+from sapo_edge.swarm.transport import Receiver
+
+
+class MemorySwarm:
+    """Hands each published rollout to all other members, as text, as the wire would. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._members: list[MemoryTransport] = []
+        self._lock = threading.Lock()
+
+    def join(self) -> MemoryTransport:
+        """A new member's transport."""
+        member = MemoryTransport(self)
+        with self._lock:
+            self._members.append(member)
+        return member
+
+    def leave(self, member: MemoryTransport) -> None:
+        """Remove a member; nothing reaches it any more."""
+        with self._lock:
+            if member in self._members:
+                self._members.remove(member)
+
+    def deliver(self, sender: MemoryTransport, rollouts: Sequence[Rollout]) -> None:
+        """Hand rollouts to all members but the sender."""
+        with self._lock:
+            others = [member for member in self._members if member is not sender]
+        for rollout in rollouts:
+            shared = rollout.as_text()
+            for member in others:
+                member.receive(shared)
+
+
+class MemoryTransport:
+    """One member's connection to a `MemorySwarm`."""
+
+    def __init__(self, swarm: MemorySwarm) -> None:
+        self._swarm = swarm
+        self._receivers: list[Receiver] = []
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        """Hand out rollouts to all other members."""
+        self._swarm.deliver(self, rollouts)
+
+    def subscribe(self, receiver: Receiver) -> None:
+        """Have `receiver` called with each rollout of another member."""
+        self._receivers.append(receiver)
+
+    def receive(self, rollout: Rollout) -> None:
+        """Called by the swarm."""
+        for receiver in self._receivers:
+            receiver(rollout)
+
+    def close(self) -> None:
+        """Leave the swarm."""
+        self._swarm.leave(self)
