@@ -1,0 +1,32 @@
+"""Finding the answer inside a completion."""
+
+from __future__ import annotations
+
+OPEN_TAG = "<answer>"
+CLOSE_TAG = "</answer>"
+MAX_ANSWER_CHARACTERS = 4096
+"""Longest text between the tags that is verified; a longer one is wrong. Bounds the cost of every verifier, and stays
+below the 4300 digits at which Python refuses to parse an integer."""
+
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+
+
+def extract_answer(completion: str) -> str | None:
+    """The text of the last complete pair of answer tags, stripped, in time linear in the completion.
+
+    NUL and lone surrogates become U+FFFD, so that verifiers only ever see valid text.
+
+    Returns:
+        None without a complete pair, or if what it holds is longer than `MAX_ANSWER_CHARACTERS`.
+    """
+    last_close = completion.rfind(CLOSE_TAG)
+    if last_close < 0:
+        return None
+    start = completion.rfind(OPEN_TAG, 0, last_close)
+    if start < 0:
+        return None
+    start += len(OPEN_TAG)
+    answer = completion[start : completion.find(CLOSE_TAG, start)].strip()
+    if len(answer) > MAX_ANSWER_CHARACTERS:
+        return None
+    return answer.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", _REPLACEMENT)

@@ -1,0 +1,100 @@
+"""ReasoningGYM behind a small door: loaded late, with what it lacks in isolation put around it."""
+
+from __future__ import annotations
+
+import decimal
+import importlib
+import importlib.metadata
+import sys
+import threading
+import types
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any, Protocol, cast
+
+from sapo_edge.tasks.allowed import ConfigValue
+
+_MAX_DIVIDEND = 10**10
+_load_lock = threading.Lock()
+
+
+class Dataset(Protocol):
+    """What of a ReasoningGYM dataset is used here."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """The entry made from `Random(seed + index)`: question, answer and metadata."""
+        ...
+
+    def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
+        """ReasoningGYM's own verifier."""
+        ...
+
+
+@cache
+def library_version() -> str:
+    """Version of the installed ReasoningGYM, as references carry it; loads nothing.
+
+    From the distribution's metadata: the package's own `__version__` lags behind.
+    """
+    return importlib.metadata.version("reasoning_gym")
+
+
+def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
+    """A dataset of an allowed generator, whose index is the seed of the task (its own seed is 0)."""
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
+    with _load_lock:
+        create = _load().create_dataset
+    return cast(Dataset, create(generator, seed=0, size=1, **settings))
+
+
+def generate(dataset: Dataset, seed: int) -> dict[str, Any]:
+    """One entry of the dataset, a pure function of the dataset's configuration and the seed."""
+    with exact_decimals():
+        return dataset[seed]
+
+
+def exact_decimals() -> AbstractContextManager[decimal.Context]:
+    """Decimal arithmetic whose precision no generator has changed, and no caller will see changed."""
+    return decimal.localcontext(decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN))
+
+
+@cache
+def _load() -> types.ModuleType:
+    """Import the factory with all generators registered.
+
+    Any submodule imports the whole package: about a second and 100 MB. A third of that is matplotlib, which also writes
+    a font cache into the home directory. It comes with cellpylib, which only two generators use, neither allowed here.
+    """
+    absent = "cellpylib" not in sys.modules
+    if absent:
+        sys.modules["cellpylib"] = types.ModuleType("cellpylib")
+    try:
+        importlib.import_module("reasoning_gym")
+    finally:
+        if absent:
+            del sys.modules["cellpylib"]
+    # The compiler of the bf generator prints a dot per pass, and stdout is data.
+    _replace("reasoning_gym.code.contrib.bfit.Compiler.Optimizer", "print", lambda *_, **__: None)
+    arithmetic = importlib.import_module("reasoning_gym.arithmetic.basic_arithmetic")
+    _replace(arithmetic.__name__, "find_common_divisors", _bounded_divisors(arithmetic.find_common_divisors))
+    return importlib.import_module("reasoning_gym.factory")
+
+
+def _replace(module: str, name: str, value: object) -> None:
+    setattr(importlib.import_module(module), name, value)
+
+
+def _bounded_divisors(find: Callable[[int, int], list[int]]) -> Callable[[int, int], list[int]]:
+    """The library's trial division, refused where it would take seconds to hours.
+
+    At the default configuration one task in 10,000 divides a product of several numbers this way: a peer could name
+    such a seed to keep others busy.
+    """
+
+    def find_common_divisors(first: int, second: int) -> list[int]:
+        if max(abs(first), abs(second)) > _MAX_DIVIDEND:
+            raise OverflowError("dividend too large for trial division")
+        return find(first, second)
+
+    return find_common_divisors

@@ -1,0 +1,150 @@
+"""The allow-list of verifiers: every one evaluates nothing and ends soon on any text of bounded length.
+
+Most generators keep ReasoningGYM's own verifier, read line by line for 0.1.25. Where that one evaluates text, isn't
+bounded, or rewards a wrong answer in full, a small one of our own takes its place and scores the rest alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from sapo_edge.tasks.library import Dataset, exact_decimals
+from sapo_edge.tasks.logic import truth_table
+
+Verifier: TypeAlias = Callable[[str, Mapping[str, Any]], float]
+
+_LATEX_FRACTION = re.compile(r"\\d?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.IGNORECASE)
+
+LIBRARY_VERIFIED = frozenset(
+    {
+        "arc_1d",
+        "base_conversion",
+        "basic_arithmetic",
+        "bf",
+        "binary_alternation",
+        "caesar_cipher",
+        "calendar_arithmetic",
+        "chain_sum",
+        "count_bits",
+        "count_primes",
+        "decimal_arithmetic",
+        "decimal_chain_sum",
+        "gcd",
+        "lcm",
+        "leg_counting",
+        "letter_counting",
+        "number_filtering",
+        "prime_factorization",
+        "products",
+        "rotate_matrix",
+        "word_sequence_reversal",
+    }
+)
+"""Generators whose own verifier is used. A test follows what each of them can reach."""
+
+
+def verify_binary_matrix(answer: str, generated: Mapping[str, Any]) -> float:
+    """Lines of numbers score 1, a list of lists with the same numbers 0.1. ReasoningGYM calls `eval` on the answer."""
+    expected = str(generated["answer"])
+    if answer == expected:
+        return 1.0
+    packed = "".join(answer.split())
+    if not (packed.startswith("[[") and packed.endswith("]]")):
+        return 0.0
+    rows = [row.split(",") for row in packed[2:-2].split("],[")]
+    return 0.1 if "\n".join(" ".join(row) for row in rows) == expected else 0.0
+
+
+def verify_bitwise_arithmetic(answer: str, generated: Mapping[str, Any]) -> float:
+    """An integer with or without a prefix of base. ReasoningGYM calls `eval` on the problem once more."""
+    return 1.0 if int(answer, 0) == int(generated["answer"], 16) else 0.0
+
+
+def verify_fraction_simplification(answer: str, generated: Mapping[str, Any]) -> float:
+    """The lowest terms score 1, a fraction with one unreduced term 0.1, another fraction 0.05, anything else 0.
+
+    ReasoningGYM gives 1 whatever follows a fraction in LaTeX, and 0.01 for any text at all.
+    """
+    metadata = generated["metadata"]
+    numerator, denominator = _fraction(answer.strip("$ "))
+    if (numerator, denominator) == (metadata["simplified_numerator"], metadata["simplified_denominator"]):
+        return 1.0
+    return 0.1 if numerator == metadata["numerator"] or denominator == metadata["denominator"] else 0.05
+
+
+def _fraction(text: str) -> tuple[int, int]:
+    latex = _LATEX_FRACTION.fullmatch(text)
+    numerator, denominator = latex.groups() if latex else text.split("/")
+    return int(numerator), int(denominator)
+
+
+def verify_propositional_logic(answer: str, generated: Mapping[str, Any]) -> float:
+    """A formula that follows from the premises scores 1, a trivial one 0.25, another formula 0.05, anything else 0.
+
+    ReasoningGYM takes any text for the name of a variable; here that is not a formula.
+    """
+    metadata = generated["metadata"]
+    variables = metadata["variables"]
+    conclusion, compound = truth_table(answer, variables)
+    everything = (1 << (1 << len(variables))) - 1
+    premises = everything
+    for premise in metadata["premises"]:
+        premises &= truth_table(premise, variables)[0]
+    if premises & ~conclusion:
+        return 0.05
+    return 1.0 if compound and conclusion != everything else 0.25
+
+
+def verify_spell_backward(answer: str, generated: Mapping[str, Any]) -> float:
+    """The share of letters in their place, 1 only for the word itself.
+
+    ReasoningGYM's sum of shares of a longer answer reaches 1, and more than 1 by rounding.
+    """
+    expected, given = str(generated["answer"]).lower(), answer.lower()
+    placed = sum(letter == other for letter, other in zip(given, expected, strict=False))
+    return placed / max(len(given), len(expected))
+
+
+def verify_word_sorting(answer: str, generated: Mapping[str, Any]) -> float:
+    """The share of words in their place, 1 only for the list itself. ReasoningGYM gives 1 whatever follows the list."""
+    expected: list[str] = generated["metadata"]["sorted_words"]
+    words = [word.strip() for word in answer.split(",")]
+    placed = sum(word == other for word, other in zip(words, expected, strict=False))
+    share = placed / max(len(words), len(expected))
+    return max(share, 0.2) if sorted(words) == sorted(expected) else share
+
+
+OWN_VERIFIERS: Mapping[str, Verifier] = {
+    "binary_matrix": verify_binary_matrix,
+    "bitwise_arithmetic": verify_bitwise_arithmetic,
+    "fraction_simplification": verify_fraction_simplification,
+    "propositional_logic": verify_propositional_logic,
+    "spell_backward": verify_spell_backward,
+    "word_sorting": verify_word_sorting,
+}
+"""Generators whose verifier is ours."""
+
+
+def verify(generator: str, dataset: Dataset, answer: str, generated: Mapping[str, Any]) -> float:
+    """Score an extracted answer of at most `MAX_ANSWER_CHARACTERS` characters.
+
+    Returns:
+        0 to 1; 0 where the answer is not of the expected form.
+
+    Raises:
+        ArithmeticError: if a verifier scores outside of [0, 1], which none is known to do.
+    """
+    try:
+        if generator in OWN_VERIFIERS:
+            score = OWN_VERIFIERS[generator](answer, generated)
+        else:
+            with exact_decimals():
+                score = dataset.score_answer(answer, dict(generated))
+    except (ValueError, OverflowError):
+        # Raised by int() and by float division of what a policy wrote in place of a number.
+        return 0.0
+    if not 0.0 <= score <= 1.0:
+        raise ArithmeticError(f"verifier of {generator} scored {score}")
+    return float(score)

@@ -1,0 +1,148 @@
+"""Hostile answers: whatever a peer writes is scored in bounded time, without an exception and without any effect."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.allowed import ALLOWED
+from sapo_edge.tasks.source import TaskSource
+
+SECONDS = 2.0
+SOURCE = TaskSource(Manifest("all", tuple(TaskEntry(name, name, partial_credit=True) for name in sorted(ALLOWED))))
+TASKS = {task.ref.entry: task for task in (SOURCE.draw(1, index) for index in range(400))}
+EFFECTS = ("exec", "compile", "import", "open", "os.", "subprocess.", "socket.", "ctypes.", "pickle.", "shutil.")
+
+_watching = False
+_seen: list[str] = []
+
+
+def _audit(event: str, _: object) -> None:
+    if _watching and event.startswith(EFFECTS):
+        _seen.append(event)
+
+
+sys.addaudithook(_audit)
+
+
+@contextmanager
+def watched() -> Iterator[list[str]]:
+    """The events of evaluation and of access to the machine while the block runs."""
+    global _watching
+    _seen.clear()
+    _watching = True
+    try:
+        yield _seen
+    finally:
+        _watching = False
+
+
+def hostile(sentinel: Path) -> list[str]:
+    """Texts that ought to score nothing, and to do nothing."""
+    code = f"__import__('os').system('touch {sentinel}')"
+    inner = [
+        code,
+        f"[[{code}]]",
+        f"open({str(sentinel)!r}, 'w')",
+        f"(lambda: exec(\"open({str(sentinel)!r}, 'w')\"))()",
+        f"[x for x in ().__class__.__base__.__subclasses__()] or {code}",
+        "{}".format("{0.__class__.__init__.__globals__}"),
+        "%s%n" * 50,
+        "9**9**9**9",
+        "9" * 4096,
+        "-" + "9" * 4095,
+        "1e999999999999999999",
+        "-1e-999999999999999999",
+        "1E+1000000",
+        "0x" + "f" * 4000,
+        "1_0" * 1000,
+        "1/0",
+        "1/" + "9" * 4000,
+        r"\frac{" + "9" * 2000 + "}{" + "9" * 2000 + "}",
+        r"\frac" + " " * 4000 + "{",
+        "nan",
+        "sNaN",
+        "NaN" + "1" * 4000,
+        "inf",
+        "-Infinity",
+        "[" * 4000,
+        "[" * 2000 + "]" * 2000,
+        "(" * 2000 + "P" + ")" * 2000,
+        "¬" * 4000 + "P",
+        "P∧" * 2000 + "P",
+        "P→(" * 1000 + "P" + ")" * 1000,
+        "∧".join(chr(ord("a") + position % 26) + str(position) for position in range(900)),
+        "{'a':" * 800,
+        "," * 4096,
+        "×" * 4096,
+        "2×" * 2000,
+        ":" * 4096,
+        "a" * 4096,
+        " " * 4096,
+        "\n" * 4096,
+        "\0" * 4096,
+        "7\0",
+        "\ud800\udfff",
+        "\udc80" * 4000,
+        "\u202e7\u202c",
+        "\u0667\uff17",
+        "e\u0301" * 2000,
+        "\U0010ffff" * 2000,
+        "x" * 1_000_000,
+    ]
+    outer = [
+        "",
+        "\0",
+        "<answer>" * 100_000,
+        "</answer>" * 100_000,
+        "<answer></answer>" * 60_000,
+        "<answer>" * 60_000 + "</answer>" * 60_000,
+        "</answer><answer>" * 60_000,
+        "<answer>" + "x" * 1_000_000,
+        "<answer" * 100_000 + "</answer>",
+        "<" * 1_000_000,
+        code,
+    ]
+    return [*outer, *(f"<answer>{text}</answer>" for text in inner)]
+
+
+def test_all_allowed_generators_are_attacked() -> None:
+    assert set(TASKS) == set(ALLOWED)
+
+
+@pytest.mark.parametrize("generator", sorted(ALLOWED))
+def test_hostile_answers_do_nothing_and_score_nothing(generator: str, tmp_path: Path) -> None:
+    sentinel = tmp_path / "evaluated"
+    task = TASKS[generator]
+    with watched() as events:
+        for text in hostile(sentinel):
+            start = time.perf_counter()
+            score = SOURCE.score(task, text)
+            assert time.perf_counter() - start < SECONDS, text[:60]
+            assert 0.0 <= score < 1.0, text[:60]
+    assert events == []
+    assert not sentinel.exists()
+    assert SOURCE.verifier_errors == 0
+
+
+def test_the_watch_sees_evaluation() -> None:
+    with watched() as events:
+        eval("1 + 1")
+    assert {"compile", "exec"} <= set(events)
+
+
+@pytest.mark.parametrize("generator", sorted(ALLOWED))
+@settings(max_examples=40, deadline=None)
+@given(text=st.text(st.characters(), max_size=60))
+def test_no_text_makes_a_verifier_fail(generator: str, text: str) -> None:
+    assert 0.0 <= SOURCE.score(TASKS[generator], text) <= 1.0
+    assert 0.0 <= SOURCE.score(TASKS[generator], f"<answer>{text}</answer>") <= 1.0
+    assert SOURCE.verifier_errors == 0

@@ -1,0 +1,297 @@
+"""Manifests: what is accepted, what is refused with which words, and how they are encoded."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ExitCode, ManifestError, UnknownGeneratorError
+from sapo_edge.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
+from sapo_edge.policy import Message
+
+TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
+HEAD = 'name = "test"\n'
+TASK = '[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n'
+
+
+def refusal(text: str) -> ManifestError:
+    with pytest.raises(ManifestError) as caught:
+        Manifest.from_toml(text, "test.toml")
+    assert caught.value.exit_code is ExitCode.USAGE
+    assert caught.value.remedy
+    return caught.value
+
+
+def test_the_digest_of_a_manifest_never_changes() -> None:
+    assert TINY.digest == "171ee7b813ad4e56048e05c15b0b9e81f00b5ae267165c6029508cd2b91ab33b"
+
+
+def test_a_manifest_survives_its_encoding() -> None:
+    for name in shipped_manifests():
+        manifest = load_manifest(name)
+        decoded = Manifest.from_bytes(manifest.to_bytes())
+        assert decoded == manifest
+        assert decoded.digest == manifest.digest
+
+
+def test_the_order_of_settings_and_the_type_of_numbers_do_not_matter_to_the_digest() -> None:
+    other = TaskEntry("sums", "chain_sum", {"min_terms": 2, "max_terms": 2}, weight=1)
+    assert Manifest("tiny", (other,), max_tokens=16).digest == TINY.digest
+    whole, real = (TaskEntry("m", "binary_matrix", {"p_zero": value}) for value in (1, 1.0))
+    assert Manifest("m", (whole,)).digest == Manifest("m", (real,)).digest
+
+
+def test_every_field_matters_to_the_digest() -> None:
+    entry = TINY.tasks[0]
+    others = [
+        Manifest("other", (entry,), max_tokens=16),
+        Manifest("tiny", (entry,), max_tokens=17),
+        Manifest("tiny", (entry,), system="Answer.", max_tokens=16),
+        Manifest("tiny", (entry,), examples=(("1 + 1?", "<answer>2</answer>"),), max_tokens=16),
+        Manifest("tiny", (TaskEntry("sums", "chain_sum", dict(entry.config), weight=2.0),), max_tokens=16),
+        Manifest("tiny", (TaskEntry("sums", "chain_sum", dict(entry.config), partial_credit=True),), max_tokens=16),
+        Manifest("tiny", (TaskEntry("sum", "chain_sum", dict(entry.config)),), max_tokens=16),
+        Manifest("tiny", (TaskEntry("sums", "chain_sum", {"min_terms": 2}),), max_tokens=16),
+    ]
+    assert len({manifest.digest for manifest in [TINY, *others]}) == 9
+
+
+def test_the_shipped_manifests_are_the_papers_nine_and_an_easy_start() -> None:
+    assert shipped_manifests() == ("reasoning-gym-nine", "starter")
+    nine = load_manifest("reasoning-gym-nine")
+    assert [entry.generator for entry in nine.tasks] == [
+        "base_conversion",
+        "basic_arithmetic",
+        "arc_1d",
+        "bf",
+        "propositional_logic",
+        "fraction_simplification",
+        "decimal_arithmetic",
+        "calendar_arithmetic",
+        "binary_matrix",
+    ]
+    assert all(not entry.config and entry.weight == 1.0 for entry in nine.tasks)
+    assert len(load_manifest("starter").examples) == 2
+
+
+def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> None:
+    manifest = Manifest("p", TINY.tasks, system="Be brief.", examples=(("1 + 1?", "<answer>2</answer>"),))
+    assert manifest.prompt_for("2 + 2?") == (
+        Message("system", "Be brief."),
+        Message("user", "1 + 1?"),
+        Message("assistant", "<answer>2</answer>"),
+        Message("user", "2 + 2?"),
+    )
+    assert TINY.prompt_for("2 + 2?") == (Message("user", "2 + 2?"),)
+
+
+def test_entries_are_found_by_cumulated_weight() -> None:
+    light, heavy = TaskEntry("light", "gcd", weight=1.0), TaskEntry("heavy", "lcm", weight=3.0)
+    manifest = Manifest("w", (light, heavy))
+    assert [manifest.entry_at(fraction).name for fraction in (0.0, 0.2499, 0.25, 0.9999)] == [
+        "light",
+        "light",
+        "heavy",
+        "heavy",
+    ]
+
+
+def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(HEAD + TASK, "utf-8")
+    assert load_manifest(file) == load_manifest(str(file)) == Manifest("test", (TaskEntry("sums", "chain_sum"),))
+
+
+def test_an_unknown_manifest_names_what_there_is_and_the_nearest() -> None:
+    with pytest.raises(ManifestError) as caught:
+        load_manifest("startr")
+    assert "did you mean starter" in caught.value.remedy
+    assert "reasoning-gym-nine" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ("name = ", "not valid TOML", "correct"),
+        ("a = " + "[" * 5000, "not valid TOML", "correct"),
+        ("a = " + "9" * 5000, "not valid TOML", "correct"),
+        (HEAD, "tasks is missing", "add tasks"),
+        (TASK, "name is missing", "add name"),
+        (HEAD + "tasks = []", "0 tasks", "1 to 64"),
+        (HEAD + "tasks = 3", "tasks is not a list", "shipped"),
+        (HEAD + "tasks = [3]", "task 1 is not a table", "shipped"),
+        (HEAD + TASK * 2, "two tasks have the name sums", "of its own"),
+        (HEAD + TASK * 65, "65 entries", "64"),
+        ('nam = "test"\n' + TASK, "unknown key nam", "did you mean name?"),
+        (HEAD + "maxtokens = 3\n" + TASK, "unknown key maxtokens", "did you mean max_tokens?"),
+        (HEAD + TASK + "wieght = 2", "unknown key wieght", "did you mean weight?"),
+        (HEAD + TASK + "config = { max_term = 2 }", "no setting max_term", "max_terms"),
+        (HEAD + TASK + "config = { seed = 2 }", "no setting seed", "choose one of"),
+        (HEAD + TASK + "config = { size = 2 }", "no setting size", "choose one of"),
+        (HEAD + TASK + "config = { max_terms = 13 }", "max_terms is out of bounds", "1 to 12"),
+        (HEAD + TASK + "config = { max_terms = 2.0 }", "max_terms is not an integer", "integer from 1 to 12"),
+        (HEAD + TASK + "config = { max_terms = true }", "max_terms is not an integer", "integer from 1 to 12"),
+        (HEAD + TASK + "config = { max_terms = 1 }", "min_terms is 2 and max_terms is 1", "at most"),
+        (HEAD + TASK + "config = { allow_negation = 1 }", "not a boolean", "true or false"),
+        (HEAD + TASK + "config = 3", "config is not a table", "key = value"),
+        (HEAD + TASK + "weight = 0", "weight is not a number", "0.001"),
+        (HEAD + TASK + "weight = nan", "weight is not a number", "0.001"),
+        (HEAD + TASK + "weight = inf", "weight is not a number", "0.001"),
+        (HEAD + TASK + 'partial_credit = "no"', "partial_credit is not a boolean", "true or false"),
+        (HEAD + TASK.replace("sums", "Sums!"), "is not a name", "a-z"),
+        (HEAD.replace("test", "te\\u001bst") + TASK, "is not a name", "a-z"),
+        (HEAD + "max_tokens = 0\n" + TASK, "max_tokens", "1 to 4096"),
+        (HEAD + "max_tokens = true\n" + TASK, "max_tokens", "1 to 4096"),
+        (HEAD + "protocol = 2\n" + TASK, "another protocol than 1", "update"),
+        (HEAD + "system = 3\n" + TASK, "system is not text", "quotes"),
+        (HEAD + 'system = "\\u001b[2J"\n' + TASK, "control characters", "remove"),
+        (HEAD + f'system = "{"x" * 4097}"\n' + TASK, "system has 4097 bytes", "4096"),
+        (HEAD + 'examples = [["1 + 1?", "2"]]\n' + TASK, "has no answer tags", "<answer>...</answer>"),
+        (HEAD + 'examples = [{ question = "1 + 1?" }]\n' + TASK, "answer is missing", "add answer"),
+        (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
+        (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_remedy(text: str, message: str, remedy: str) -> None:
+    error = refusal(text)
+    assert message in error.message
+    assert remedy in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("generator", "config", "message"),
+    [
+        ("base_conversion", "{ min_base = 7, max_base = 7 }", "below"),
+        ("base_conversion", "{ max_base = 37 }", "2 to 36"),
+        ("binary_matrix", "{ p_zero = 0 }", "0.01 to 1"),
+        ("binary_matrix", '{ p_zero = "1" }', "0.01 to 1"),
+        ("basic_arithmetic", '{ format_style = "rude" }', "simple, natural"),
+        ("basic_arithmetic", '{ operators = ["+", "+"] }', "each once"),
+        ("basic_arithmetic", '{ operators = ["**"] }', "each once"),
+        ("basic_arithmetic", "{ operators = [] }", "each once"),
+        ("basic_arithmetic", '{ operators = "+" }', "each once"),
+        ("spell_backward", '{ data_file = "/etc/passwd" }', "choose one of"),
+        ("bf", "{ difficulty = 3 }", "leave it out"),
+        ("gcd", "{ min_value = 5, max_value = 5 }", "below"),
+        ("number_filtering", "{ max_value = nan }", "number from"),
+    ],
+)
+def test_settings_are_bounded_for_each_generator(generator: str, config: str, message: str) -> None:
+    error = refusal(f'{HEAD}[[tasks]]\nname = "t"\ngenerator = "{generator}"\nconfig = {config}')
+    assert message in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("generator", "message"),
+    [
+        ("countdown", "evaluates text as code"),
+        ("string_insertion", "evaluates text as code"),
+        ("ransom_note", "hash seed"),
+        ("time_intervals", "day on which"),
+        ("chainsum", "not on the allow-list"),
+    ],
+)
+def test_a_generator_off_the_allow_list_is_refused_by_name(generator: str, message: str) -> None:
+    error = refusal(HEAD + TASK.replace("chain_sum", generator))
+    assert isinstance(error, UnknownGeneratorError)
+    assert generator in error.message
+    assert message in error.message
+
+
+def test_a_mistyped_generator_names_the_nearest_match() -> None:
+    assert "did you mean chain_sum" in refusal(HEAD + TASK.replace("chain_sum", "chainsum")).remedy
+
+
+def test_messages_never_carry_a_long_or_unprintable_key() -> None:
+    error = refusal(HEAD + TASK + f'"\\u001b{"k" * 9000}" = 1')
+    assert len(str(error)) < 400
+    assert str(error).isprintable()
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    large, latin = tmp_path / "large.toml", tmp_path / "latin.toml"
+    large.write_bytes(b"#" * (MAX_MANIFEST_BYTES + 1))
+    latin.write_bytes(b'name = "\xff"')
+    for file, message in ((large, "too large"), (latin, "not UTF-8"), (tmp_path / "none.toml", "can't be read")):
+        with pytest.raises(ManifestError, match=message):
+            Manifest.parse_toml(file)
+
+
+def packed(**changes: Any) -> bytes:
+    body = msgpack.unpackb(TINY.to_bytes())
+    return bytes(msgpack.packb({**body, **changes}))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        TINY.to_bytes() + b"\x00",
+        TINY.to_bytes()[:-1],
+        b"\x91" * 60_000,
+        b"\xdd\xff\xff\xff\xff",
+        b"\x00" * (MAX_MANIFEST_BYTES + 1),
+        msgpack.packb([1, 2]),
+        msgpack.packb({b"name": 1}),
+        packed(name=b"tiny"),
+        packed(unknown=1),
+        packed(tasks=[[]]),
+        packed(system=msgpack.Timestamp(0)),
+        bytes(msgpack.packb(dict(reversed(msgpack.unpackb(TINY.to_bytes()).items())))),
+    ],
+)
+def test_bytes_that_are_not_a_canonical_manifest_are_refused(data: bytes) -> None:
+    with pytest.raises(ManifestError):
+        Manifest.from_bytes(data)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_no_bytes_raise_anything_but_a_manifest_error(data: bytes) -> None:
+    with pytest.raises(ManifestError):
+        Manifest.from_bytes(data)
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["name", "tasks", "system", "examples", "max_tokens", "protocol"]), VALUES)
+def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, value: object) -> None:
+    with contextlib.suppress(ManifestError):
+        Manifest.from_bytes(packed(**{key: value}))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.sampled_from(["name", "generator", "config", "weight", "partial_credit"]), VALUES)
+def test_no_value_of_an_entry_raises_anything_but_a_manifest_error(key: str, value: object) -> None:
+    entry = {**TINY.tasks[0].as_dict(), key: value}
+    with contextlib.suppress(ManifestError):
+        Manifest.from_bytes(packed(tasks=[entry]))
+
+
+def test_importing_manifests_and_tasks_loads_no_library() -> None:
+    code = (
+        "import sys, sapo_edge.manifest, sapo_edge.tasks.source, sapo_edge.tasks.verifiers\n"
+        "print([name for name in ('reasoning_gym', 'numpy', 'sympy', 'torch') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,249 @@
+"""Task sources: sequences, references and held-out questions."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from decimal import getcontext
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ManifestError, UnknownTaskError
+from sapo_edge.manifest import Manifest, TaskEntry, load_manifest, shipped_manifests
+from sapo_edge.rollout import MAX_INTEGER, Task, TaskRef
+from sapo_edge.tasks.allowed import ALLOWED, Integer, Real
+from sapo_edge.tasks.held_out import HELD_OUT
+from sapo_edge.tasks.library import library_version
+from sapo_edge.tasks.source import TaskSource, derive_seed, node_task_seed
+
+STARTER = TaskSource(load_manifest("starter"))
+NINE = TaskSource(load_manifest("reasoning-gym-nine"))
+SOURCES = [STARTER, NINE]
+GOLDEN = ("products", "Solve the following multiplication: 7 * 6. Give only the result as your final answer.", "42")
+
+
+def one_task(generator: str, **config: object) -> Manifest:
+    return Manifest("one", (TaskEntry("task", generator, config),))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> None:
+    fresh = TaskSource(source.manifest)
+    backwards = [fresh.draw(5, index) for index in reversed(range(60))]
+    assert backwards[::-1] == [source.draw(5, index) for index in range(60)]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def test_a_task_is_made_anew_from_its_reference_for_every_entry(source: TaskSource) -> None:
+    drawn = [source.draw(node_task_seed(b"n"), index) for index in range(150)]
+    assert {task.ref.entry for task in drawn} == {entry.name for entry in source.manifest.tasks}
+    assert [source.regenerate(task.ref) for task in drawn] == drawn
+
+
+def test_the_tasks_of_a_reference_never_change() -> None:
+    task = STARTER.draw(1, 0)
+    assert (task.ref.entry, task.question, task.ground_truth) == GOLDEN
+
+
+def test_two_identities_draw_different_sequences() -> None:
+    first, second = node_task_seed(b"one"), node_task_seed(b"two")
+    assert first != second
+    questions = [[NINE.draw(seed, index).question for index in range(50)] for seed in (first, second)]
+    assert not set(questions[0]) & set(questions[1])
+
+
+def test_neighbouring_seeds_do_not_repeat_each_others_tasks() -> None:
+    questions = [{NINE.draw(seed, index).question for index in range(50)} for seed in (100, 101)]
+    assert not questions[0] & questions[1]
+
+
+def test_entries_are_drawn_by_weight() -> None:
+    entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=4.0))
+    source = TaskSource(Manifest("weights", entries))
+    drawn = Counter(source.draw(3, index).ref.entry for index in range(2000))
+    assert 0.16 < drawn["rare"] / 2000 < 0.24
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=64))
+def test_seeds_are_never_negative_and_fit_into_63_bits(secret: bytes) -> None:
+    assert 0 <= node_task_seed(secret) <= MAX_INTEGER
+    assert node_task_seed(secret) != derive_seed("other", secret)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.one_of(st.text(max_size=20), st.sampled_from([entry.name for entry in NINE.manifest.tasks])),
+    st.one_of(st.text(max_size=20), st.just(library_version())),
+    st.integers(0, MAX_INTEGER),
+    st.integers(0, MAX_INTEGER),
+)
+def test_a_reference_gives_a_task_or_an_unknown_task_error(entry: str, version: str, seed: int, index: int) -> None:
+    ref = TaskRef(entry, version, seed, index)
+    try:
+        assert NINE.regenerate(ref).ref == ref
+    except UnknownTaskError as error:
+        assert error.remedy
+
+
+def test_another_version_of_the_library_is_refused_with_a_remedy() -> None:
+    with pytest.raises(UnknownTaskError, match="another version"):
+        STARTER.regenerate(TaskRef("sums", "0.1.0", 1, 1))
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def test_training_never_draws_a_held_out_question(source: TaskSource) -> None:
+    held_out = {task.question for task in source.held_out(HELD_OUT)}
+    for seed in (1, 2):
+        tasks, cursor = source.training_tasks(seed, 0, 300)
+        assert len(tasks) == 300
+        assert cursor >= 300
+        assert not held_out & {task.question for task in tasks}
+        assert not any(source.is_held_out(task.question) for task in tasks)
+
+
+def test_training_goes_on_at_its_cursor() -> None:
+    together, end = STARTER.training_tasks(9, 0, 40)
+    first, cursor = STARTER.training_tasks(9, 0, 15)
+    second, last = STARTER.training_tasks(9, cursor, 25)
+    assert (first + second, last) == (together, end)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def test_held_out_questions_are_the_same_on_all_nodes_and_distinct(source: TaskSource) -> None:
+    tasks = source.held_out(HELD_OUT)
+    assert TaskSource(source.manifest).held_out(HELD_OUT) == tasks
+    assert len({task.question for task in tasks}) == len(tasks) == HELD_OUT
+    assert source.held_out(20) == tasks[:20]
+    assert all(source.is_held_out(task.question) for task in tasks)
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def test_held_out_questions_are_spread_over_the_entries(source: TaskSource) -> None:
+    entries = len(source.manifest.tasks)
+    counts = Counter(task.ref.entry for task in source.held_out(3 * entries))
+    assert set(counts.values()) == {3}
+
+
+def test_held_out_questions_follow_the_weights() -> None:
+    entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=3.0))
+    source = TaskSource(Manifest("weights", entries))
+    assert Counter(task.ref.entry for task in source.held_out(HELD_OUT)) == {"rare": 25, "common": 75}
+
+
+def test_other_manifests_hold_out_other_questions() -> None:
+    config = dict(STARTER.manifest.tasks[0].config)
+    sources = [TaskSource(Manifest(name, (TaskEntry("sums", "chain_sum", config),))) for name in ("a", "b")]
+    assert sources[0].held_out(HELD_OUT) != sources[1].held_out(HELD_OUT)
+
+
+@pytest.mark.parametrize(("high", "distinct"), [(2, 4), (3, 9), (6, 36)])
+def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinct: int) -> None:
+    source = TaskSource(one_task("gcd", max_value=high))
+    assert 1 <= len(source.held_out(HELD_OUT)) <= distinct // 3
+    tasks, _ = source.training_tasks(1, 0, 100)
+    assert not any(source.is_held_out(task.question) for task in tasks)
+
+
+def test_a_manifest_whose_questions_run_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = TaskSource(one_task("gcd", max_value=2))
+    monkeypatch.setattr(source, "is_held_out", lambda question: True)
+    with pytest.raises(ManifestError, match="almost no questions") as caught:
+        source.training_tasks(1, 0, 1)
+    assert "widen" in caught.value.remedy
+
+
+def test_an_entry_that_makes_no_questions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr("sapo_edge.tasks.source.generate", fail)
+    with pytest.raises(ManifestError, match="task task makes no questions"):
+        TaskSource(one_task("gcd")).held_out(1)
+
+
+def corner(generator: str, corner: str) -> Manifest:
+    """The manifest with all numbers of a generator at one end of their bounds, minimum below maximum."""
+    bounds = ALLOWED[generator]
+    config: dict[str, object] = {}
+    for key, bound in bounds.items():
+        if isinstance(bound, Integer | Real) and corner != "default":
+            gap = type(bound.low)(1) if key[4:] in ("base", "value") else type(bound.low)(0)
+            lowest = bound.low + (gap if key.startswith("max_") else 0)
+            highest = bound.high - (gap if key.startswith("min_") else 0)
+            config[key] = lowest if corner == "low" else highest
+    return one_task(generator, **config)
+
+
+@pytest.mark.parametrize("where", ["low", "default", "high"])
+@pytest.mark.parametrize("generator", sorted(ALLOWED))
+def test_every_generator_is_cheap_at_the_ends_of_its_bounds(generator: str, where: str) -> None:
+    source = TaskSource(corner(generator, where))
+    source.draw(0, 0)
+    start = time.perf_counter()
+    tasks = [source.draw(1, index) for index in range(30)]
+    assert time.perf_counter() - start < 5
+    assert all(isinstance(task, Task) for task in tasks)
+
+
+@pytest.mark.parametrize("generator", sorted(ALLOWED))
+def test_the_defaults_written_down_are_the_librarys(generator: str) -> None:
+    import reasoning_gym.factory
+
+    config = reasoning_gym.factory.DATASETS[generator][1]()
+    for key, bound in ALLOWED[generator].items():
+        actual = getattr(config, key)
+        assert (tuple(actual) if isinstance(bound.default, tuple) else actual) == bound.default
+
+
+def test_a_division_that_would_take_hours_is_passed_over() -> None:
+    import reasoning_gym.arithmetic.basic_arithmetic as library
+
+    TaskSource(one_task("basic_arithmetic")).draw(0, 0)
+    with pytest.raises(OverflowError):
+        library.find_common_divisors(10**20, 0)
+    assert library.find_common_divisors(12, 0) == [1, 12, 2, 6, 3, 4]
+
+
+def test_making_tasks_prints_nothing_and_leaves_the_decimal_context_alone() -> None:
+    precision = getcontext().prec
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for index in range(60):
+            task = NINE.draw(4, index)
+            NINE.score(task, "<answer>1</answer>")
+    assert printed.getvalue() == ""
+    assert getcontext().prec == precision
+
+
+FINGERPRINT = """
+import hashlib, json, sys
+from sapo_edge.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.allowed import ALLOWED
+from sapo_edge.tasks.source import TaskSource
+prints = {}
+for name in sorted(ALLOWED):
+    source = TaskSource(Manifest("one", (TaskEntry("task", name),)))
+    tasks = [source.draw(1, index) for index in range(20)]
+    text = repr([(task.question, task.ground_truth) for task in tasks])
+    prints[name] = hashlib.sha256(text.encode()).hexdigest()
+print(json.dumps({"prints": prints, "matplotlib": "matplotlib" in sys.modules}))
+"""
+
+
+def test_tasks_do_not_depend_on_the_hash_seed_of_the_process() -> None:
+    outputs = []
+    for seed in ("1", "2"):
+        command = [sys.executable, "-c", FINGERPRINT]
+        environment = {"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(filter(None, sys.path))}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+        outputs.append(json.loads(done.stdout))
+    assert outputs[0] == outputs[1]
+    assert outputs[0]["matplotlib"] is False

@@ -1,0 +1,266 @@
+"""Verifiers: right answers score 1, wrong ones 0, and nothing depends on how the answer is wrapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import UnknownTaskError
+from sapo_edge.manifest import Manifest, TaskEntry
+from sapo_edge.rollout import Task, TaskRef
+from sapo_edge.tasks.allowed import ALLOWED
+from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.logic import truth_table
+from sapo_edge.tasks.source import TaskSource
+from sapo_edge.tasks.verifiers import (
+    LIBRARY_VERIFIED,
+    OWN_VERIFIERS,
+    verify_binary_matrix,
+    verify_bitwise_arithmetic,
+    verify_fraction_simplification,
+    verify_propositional_logic,
+    verify_spell_backward,
+    verify_word_sorting,
+)
+
+
+def source_of(generator: str, partial_credit: bool = False) -> TaskSource:
+    return TaskSource(Manifest("one", (TaskEntry("task", generator, partial_credit=partial_credit),)))
+
+
+def tagged(answer: str) -> str:
+    return f"<answer>{answer}</answer>"
+
+
+def test_every_allowed_generator_has_exactly_one_verifier() -> None:
+    assert not LIBRARY_VERIFIED & set(OWN_VERIFIERS)
+    assert LIBRARY_VERIFIED | set(OWN_VERIFIERS) == set(ALLOWED)
+
+
+@pytest.mark.parametrize("generator", sorted(ALLOWED))
+def test_the_right_answer_scores_one_and_a_wrong_one_nothing(generator: str) -> None:
+    source = source_of(generator)
+    verified = 0
+    for index in range(20):
+        task = source.draw(2, index)
+        right = task.ground_truth or task.generated["metadata"]["example_answer"]
+        if generator == "propositional_logic" and len(right) == 1:
+            continue  # a bare variable is a trivial conclusion
+        verified += 1
+        assert source.score(task, tagged(right)) == 1.0
+        assert source.score(task, f"I think so.\n<answer>\n {right} \n</answer>\n") == 1.0
+        assert source.score(task, right) == 0.0
+        for wrong in ("", "?", f"{right} {right}", f"{right}, and more", "-99999", "Q9"):
+            assert source.score(task, tagged(wrong)) == 0.0
+    assert verified >= 5
+    assert source.verifier_errors == 0
+
+
+def test_partial_credit_counts_only_where_the_manifest_says_so() -> None:
+    strict, lenient = source_of("word_sorting"), source_of("word_sorting", partial_credit=True)
+    task = strict.draw(0, 0)
+    words = task.ground_truth.split(", ")
+    swapped = tagged(", ".join([words[1], words[0], *words[2:]]))
+    assert strict.score(task, swapped) == 0.0
+    assert 0.0 < lenient.score(task, swapped) < 1.0
+    assert lenient.score(task, tagged(task.ground_truth)) == 1.0
+
+
+def test_a_word_with_letters_appended_is_not_spelled_backward() -> None:
+    source = source_of("spell_backward")
+    for index in range(100):
+        task = source.draw(0, index)
+        assert source.score(task, tagged(f"{task.ground_truth}xyz")) == 0.0
+
+
+def test_a_task_without_its_record_is_made_anew_before_it_is_scored() -> None:
+    source = source_of("propositional_logic")
+    task = source.draw(2, 0)
+    bare = Task(task.ref, task.question, task.ground_truth)
+    answer = tagged(task.generated["metadata"]["example_answer"])
+    assert source.score(bare, answer) == source.score(task, answer)
+
+
+def test_a_task_of_another_manifest_is_not_scored() -> None:
+    with pytest.raises(UnknownTaskError):
+        source_of("gcd").score(Task(TaskRef("other", "1", 0, 0), "?", "1"), "1")
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        ("<answer>7</answer>", "7"),
+        ("so <answer> 7 \n</answer> it is", "7"),
+        ("<answer>1</answer> no, <answer>2</answer>", "2"),
+        ("<answer>1</answer> <answer>2", "1"),
+        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer>1</answer></answer>", "1"),
+        ("</answer><answer>1</answer>", "1"),
+        ("<answer></answer>", ""),
+        ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"),
+        ("7", None),
+        ("", None),
+        ("<answer>7", None),
+        ("7</answer>", None),
+        ("</answer><answer>", None),
+        ("<Answer>7</Answer>", None),
+        (f"<answer>{'7' * 4096}</answer>", "7" * 4096),
+        (f"<answer>{'7' * 4097}</answer>", None),
+    ],
+)
+def test_the_last_complete_answer_counts(completion: str, answer: str | None) -> None:
+    assert extract_answer(completion) == answer
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.characters(), max_size=200), st.text(max_size=50))
+def test_an_extracted_answer_is_always_valid_text(before: str, answer: str) -> None:
+    extracted = extract_answer(f"{before}<answer>{answer}</answer>")
+    assert extracted is not None
+    assert extracted.encode("utf-8").decode("utf-8") == extracted
+    assert "\0" not in extracted
+
+
+MATRIX = {"answer": "0 1\n1 2"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("0 1\n1 2", 1.0),
+        ("[[0, 1], [1, 2]]", 0.1),
+        ("[[0,1],\n[1,2]]", 0.1),
+        ("[[0, 1], [1, 3]]", 0.0),
+        ("[[0, 1, 1, 2]]", 0.0),
+        ("[[__import__('os')]]", 0.0),
+        ("[[", 0.0),
+        ("[" * 4000, 0.0),
+    ],
+)
+def test_a_matrix_is_read_without_evaluating_it(answer: str, score: float) -> None:
+    assert verify_binary_matrix(answer, MATRIX) == score
+
+
+@pytest.mark.parametrize(("answer", "score"), [("-0x1f", 1.0), ("-31", 1.0), ("0x1f", 0.0), ("-0b11111", 1.0)])
+def test_bitwise_results_are_compared_as_integers(answer: str, score: float) -> None:
+    assert verify_bitwise_arithmetic(answer, {"answer": "-0x1f"}) == score
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [("a, b, c", 1.0), ("a,b,c", 1.0), ("a, b, c, d", 0.75), ("c, b, a", 1 / 3), ("b, c, a", 0.2), ("x", 0.0)],
+)
+def test_sorted_words_score_by_place_and_fully_only_alone(answer: str, score: float) -> None:
+    assert verify_word_sorting(answer, {"metadata": {"sorted_words": ["a", "b", "c"]}}) == score
+
+
+FRACTION = {"metadata": {"numerator": 10, "denominator": 20, "simplified_numerator": 1, "simplified_denominator": 2}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("1/2", 1.0),
+        ("$1 / 2$", 1.0),
+        (r"$\frac{1}{2}$", 1.0),
+        (r"\DFRAC { 1 } { 2 }", 1.0),
+        (r"\frac{1}{2} or so", 0.0),
+        ("1/2/1", 0.0),
+        ("0.5", 0.0),
+        ("10/3", 0.1),
+        ("3/4", 0.05),
+    ],
+)
+def test_fractions_are_compared_by_their_terms(answer: str, score: float) -> None:
+    try:
+        actual = verify_fraction_simplification(answer, FRACTION)
+    except ValueError:
+        actual = 0.0
+    assert actual == score
+
+
+@pytest.mark.parametrize(("answer", "score"), [("nus", 1.0), ("NUS", 1.0), ("nusnus", 0.5), ("nut", 2 / 3), ("", 0.0)])
+def test_letters_score_by_place_and_fully_only_alone(answer: str, score: float) -> None:
+    assert verify_spell_backward(answer, {"answer": "nus"}) == score
+
+
+PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["(P → Q)", "P"]}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("P ∧ Q", 1.0),
+        ("(P∧Q)", 1.0),
+        ("¬¬Q", 1.0),
+        ("Q", 0.25),
+        ("(Q)", 0.25),
+        ("P ∨ ¬P", 0.25),
+        ("¬Q", 0.05),
+        ("P ∧ R", 0.0),
+        ("P and Q", 0.0),
+        ("P ∧", 0.0),
+        ("P Q", 0.0),
+        ("P ¬ Q", 0.0),
+        ("(P ∧ Q", 0.0),
+        ("P ∧ Q)", 0.0),
+        ("()", 0.0),
+        ("", 0.0),
+        ("(" * 2000 + "P" + ")" * 2000, 0.25),
+        ("¬" * 4000 + "Q", 1.0),
+    ],
+)
+def test_a_conclusion_is_scored_by_what_follows_from_the_premises(answer: str, score: float) -> None:
+    try:
+        actual = verify_propositional_logic(answer, PREMISES)
+    except ValueError:
+        actual = 0.0
+    assert actual == score
+
+
+FORMULAS = st.recursive(
+    st.sampled_from("PQRS"),
+    lambda inner: st.one_of(
+        inner.map(lambda one: f"¬{one}"),
+        st.tuples(inner, st.sampled_from(["∧", "∨", "→", "↔"]), inner).map(lambda parts: f"({' '.join(parts)})"),
+        st.tuples(inner, st.sampled_from(["∧", "∨", "→", "↔"]), inner).map("".join),
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(FORMULAS)
+def test_truth_tables_agree_with_the_library(formula: str) -> None:
+    from reasoning_gym.logic.propositional_logic import Expression
+
+    table, compound = truth_table(formula, "PQRS")
+    expression = Expression.from_string(formula)
+    assert compound == (expression.operator is not None)
+    for row in range(16):
+        assignment = {name: bool(row >> position & 1) for position, name in enumerate("PQRS")}
+        assert expression.evaluate(assignment) == bool(table >> row & 1)
+
+
+@pytest.mark.parametrize("generator", sorted(LIBRARY_VERIFIED))
+def test_a_verifier_that_fails_scores_nothing_and_is_counted(generator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> float:
+        raise TypeError
+
+    source = source_of(generator)
+    task = source.draw(0, 0)
+    monkeypatch.setattr("sapo_edge.tasks.source.verify", fail)
+    assert source.score(task, tagged("1")) == 0.0
+    assert source.verifier_errors == 1
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), 1.5, -0.1])
+def test_a_score_out_of_range_counts_as_a_failure(score: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = source_of("binary_matrix", partial_credit=True)
+    task = source.draw(0, 0)
+    monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)  # type: ignore[arg-type]
+    assert source.score(task, tagged("1")) == 0.0
+    assert source.verifier_errors == 1
