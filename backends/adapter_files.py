@@ -1,0 +1,80 @@
+"""Adapter and optimizer as files: PEFT's format for the adapter, safetensors for both. Nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.errors import CheckpointError, StateError
+
+ADAPTER_FILE = "adapter_model.safetensors"
+CONFIG_FILE = "adapter_config.json"
+OPTIMIZER_FILE = "optimizer.safetensors"
+
+Arrays = dict[str, npt.NDArray[np.float32]]
+
+
+def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write named arrays as safetensors, marked as PEFT and transformers expect.
+
+    Raises:
+        StateError: if the file can't be written.
+    """
+    from safetensors.numpy import save_file
+
+    try:
+        save_file(
+            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, path, metadata={"format": "pt"}
+        )
+    except OSError as error:
+        raise StateError(f"can't write {path}: {error}", "free some space or check the permissions") from error
+
+
+def read_adapter(directory: Path) -> Arrays:
+    """An adapter's weights by PEFT's names.
+
+    Raises:
+        CheckpointError: if there is none, or it is damaged.
+    """
+    return _read(directory / ADAPTER_FILE)
+
+
+def read_optimizer(directory: Path) -> Arrays:
+    """The optimizer's state; empty for an adapter that comes without one."""
+    path = directory / OPTIMIZER_FILE
+    return _read(path) if path.exists() else {}
+
+
+def read_alpha(directory: Path) -> tuple[int, float]:
+    """Rank and alpha of a PEFT adapter.
+
+    Raises:
+        CheckpointError: if its configuration is missing or not one of plain LoRA.
+    """
+    path = directory / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text())
+        if config["peft_type"] != "LORA" or config.get("use_rslora") or config.get("use_dora"):
+            raise CheckpointError(
+                f"{path} describes something else than a plain LoRA adapter", "use an adapter made by sapo-edge"
+            )
+        return int(config["r"]), float(config["lora_alpha"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path} is missing or damaged ({error})", "give the directory of a PEFT adapter"
+        ) from error
+
+
+def _read(path: Path) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        return dict(load_file(path))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path} is missing or damaged ({error})", "use another checkpoint") from error

@@ -1,0 +1,212 @@
+"""What a GGUF file says about itself, read without loading the model.
+
+The header is read here, not through `gguf.GGUFReader`: that takes seconds for a vocabulary of 49,152 tokens, and a
+truncated download must be told apart from a good file before native code maps it. Every length is checked against the
+file's size before anything is read. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sapo_edge.errors import ModelError
+
+MAGIC = b"GGUF"
+MAX_ENTRIES = 1 << 16
+MAX_STRING = 1 << 20
+KEPT_ARRAY = 64
+
+_SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
+_STRING = 8
+_ARRAY = 9
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor of a file: `shape` in row-major order (outputs first), `type` as in `gguf.GGMLQuantizationType`."""
+
+    name: str
+    shape: tuple[int, ...]
+    type: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GgufHeader:
+    """Header of a GGUF file.
+
+    Attributes:
+        path: the file.
+        metadata: scalar values and arrays of at most `KEPT_ARRAY` elements; of longer arrays, their length.
+        tensors: by name; offsets are from the start of the file.
+    """
+
+    path: Path
+    metadata: dict[str, Any]
+    tensors: dict[str, TensorInfo]
+
+    @property
+    def architecture(self) -> str:
+        """llama.cpp's name of the architecture."""
+        return str(self.metadata["general.architecture"])
+
+    @property
+    def model_name(self) -> str:
+        """A name for people."""
+        return self.path.stem
+
+    def value(self, key: str, default: Any = None) -> Any:
+        """A value of the architecture, such as `embedding_length`."""
+        return self.metadata.get(f"{self.architecture}.{key}", default)
+
+    def require(self, key: str) -> Any:
+        """As `value`, for one that the model can't do without.
+
+        Raises:
+            ModelError: if the file has no such value.
+        """
+        value = self.value(key)
+        if value is None:
+            raise ModelError(
+                f"{self.path} has no {self.architecture}.{key}", "use a complete GGUF conversion of the model"
+            )
+        return value
+
+
+class _Reader:
+    """Bounded little-endian reads from a file."""
+
+    def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
+        self.file = file
+        self.size = size
+        self.path = path
+
+    def take(self, count: int) -> bytes:
+        if count > self.size - self.file.tell():
+            raise self.broken("ends in the middle of its header")
+        return self.file.read(count)
+
+    def scalar(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def text(self) -> str:
+        length = self.scalar("<Q")
+        if length > MAX_STRING:
+            raise self.broken(f"has a string of {length} bytes in its header")
+        return self.take(length).decode("utf-8", errors="replace")
+
+    def skip_text(self) -> None:
+        length = self.scalar("<Q")
+        if length > min(MAX_STRING, self.size - self.file.tell()):
+            raise self.broken("ends in the middle of its header")
+        self.file.seek(length, 1)
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind == _ARRAY:
+            return self.array()
+        if kind not in _SCALARS:
+            raise self.broken(f"has a value of unknown type {kind}")
+        return self.scalar(_SCALARS[kind])
+
+    def array(self) -> Any:
+        kind, count = self.scalar("<I"), self.scalar("<Q")
+        if kind == _ARRAY:
+            raise self.broken("has an array of arrays in its header")
+        if count <= KEPT_ARRAY:
+            return [self.value(kind) for _ in range(count)]
+        if kind == _STRING:
+            for _ in range(count):
+                self.skip_text()
+        elif kind in _SCALARS:
+            self.take(count * struct.calcsize(_SCALARS[kind]))
+        else:
+            raise self.broken(f"has a value of unknown type {kind}")
+        return count
+
+    def count(self, what: str) -> int:
+        number = int(self.scalar("<Q"))
+        if number > MAX_ENTRIES:
+            raise self.broken(f"claims {number} {what}")
+        return number
+
+    def broken(self, how: str) -> ModelError:
+        return ModelError(f"the model file {self.path} {how}", "download or copy it again: it is truncated or damaged")
+
+
+def read_header(path: Path) -> GgufHeader:
+    """Read and check the header of a GGUF file.
+
+    Raises:
+        ModelError: if the file can't be read, is not GGUF, or is shorter than its tensors need.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(0, 2)
+            size = file.tell()
+            file.seek(0)
+            return _read(_Reader(file, size, path))
+    except OSError as error:
+        raise ModelError(
+            f"can't read the model file {path}: {error.strerror}", "check the path given as --model"
+        ) from error
+
+
+def _read(reader: _Reader) -> GgufHeader:
+    from gguf.constants import GGML_QUANT_SIZES
+
+    path = reader.path
+    if reader.size < 4 or reader.take(4) != MAGIC:
+        raise ModelError(f"{path} is not a GGUF file", "give a .gguf file of a small language model as --model")
+    version = reader.scalar("<I")
+    if version not in (2, 3):
+        raise ModelError(
+            f"{path} has GGUF version {version}, not 2 or 3", "convert the model again with a current llama.cpp"
+        )
+    tensor_count, value_count = reader.count("tensors"), reader.count("values")
+    metadata = {reader.text(): reader.value(reader.scalar("<I")) for _ in range(value_count)}
+    infos: list[tuple[str, tuple[int, ...], int, int]] = []
+    for _ in range(tensor_count):
+        name = reader.text()
+        dimensions = reader.scalar("<I")
+        if not 1 <= dimensions <= 4:
+            raise reader.broken(f"has a tensor of {dimensions} dimensions")
+        shape = tuple(int(reader.scalar("<Q")) for _ in range(dimensions))[::-1]
+        infos.append((name, shape, reader.scalar("<I"), reader.scalar("<Q")))
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or not 1 <= alignment <= 1 << 16:
+        raise reader.broken("has an impossible alignment")
+    start = -(-reader.file.tell() // alignment) * alignment
+    sizes = {int(kind): value for kind, value in GGML_QUANT_SIZES.items()}
+    tensors: dict[str, TensorInfo] = {}
+    for name, shape, kind, offset in infos:
+        if kind not in sizes:
+            raise reader.broken(f"has a tensor of unknown type {kind}")
+        block, block_bytes = sizes[kind]
+        elements = 1
+        for length in shape:
+            elements *= length
+        tensors[name] = TensorInfo(name, shape, kind, start + offset, elements // block * block_bytes)
+    needed = max((info.offset + info.bytes for info in tensors.values()), default=0)
+    if needed > reader.size:
+        raise reader.broken(f"has {reader.size:,} bytes and needs {needed:,}")
+    if not isinstance(metadata.get("general.architecture"), str) or "token_embd.weight" not in tensors:
+        raise ModelError(f"{path} holds no language model", "give a .gguf file of a small language model as --model")
+    return GgufHeader(path, metadata, tensors)
+
+
+@lru_cache(maxsize=8)
+def file_digest(path: Path) -> str:
+    """SHA-256 (hex) of a file: the identity of a base model."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,275 @@
+"""The CPU backend: llama.cpp samples, torch learns, the adapter bridge carries each update back to the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sapo_edge.backends.adapter_files import read_adapter, read_alpha
+from sapo_edge.backends.adapter_gguf import write_adapter
+from sapo_edge.backends.architectures import check_supported
+from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
+from sapo_edge.backends.llama_requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.llama_sampler import GroupSampler, SamplingShape, check_length, sampling_shape
+from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.threads import ThreadGovernor
+from sapo_edge.backends.torch_lora import LOGIT_ROWS, PACK_TOKENS, TorchLearner
+from sapo_edge.errors import BackendError
+from sapo_edge.policy import (
+    STOP_TEXT,
+    Control,
+    LoraSettings,
+    MemoryEstimate,
+    Prompt,
+    Sample,
+    TrainingAnswer,
+    TrainingGroup,
+    UpdateSettings,
+    UpdateStatistics,
+)
+
+SLOTS = 64
+"""Answers decoded at once. More gain little on a CPU, and each takes a row of logits."""
+BATCH = 1024
+"""Most tokens of one decode."""
+RUNTIME_BYTES = 420_000_000
+"""Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
+
+
+def _silent(_text: str) -> None:
+    """Narration that nobody asked for."""
+
+
+class LlamaCppPolicy:
+    """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
+
+    Args:
+        path: the GGUF file.
+        cache: directory for derived files.
+        workspace: directory for the adapter file that the sampler reads.
+        lora: shape of the adapter.
+        threads: 0 measures and adapts.
+        trainable: without it torch is never loaded and `update` is refused.
+        narrate: told what takes time while the policy is made.
+
+    Raises:
+        ModelError: if the file is missing, truncated, or not supported.
+        BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cache: Path,
+        workspace: Path,
+        lora: LoraSettings | None = None,
+        threads: int = 0,
+        trainable: bool = True,
+        narrate: Callable[[str], None] = _silent,
+    ) -> None:
+        self.header: GgufHeader = read_header(path)
+        check_supported(self.header)
+        self.lora = lora or LoraSettings()
+        self.governor = ThreadGovernor(threads)
+        self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
+        # The template and names come from the model's own file, the weights from the one that samples fastest.
+        self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
+        self.adapter_path = workspace / "sampler-adapter.gguf"
+        self._context: LlamaContext | None = None
+        self._shape: SamplingShape | None = None
+        self._has_adapter = False
+        self._in_context: bool | None = None
+        self.learner: TorchLearner | None = None
+        if trainable:
+            narrate("loading the model into torch for training")
+            self.learner = TorchLearner(self.header, self.lora, self.governor.threads)
+
+    @property
+    def name(self) -> str:
+        """Backend and model in a few words."""
+        return f"llama.cpp + torch on the CPU, {self.header.model_name}"
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 (hex) of the model's own file."""
+        return file_digest(self.header.path)
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a completion's text."""
+        return self.model.tokenize(text, special=False)
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        control: Control | None = None,
+        *,
+        use_adapter: bool = True,
+    ) -> list[list[Sample]]:
+        """Sample `answers` completions of each prompt; see `Policy.generate`."""
+        if not prompts:
+            return []
+        encoded = [self.model.encode_prompt(prompt) for prompt in prompts]
+        check_length(encoded, max_tokens, int(self.header.require("context_length")))
+        shape = sampling_shape(encoded, answers, max_tokens, SLOTS)
+        context = self._context_for(shape, use_adapter and self._has_adapter)
+        sampler = GroupSampler(
+            context,
+            encoded,
+            shape,
+            answers=answers,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            seed=seed,
+            control=control or Control(),
+            between_steps=lambda: context.set_threads(self.governor.current()),
+        )
+        return sampler.run()
+
+    def _context_for(self, shape: SamplingShape, with_adapter: bool) -> LlamaContext:
+        """A context that holds this shape, decoding with the adapter or without."""
+        known = self._shape
+        if self._context is None or known is None or shape.cells > known.cells or shape.sequences > known.sequences:
+            self._close_context()
+            self._context = LlamaContext(
+                self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
+            )
+            self._shape, self._in_context = shape, False
+        if self._in_context is not with_adapter:
+            self._context.set_adapter(self.adapter_path if with_adapter else None)
+            self._in_context = with_adapter
+        return self._context
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+    ) -> UpdateStatistics:
+        """One update of the adapter in torch, then back to the sampler; see `Policy.update`."""
+        if self.learner is None:
+            raise BackendError("this node samples only and can't train", "start it as a trainer")
+        encoded = [self._encode_group(group) for group in groups]
+        self.learner.set_threads(self.governor.current())
+        statistics = self.learner.update(encoded, settings, control or Control())
+        if statistics.steps:
+            self._bridge()
+        lengths = [len(answer.token_ids) for group in encoded for answer in group.answers]
+        ended = [answer.ended for group in groups for answer in group.answers]
+        return replace(
+            statistics,
+            answer_tokens=sum(lengths) / max(len(lengths), 1),
+            ended=sum(ended) / max(len(ended), 1),
+        )
+
+    def _encode_group(self, group: TrainingGroup) -> EncodedGroup:
+        answers = [
+            EncodedAnswer(self._answer_ids(answer), answer.advantage, answer.logprobs) for answer in group.answers
+        ]
+        # An empty external answer has no token to learn from.
+        return EncodedGroup(tuple(self.model.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
+
+    def _answer_ids(self, answer: TrainingAnswer) -> tuple[int, ...]:
+        """Own answers keep what was sampled. External text is encoded, and gets the end token if its author's policy
+        chose it: it ended by itself, and not because sampling stops at the stop text."""
+        if answer.token_ids is not None:
+            return answer.token_ids
+        end = [self.model.end_token] if answer.ended and STOP_TEXT not in answer.text else []
+        return tuple(self.encode(answer.text) + end)
+
+    def _bridge(self) -> None:
+        """Hand the learner's adapter to the sampler."""
+        assert self.learner is not None
+        write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
+        self._adapter_changed()
+
+    def _adapter_changed(self) -> None:
+        self._has_adapter = True
+        if self._in_context:
+            self._in_context = None
+
+    def save(self, directory: Path) -> None:
+        """Write adapter and optimizer; see `Policy.save`."""
+        if self.learner is None:
+            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
+        self.learner.save(directory)
+
+    def load(self, directory: Path) -> None:
+        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
+        _, alpha = read_alpha(directory)
+        if self.learner is not None:
+            self.learner.load(directory)
+            self._bridge()
+        else:
+            write_adapter(self.adapter_path, self.header, read_adapter(directory), alpha)
+            self._adapter_changed()
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        """Bytes at the peak of a round; see `estimate_memory`."""
+        return estimate_memory(
+            self.header,
+            self.lora.rank,
+            groups,
+            answers,
+            prompt_tokens,
+            max_tokens,
+            sampler_bytes=self.sampler.path.stat().st_size,
+            trainable=self.learner is not None,
+        )
+
+    def _close_context(self) -> None:
+        if self._context is not None:
+            self._context.close()
+        self._context = None
+
+    def close(self) -> None:
+        """Free native memory."""
+        self._close_context()
+        self.model.close()
+        self.learner = None
+
+
+def estimate_memory(
+    header: GgufHeader,
+    rank: int,
+    groups: int,
+    answers: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    *,
+    sampler_bytes: int | None = None,
+    trainable: bool = True,
+) -> MemoryEstimate:
+    """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares it with what was measured.
+
+    Args:
+        header: of the model.
+        rank: of the adapter.
+        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        sampler_bytes: size of the file that is sampled from; by default the largest that may be chosen.
+        trainable: whether torch is loaded.
+    """
+    weights, value = weights_of(header), header.value
+    width, layers, inner = (int(value(key)) for key in ("embedding_length", "block_count", "feed_forward_length"))
+    heads = int(value("attention.head_count"))
+    narrow = width * int(value("attention.head_count_kv", heads)) // heads
+    vocabulary = header.tensors["token_embd.weight"].shape[0]
+    slots = min(SLOTS, groups * answers)
+    cells = prompt_tokens * groups + slots * max_tokens
+    cache = cells * layers * 2 * narrow * 2
+    # Rows of logits: llama.cpp's compute buffer and output buffer.
+    logits = 2 * (slots + groups + 1) * vocabulary * 4
+    sampler = (sampler_bytes or int(BYTES_PER_WEIGHT["bf16"] * weights)) + cache + logits
+    if not trainable:
+        return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
+    # Inputs and outputs of q, k, v, o, gate, up, down.
+    edges = 7 * width + 2 * narrow + width + 3 * inner
+    # Weight, gradient, Adam's two moments.
+    adapter = rank * layers * edges * 4 * 4
+    tokens = max(PACK_TOKENS, prompt_tokens + answers * max_tokens)
+    # Layers keep their input alone and recompute one layer's insides at a time; mask; rows of logits.
+    activations = tokens * 4 * (layers * width + 14 * width + 6 * inner) + 2 * 4 * tokens**2 * heads
+    return MemoryEstimate(sampler, weights * 4, adapter, activations + 5 * LOGIT_ROWS * vocabulary * 4, RUNTIME_BYTES)

@@ -1,0 +1,232 @@
+"""Group sampling with llama.cpp: each prompt is decoded once, all answers of all groups share one batch.
+
+What the prompts have in common (system text, worked examples) is decoded once for all of them; the rest of a prompt
+once for its group; each answer then adds one token per step. Finished answers leave and waiting ones enter between
+steps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.categorical import draw, uniforms
+from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.prefix import common_prefix
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import STOP_TEXT, Control, Sample
+from sapo_edge.rollout import MAX_ANSWER_BYTES
+
+SHARED = 0
+"""The sequence that holds what all prompts have in common."""
+
+
+@dataclass(slots=True)
+class _Group:
+    index: int
+    rest: list[int]
+    sequence: int = -1
+    decoded: int = 0
+    logits: npt.NDArray[np.float32] | None = None
+    unfinished: int = 0
+
+
+@dataclass(slots=True)
+class _Active:
+    group: _Group
+    answer: int
+    sequence: int
+    position: int
+    uniforms: npt.NDArray[np.float64]
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    text: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingShape:
+    """What a call needs of the context."""
+
+    cells: int
+    sequences: int
+    slots: int
+    group_slots: int
+
+
+def sampling_shape(prompts: Sequence[Sequence[int]], answers: int, max_tokens: int, slots: int) -> SamplingShape:
+    """Cells and sequences for decoding `slots` answers at once."""
+    slots = min(slots, answers * len(prompts))
+    group_slots = min(len(prompts), -(-slots // answers) + 1)
+    shared = common_prefix(prompts)
+    longest = max(len(prompt) for prompt in prompts) - shared
+    cells = shared + group_slots * longest + slots * max_tokens
+    # llama.cpp pads the cache to multiples of 256 cells.
+    return SamplingShape(-(-cells // 256) * 256, 1 + group_slots + slots, slots, group_slots)
+
+
+class GroupSampler:
+    """One call of group sampling on a context; see `sample_groups`."""
+
+    def __init__(
+        self,
+        context: LlamaContext,
+        prompts: Sequence[Sequence[int]],
+        shape: SamplingShape,
+        *,
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        control: Control,
+        between_steps: Callable[[], None],
+    ) -> None:
+        self.context = context
+        self.model: LlamaModel = context.model
+        self.answers = answers
+        self.max_tokens = max_tokens
+        self.temperature = temperature
+        self.seed = seed
+        self.control = control
+        self.between_steps = between_steps
+        self.shared = common_prefix(prompts)
+        self.prefix = list(prompts[0][: self.shared])
+        self.pending = deque(_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(prompts))
+        self.waiting: deque[tuple[_Group, int]] = deque()
+        self.active: list[_Active] = []
+        self.free_groups = list(range(1, 1 + shape.group_slots))
+        self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
+        self.results: list[list[Sample | None]] = [[None] * answers for _ in prompts]
+        self.finished = 0
+        self.stop = STOP_TEXT.encode()
+
+    def run(self) -> list[list[Sample]]:
+        """Decode until every answer is finished."""
+        self.context.clear()
+        self._decode_prefix()
+        while self.pending or self.waiting or self.active:
+            self.control.check()
+            self.between_steps()
+            self._start_answers()
+            self._step()
+        return [[sample for sample in group if sample is not None] for group in self.results]
+
+    def _decode_prefix(self) -> None:
+        for start in range(0, self.shared, self.context.batch_size):
+            self.control.check()
+            self.context.add(self.prefix[start : start + self.context.batch_size], start, SHARED, logits=False)
+            self.context.decode()
+
+    def _start_answers(self) -> None:
+        """Give free slots to waiting answers; their first token comes from the logits that the group keeps."""
+        while self.waiting and self.free_slots:
+            group, answer = self.waiting.popleft()
+            assert group.logits is not None
+            slot = self.free_slots.pop()
+            self.context.copy(group.sequence, slot)
+            stream = uniforms(self.seed, group.index, answer, self.max_tokens)
+            active = _Active(group, answer, slot, self.shared + len(group.rest), stream)
+            ids, logprobs = draw(group.logits[None], self.temperature, stream[:1])
+            if self._append(active, ids[0], logprobs[0]):
+                self.active.append(active)
+
+    def _step(self) -> None:
+        rows = [self._add_active(active) for active in self.active]
+        entering = self._add_prompts()
+        if not rows and not entering:
+            return
+        logits = self.context.decode()
+        for group, row in entering:
+            group.logits = logits[row].copy()
+            self.waiting.extend((group, answer) for answer in range(self.answers))
+        if rows:
+            numbers = np.array([active.uniforms[len(active.token_ids)] for active in self.active])
+            ids, logprobs = draw(logits[rows], self.temperature, numbers)
+            drawn = zip(self.active, ids, logprobs, strict=True)
+            self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
+
+    def _add_active(self, active: _Active) -> int:
+        position = active.position + len(active.token_ids) - 1
+        row = self.context.add(active.token_ids[-1:], position, active.sequence, logits=True)
+        assert row is not None
+        return row
+
+    def _add_prompts(self) -> list[tuple[_Group, int]]:
+        """Let waiting prompts enter the batch while answers have free slots to take up."""
+        entering: list[tuple[_Group, int]] = []
+        unclaimed = len(self.free_slots) - len(self.waiting)
+        while self.pending and unclaimed > 0:
+            group = self.pending[0]
+            if group.sequence < 0:
+                if not self.free_groups:
+                    break
+                group.sequence = self.free_groups.pop()
+                self.context.copy(SHARED, group.sequence)
+            if len(group.rest) - group.decoded > self.context.room:
+                if entering or self.active:
+                    break
+                self._decode_ahead(group)
+            self.pending.popleft()
+            start = self.shared + group.decoded
+            row = self.context.add(group.rest[group.decoded :], start, group.sequence, logits=True)
+            assert row is not None
+            group.unfinished = self.answers
+            unclaimed -= self.answers
+            entering.append((group, row))
+        return entering
+
+    def _decode_ahead(self, group: _Group) -> None:
+        """Decode so much of a long prompt that the rest fits into one batch."""
+        size = self.context.batch_size
+        while len(group.rest) - group.decoded > size:
+            self.control.check()
+            part = group.rest[group.decoded : group.decoded + size]
+            self.context.add(part, self.shared + group.decoded, group.sequence, logits=False)
+            self.context.decode()
+            group.decoded += size
+
+    def _append(self, active: _Active, token: int, logprob: float) -> bool:
+        """Add a token to an answer; False if that finished it."""
+        active.token_ids.append(token)
+        active.logprobs.append(logprob)
+        ended = self.model.ends(token)
+        if not ended:
+            active.text += self.model.piece(token)
+            ended = self.stop in active.text[-len(self.stop) - 256 :]
+        full = len(active.token_ids) >= self.max_tokens or len(active.text) >= MAX_ANSWER_BYTES
+        if not ended and not full:
+            return True
+        self._finish(active, ended)
+        return False
+
+    def _finish(self, active: _Active, ended: bool) -> None:
+        text = active.text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
+        sample = Sample(tuple(active.token_ids), text, tuple(active.logprobs), ended)
+        group = active.group
+        self.results[group.index][active.answer] = sample
+        self.context.drop(active.sequence)
+        self.free_slots.append(active.sequence)
+        group.unfinished -= 1
+        if group.unfinished == 0:
+            self.context.drop(group.sequence)
+            self.free_groups.append(group.sequence)
+            group.logits = None
+        self.finished += 1
+        self.control.report(self.finished, len(self.results) * self.answers)
+
+
+def check_length(prompts: Sequence[Sequence[int]], max_tokens: int, context_length: int) -> None:
+    """Refuse prompts that the model can't hold together with an answer.
+
+    Raises:
+        ModelError: naming the length that is possible.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    if longest + max_tokens > context_length:
+        raise ModelError(
+            f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {context_length}",
+            "lower max_tokens or use tasks with shorter questions",
+        )

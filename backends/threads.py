@@ -1,0 +1,71 @@
+"""How many threads to compute with, so that the machine stays pleasant for the one who uses it.
+
+Threads of llama.cpp spin: with as many as there are cores, one other busy program makes decoding 5 to 10 times slower.
+So the load of others is measured, and as many cores are left to them as they use.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+
+import psutil
+
+INTERVAL = 1.0
+"""Seconds between two measurements."""
+BUSY = 0.3
+"""Cores used by others from which on one is left to them; a desktop at rest stays below."""
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1
+
+
+class ThreadGovernor:
+    """Chooses the number of threads from the load of other programs.
+
+    Args:
+        fixed: a number that the user asked for; 0 measures.
+    """
+
+    def __init__(self, fixed: int = 0) -> None:
+        self.cores = available_cores()
+        self.fixed = fixed
+        self.threads = fixed or self.cores
+        self._process = psutil.Process()
+        self._time, self._system, self._own = self._read()
+
+    @property
+    def reason(self) -> str:
+        """The choice in words."""
+        if self.fixed:
+            return f"{self.fixed} threads, as asked for"
+        return f"up to {self.cores} threads, fewer while other programs are busy"
+
+    def current(self) -> int:
+        """Threads to use now; measures at most once per `INTERVAL`."""
+        if self.fixed or time.monotonic() - self._time < INTERVAL:
+            return self.threads
+        now, system, own = self._read()
+        others = max(0.0, (system - self._system) - (own - self._own)) / (now - self._time)
+        self._time, self._system, self._own = now, system, own
+        self.threads = threads_for(self.cores, others)
+        return self.threads
+
+    def _read(self) -> tuple[float, float, float]:
+        system = psutil.cpu_times()
+        idle = system.idle + getattr(system, "iowait", 0.0)
+        own = self._process.cpu_times()
+        return time.monotonic(), sum(system) - idle - getattr(system, "guest", 0.0), own.user + own.system
+
+
+def threads_for(cores: int, others: float) -> int:
+    """Threads on a machine of `cores` cores of which other programs use `others`."""
+    if others < BUSY:
+        return cores
+    return max(1, cores - math.ceil(others - BUSY))

@@ -1,0 +1,287 @@
+"""The learner: LoRA updates in torch on the float32 weights of the model that llama.cpp samples from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.adapter_files import (
+    ADAPTER_FILE,
+    OPTIMIZER_FILE,
+    read_adapter,
+    read_optimizer,
+    write_tensors,
+)
+from sapo_edge.backends.allocator import return_freed_memory
+from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base, require_torch
+from sapo_edge.errors import CheckpointError
+from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
+
+if TYPE_CHECKING:
+    import torch
+
+    from sapo_edge.backends.torch_loss import LossSums
+
+PACK_TOKENS = 1024
+"""Tokens of one pack: its activations are most of the learner's memory, and its attention is quadratic."""
+CHECKPOINTED_TOKENS = 256
+"""A pack longer than this (one large group) recomputes activations in the backward pass instead of keeping them."""
+LOGIT_ROWS = 128
+"""Rows of vocabulary-sized logits that exist at once."""
+
+
+class TorchLearner:
+    """A base model with a LoRA adapter and its Adam optimizer.
+
+    Args:
+        header: of the base model's GGUF file.
+        lora: shape of the adapter.
+        threads: torch's, for this process.
+
+    Raises:
+        BackendError: if torch, transformers or peft is missing.
+        ModelError: if the model can't be trained.
+    """
+
+    def __init__(self, header: GgufHeader, lora: LoraSettings, threads: int) -> None:
+        return_freed_memory()
+        require_torch()
+        import torch
+
+        torch.set_num_threads(threads)
+        self.lora = lora
+        self.model = add_adapter(load_base(header), lora, header.model_name)
+        self.parameters = adapter_parameters(self.model)
+        causal = self.model.base_model.model
+        self.trunk: Any = causal.model
+        self.head: Any = causal.lm_head
+        self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
+        self.pack_tokens = PACK_TOKENS
+
+    def set_threads(self, threads: int) -> None:
+        """Change the number of threads between two updates."""
+        import torch
+
+        torch.set_num_threads(threads)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+        states = list(self.optimizer.state.values())
+        return int(states[0]["step"].item()) if states else 0
+
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The adapter's weights by PEFT's names."""
+        return {name: parameter.detach().numpy() for name, parameter in self.parameters.items()}
+
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """One policy-gradient update; see `torch_loss` for the loss.
+
+        Raises:
+            Cancelled: between packs; the adapter and the optimizer are then as they were.
+        """
+        from sapo_edge.backends.torch_loss import LossSums
+
+        informative = [group for group in groups if any(answer.advantage != 0.0 for answer in group.answers)]
+        answers = [answer for group in groups for answer in group.answers]
+        all_tokens = sum(len(answer.token_ids) for answer in answers)
+        layouts = [pack(members) for members in packs(informative, self.pack_tokens)]
+        before = self._snapshot() if settings.epochs > 1 else None
+        old: list[torch.Tensor] = []
+        sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        for epoch in range(settings.epochs if layouts else 0):
+            self.optimizer.zero_grad(set_to_none=True)
+            for index, layout in enumerate(layouts):
+                if control.cancelled:
+                    self.optimizer.zero_grad(set_to_none=True)
+                    self._restore(before)
+                control.check()
+                logprobs = self._accumulate(layout, old[index] if epoch else None, all_tokens, settings, sums)
+                if epoch == 0:
+                    old.append(logprobs)
+                control.report(epoch * len(layouts) + index + 1, settings.epochs * len(layouts))
+            rate = self._learning_rate(settings)
+            norms.append(self._step(rate, settings))
+            steps += math.isfinite(norms[-1])
+        self.optimizer.zero_grad(set_to_none=True)
+        return UpdateStatistics(
+            loss=sums.loss / max(all_tokens * settings.epochs, 1),
+            gradient_norm=sum(norms) / max(len(norms), 1),
+            clip_fraction=sums.clipped / max(sums.tokens, 1),
+            entropy=sums.entropy / max(sums.tokens, 1),
+            mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
+            reference_kl=sums.reference_kl / max(sums.tokens, 1),
+            groups=len(groups),
+            informative=len(informative),
+            tokens=sum(len(layout.targets) for layout in layouts),
+            steps=steps,
+            learning_rate=rate,
+        )
+
+    def _accumulate(
+        self, layout: Pack, old: torch.Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> torch.Tensor:
+        """Add a pack's gradient; returns its tokens' log-probabilities (m,), detached."""
+        import torch
+
+        hidden = self._hidden(layout)
+        reference = None
+        if settings.kl_coefficient > 0.0:
+            with torch.no_grad(), self.model.disable_adapter():
+                reference = self._logprobs(self._hidden(layout), torch.from_numpy(layout.targets), settings.temperature)
+        # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
+        leaf = hidden.detach().requires_grad_()
+        parts = []
+        for start in range(0, len(layout.targets), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
+            parts.append(self._rows(leaf, layout, rows, old, reference, all_tokens, settings, sums))
+        assert leaf.grad is not None
+        torch.autograd.backward(hidden, leaf.grad)
+        return torch.cat(parts)
+
+    def _rows(
+        self,
+        leaf: torch.Tensor,
+        layout: Pack,
+        rows: slice,
+        old: torch.Tensor | None,
+        reference: torch.Tensor | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+    ) -> torch.Tensor:
+        """Loss and gradient of some rows; returns their log-probabilities, detached."""
+        import torch
+
+        from sapo_edge.backends.torch_loss import k3, token_losses
+
+        targets = torch.from_numpy(layout.targets[rows])
+        distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
+        logprobs = distribution.gather(1, targets[:, None])[:, 0]
+        detached = logprobs.detach()
+        before = detached if old is None else old[rows]
+        sampler = torch.from_numpy(layout.sampler_logprobs[rows])
+        advantages = torch.from_numpy(layout.advantages[rows])
+        base = None if reference is None else reference[rows]
+        losses, clipped = token_losses(logprobs, before, sampler, advantages, base, settings)
+        torch.autograd.backward(losses.sum() / all_tokens)
+        own = ~torch.isnan(sampler)
+        with torch.no_grad():
+            sums.tokens += len(targets)
+            sums.loss += float(losses.sum())
+            sums.clipped += float(clipped.sum())
+            sums.entropy -= float((distribution.exp() * distribution).sum())
+            if base is not None:
+                sums.reference_kl += float(k3(detached, base).sum())
+            if old is None:
+                sums.own_tokens += int(own.sum())
+                sums.mismatch_kl += float(k3(sampler[own], detached[own]).sum())
+        return detached
+
+    def _hidden(self, layout: Pack) -> torch.Tensor:
+        """(m, width) final states at the places that predict an answer token."""
+        import torch
+
+        mask = torch.zeros(layout.mask.shape)
+        mask.masked_fill_(torch.from_numpy(~layout.mask), torch.finfo(torch.float32).min)
+        if len(layout.token_ids) > CHECKPOINTED_TOKENS:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.model.activation_checkpointing_disable()
+        states = self.trunk(
+            input_ids=torch.from_numpy(layout.token_ids)[None],
+            attention_mask=mask[None, None],
+            position_ids=torch.from_numpy(layout.positions)[None],
+            use_cache=False,
+        ).last_hidden_state
+        selected: torch.Tensor = states[0, torch.from_numpy(layout.sources)]
+        return selected
+
+    def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+        import torch
+
+        parts = []
+        for rows, wanted in zip(torch.split(hidden, LOGIT_ROWS), torch.split(targets, LOGIT_ROWS), strict=True):
+            parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, wanted[:, None])[:, 0])
+        return torch.cat(parts)
+
+    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:
+        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
+        import torch
+
+        layout = pack([group])
+        with torch.no_grad():
+            return self._logprobs(self._hidden(layout), torch.from_numpy(layout.targets), temperature).numpy()
+
+    def _learning_rate(self, settings: UpdateSettings) -> float:
+        return settings.learning_rate * min(1.0, (self.steps + 1) / max(settings.warmup, 1))
+
+    def _step(self, rate: float, settings: UpdateSettings) -> float:
+        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
+        import torch
+
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))
+        if math.isfinite(norm):
+            for group in self.optimizer.param_groups:
+                group["lr"], group["betas"] = rate, settings.betas
+            self.optimizer.step()
+        return norm
+
+    def _snapshot(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {name: value.copy() for name, value in self._state().items()}
+
+    def _restore(self, state: dict[str, npt.NDArray[np.float32]] | None) -> None:
+        if state is not None:
+            self._set_state(state)
+
+    def _state(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
+        arrays = dict(self.weights())
+        for name, parameter in self.parameters.items():
+            state = self.optimizer.state.get(parameter, {})
+            for key in ("exp_avg", "exp_avg_sq", "step"):
+                if key in state:
+                    arrays[f"{key}.{name}"] = state[key].detach().numpy()
+        return arrays
+
+    def _set_state(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
+        import torch
+
+        self.optimizer.state.clear()
+        for name, parameter in self.parameters.items():
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(arrays[name]))
+            if f"step.{name}" in arrays:
+                self.optimizer.state[parameter] = {
+                    key: torch.from_numpy(np.array(arrays[f"{key}.{name}"]))
+                    for key in ("step", "exp_avg", "exp_avg_sq")
+                }
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter as PEFT does, and the optimizer beside it."""
+        self.model.peft_config["default"].save_pretrained(str(directory))
+        state = self._state()
+        write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
+        write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
+
+        Raises:
+            CheckpointError: if a weight is missing or of another shape.
+        """
+        arrays = read_adapter(directory) | read_optimizer(directory)
+        for name, parameter in self.parameters.items():
+            if name not in arrays or arrays[name].shape != tuple(parameter.shape):
+                raise CheckpointError(
+                    f"the adapter in {directory} has other shapes than rank {self.lora.rank} gives",
+                    "set rank and model to those it was made with",
+                )
+        self._set_state(arrays)
