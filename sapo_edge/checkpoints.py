@@ -1,0 +1,273 @@
+"""The checkpoints of a state directory: each complete or absent, whatever happens while one is written.
+
+A checkpoint is written in a hidden sibling, flushed to the disk and then renamed to `round-000012`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sapo_edge.checkpoint import Checkpoint, read_record, sync_files
+from sapo_edge.durable import check_space, is_disk_full, make_private_directory, reported, sync_directory
+from sapo_edge.errors import CheckpointError, SapoError, StateError
+
+_NAME = re.compile(r"round-(\d{6,18})")
+_WRITING = ".writing-"
+_REPLACED = ".replaced-"
+_DELETED = ".deleted-"
+
+_logger = logging.getLogger(__name__)
+
+
+class Checkpoints:
+    """The checkpoints of one state directory. Only the holder of its lock may change them."""
+
+    def __init__(self, directory: Path, keep: int = 3) -> None:
+        """Name the directory; it is created by the first `save`.
+
+        Args:
+            directory: of all checkpoints.
+            keep: newest ones that are kept, beside the best one.
+        """
+        if keep < 1:
+            raise ValueError("at least one checkpoint must be kept")
+        self.directory = directory
+        self.keep = keep
+
+    def rounds(self) -> list[int]:
+        """The rounds that have a checkpoint, complete or not, oldest first.
+
+        Raises:
+            StateError: if the directory can't be read.
+        """
+        with reported("read", self.directory):
+            if not self.directory.exists():
+                return []
+            names = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
+            return sorted(int(match[1]) for match in names if match)
+
+    def save(self, state: Checkpoint, write: Callable[[Path], None], *, expected_bytes: int = 0) -> Checkpoint:
+        """Write a checkpoint; one of the same round is replaced. Older ones beyond `keep` are removed afterwards.
+
+        Args:
+            state: what to write into `checkpoint.json`.
+            write: writes the policy's files into the empty directory that it is given.
+            expected_bytes: of these files; at least the size of the newest checkpoint is expected.
+
+        Returns:
+            `state` with its directory and files.
+
+        Raises:
+            StateError: if the disk is or becomes full, or can't be written; earlier checkpoints are untouched.
+        """
+        make_private_directory(self.directory)
+        with reported("write a checkpoint in", self.directory):
+            check_space(self.directory, max(expected_bytes, self._newest_size()))
+            beside = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"{_WRITING}{_name(state.round)}-"))
+        try:
+            with reported("write a checkpoint in", self.directory):
+                saved = self._write(state, write, beside)
+        except BaseException as error:
+            # Asked before the leftovers go, which frees space.
+            foreign = isinstance(error, Exception) and not isinstance(error, SapoError)
+            full = foreign and is_disk_full(error, self.directory)
+            # What can't be removed now is removed by `recover` at the next start.
+            shutil.rmtree(beside, ignore_errors=True)
+            if full:
+                raise StateError(
+                    f"the disk of {self.directory} became full while a checkpoint was written",
+                    "free some space on that disk; the previous checkpoint is untouched",
+                ) from error
+            raise
+        self._remove_old()
+        return saved
+
+    def read(self, round: int) -> Checkpoint:
+        """The record of one checkpoint, without looking at its files.
+
+        Raises:
+            CheckpointError: if it is missing or damaged.
+            StateError: if it may not be read, or was written by a newer version.
+        """
+        return read_record(self.directory / _name(round), round)
+
+    def load(self, round: int, *, model_digest: str | None = None, manifest_digest: str | None = None) -> Checkpoint:
+        """The record of one checkpoint whose files are all there and unchanged; the policy can then read them.
+
+        Args:
+            round: of the checkpoint.
+            model_digest, manifest_digest: what it must have been made with; None is not compared.
+
+        Raises:
+            CheckpointError: if it is missing, damaged, or was made with another model or manifest.
+            StateError: if it may not be read, or was written by a newer version.
+        """
+        checkpoint = self.read(round)
+        checkpoint.verify(model_digest=model_digest, manifest_digest=manifest_digest)
+        return checkpoint
+
+    def latest(self) -> Checkpoint | None:
+        """The newest complete checkpoint; damaged ones are skipped with a warning in the log. Changes nothing.
+
+        Raises:
+            StateError: if one may not be read, or was written by a newer version.
+        """
+        for round in reversed(self.rounds()):
+            try:
+                return self.load(round)
+            except CheckpointError as error:
+                _logger.warning("%s", error)
+        return None
+
+    def best(self) -> Checkpoint | None:
+        """The checkpoint with the highest held-out accuracy, the earliest of equal ones; None if none was evaluated.
+
+        Raises:
+            StateError: if one may not be read, or was written by a newer version.
+        """
+        evaluated: list[Checkpoint] = []
+        for round in self.rounds():
+            try:
+                checkpoint = self.read(round)
+            except CheckpointError as error:
+                _logger.warning("%s", error)
+                continue
+            if checkpoint.accuracy is not None:
+                evaluated.append(checkpoint)
+        return max(evaluated, key=lambda checkpoint: checkpoint.accuracy or 0.0, default=None)
+
+    def record_accuracy(self, round: int, accuracy: float) -> Checkpoint:
+        """Add the result of a held-out evaluation that was made after the checkpoint.
+
+        Raises:
+            CheckpointError: if it is missing or damaged.
+            StateError: if it can't be written.
+        """
+        checkpoint = replace(self.read(round), accuracy=accuracy)
+        with reported("write", checkpoint.directory):
+            checkpoint.write_record(checkpoint.directory)
+        return checkpoint
+
+    def truncate_after(self, round: int) -> list[int]:
+        """Remove the checkpoints of later rounds, for a node that goes back to an earlier one.
+
+        Returns:
+            The rounds removed.
+
+        Raises:
+            StateError: if one can't be removed.
+        """
+        later = [number for number in self.rounds() if number > round]
+        for number in reversed(later):
+            self._remove(number)
+        return later
+
+    def recover(self) -> list[str]:
+        """Tidy up after a node that was killed: remove what it left half-written, set damaged checkpoints aside.
+
+        A damaged checkpoint that is newer than the newest complete one is renamed to `round-000012.damaged`; only
+        half-written and half-removed ones are deleted.
+
+        Returns:
+            What was done, one sentence each.
+
+        Raises:
+            StateError: if the directory can't be changed.
+        """
+        done: list[str] = []
+        with reported("tidy up", self.directory):
+            if not self.directory.exists():
+                return done
+            for path in sorted(self.directory.iterdir()):
+                done.extend(self._tidy(path))
+            for round in reversed(self.rounds()):
+                try:
+                    self.load(round)
+                    break
+                except CheckpointError as error:
+                    aside = _unused(self.directory / f"{_name(round)}.damaged")
+                    (self.directory / _name(round)).rename(aside)
+                    done.append(
+                        f"{error.message}; it was renamed to {aside.name} and an earlier one is used if there is any"
+                    )
+        return done
+
+    def _write(self, state: Checkpoint, write: Callable[[Path], None], beside: Path) -> Checkpoint:
+        write(beside)
+        saved = replace(state, files=sync_files(beside), directory=self.directory / _name(state.round))
+        saved.write_record(beside)
+        for directory, _, _ in os.walk(beside):
+            sync_directory(Path(directory))
+        replaced = self.directory / f"{_REPLACED}{saved.directory.name}"
+        if saved.directory.exists():
+            saved.directory.rename(replaced)
+        try:
+            beside.rename(saved.directory)
+        except OSError:
+            if replaced.exists():
+                replaced.rename(saved.directory)
+            raise
+        sync_directory(self.directory)
+        if replaced.exists():
+            shutil.rmtree(replaced)
+        return saved
+
+    def _tidy(self, path: Path) -> list[str]:
+        if path.name.startswith(_REPLACED):
+            original = self.directory / path.name.removeprefix(_REPLACED)
+            if not original.exists():
+                path.rename(original)
+                return [f"{original.name} was being replaced when the node was killed; the earlier one is back"]
+        if not path.name.startswith((_WRITING, _REPLACED, _DELETED)):
+            return []
+        shutil.rmtree(path)
+        return [f"removed {path.name}, left by a node that was killed"] if path.name.startswith(_WRITING) else []
+
+    def _newest_size(self) -> int:
+        for round in reversed(self.rounds()):
+            try:
+                return self.read(round).size
+            except CheckpointError:
+                # Only an estimate: `recover` and `latest` report damage.
+                continue
+        return 0
+
+    def _remove_old(self) -> None:
+        best = self.best()
+        for round in self.rounds()[: -self.keep]:
+            if best is None or round != best.round:
+                try:
+                    self._remove(round)
+                except StateError as error:
+                    # The new checkpoint is safe all the same, and the next `save` tries again.
+                    _logger.warning("%s", error)
+
+    def _remove(self, round: int) -> None:
+        path = self.directory / _name(round)
+        with reported("remove", path):
+            # Renamed first, so that a half-removed directory is never taken for a damaged checkpoint.
+            doomed = self.directory / f"{_DELETED}{path.name}"
+            if doomed.exists():
+                shutil.rmtree(doomed)
+            path.rename(doomed)
+            shutil.rmtree(doomed)
+
+
+def _name(round: int) -> str:
+    return f"round-{round:06d}"
+
+
+def _unused(path: Path) -> Path:
+    number = 1
+    candidate = path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate

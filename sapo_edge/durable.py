@@ -1,0 +1,152 @@
+"""Writing files so that a crash, a power cut or a full disk leaves either the old content or the new one.
+
+Everything that must survive goes the same way: write beside the target, fsync, rename, fsync the directory.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from sapo_edge.errors import StateError
+
+SPACE_MARGIN = 16 * 1024 * 1024
+"""Bytes that a checked write leaves free on the disk, so that journal and log can still be written."""
+
+_FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_FULL_REMEDY = "free some space on that disk, or use --home to keep state elsewhere"
+
+
+def is_disk_full(error: BaseException, directory: Path) -> bool:
+    """Whether `error` came from a full disk or an exhausted quota.
+
+    Libraries with native writers raise errors of their own without an errno, so their text and the free space left
+    count too.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return "no space left" in str(error).lower() or free_bytes(directory) < 1024 * 1024
+
+
+def free_bytes(directory: Path) -> int:
+    """Bytes that this user may still write on the disk that holds `directory`."""
+    return shutil.disk_usage(directory).free
+
+
+def check_space(directory: Path, needed: int) -> None:
+    """Make sure that `needed` bytes fit on the disk of `directory`, with a margin.
+
+    Raises:
+        StateError: if they don't.
+    """
+    free = free_bytes(directory)
+    if free < needed + SPACE_MARGIN:
+        raise StateError(
+            f"{directory} has {free / 1e6:.0f} MB free and {(needed + SPACE_MARGIN) / 1e6:.0f} MB are needed",
+            _FULL_REMEDY,
+        )
+
+
+def state_error(error: OSError, action: str, path: Path) -> StateError:
+    """The error that tells the user what an `OSError` means for `path`.
+
+    Args:
+        error: what the operating system said.
+        action: what was tried, as in "write" or "read".
+        path: the file or directory.
+    """
+    message = f"can't {action} {path}: {error.strerror or error}"
+    if error.errno in _FULL:
+        return StateError(message, _FULL_REMEDY)
+    if error.errno == errno.EROFS:
+        return StateError(message, "that file system is read-only: use --home to keep state elsewhere")
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return StateError(
+            message, "change the owner or the permissions of that path, or use --home to keep state elsewhere"
+        )
+    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        return StateError(
+            message, "a file is where a directory belongs: move it away, or use --home to keep state elsewhere"
+        )
+    return StateError(message, "check that path, or use --home to keep state elsewhere")
+
+
+@contextmanager
+def reported(action: str, path: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into a `StateError` about `path`.
+
+    Raises:
+        StateError: for any `OSError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise state_error(error, action, path) from error
+
+
+def make_private_directory(path: Path) -> None:
+    """Create a directory that only its owner can enter (mode 0700); one that exists keeps its mode.
+
+    Raises:
+        StateError: if it can't be created or written to, or if a file is in its place.
+    """
+    with reported("create", path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        raise state_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "write to", path)
+
+
+def sync_file(path: Path) -> None:
+    """Flush a closed file to the disk."""
+    # Opened for writing because Windows refuses to flush a read-only handle.
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+
+def sync_directory(path: Path) -> None:
+    """Flush a directory's entries to the disk, where the system can (not on Windows)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Replace the content of `path`, or leave the old one.
+
+    A symbolic link is followed, so that a linked configuration file stays linked.
+
+    Args:
+        path: the file, in a directory that exists.
+        data: the whole new content.
+        mode: permissions of a file that is new; one that exists keeps its own.
+
+    Raises:
+        OSError: if the disk is full or the directory can't be written; the old content is untouched.
+    """
+    target = path.resolve()
+    if target.exists():
+        mode = target.stat().st_mode & 0o777
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, mode)
+        os.replace(name, target)
+    except BaseException:
+        # The error that matters is the one being raised; a leftover is only an odd hidden file.
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    sync_directory(target.parent)

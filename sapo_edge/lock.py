@@ -1,0 +1,82 @@
+"""One node per state directory, held by a lock that the operating system drops when its holder dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from sapo_edge.durable import reported
+from sapo_edge.errors import StateError, StateLockedError
+
+# Far behind the holder's pid: a lock on Windows would also keep others from reading it.
+_LOCKED_BYTE = 1 << 20
+
+
+class StateLock:
+    """A lock on a file, which stays where it is: removing it would let two nodes lock two files of the same name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock and write this process's pid into the file.
+
+        Raises:
+            StateLockedError: if another node, or another part of this process, holds it; it names the holder.
+            StateError: if the file can't be written or its file system has no locks.
+        """
+        with reported("lock", self.path):
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+        try:
+            if not _try_lock(descriptor, self.path):
+                holder = self._holder(descriptor)
+                stop = f"kill {holder}" if holder else "a restart of this machine"
+                raise StateLockedError(
+                    f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
+                    f"stop it with `sapo stop` or {stop}, or use --home for a second one",
+                )
+            with reported("lock", self.path):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock back; without it, nothing happens."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    @staticmethod
+    def _holder(descriptor: int) -> int | None:
+        text = os.read(descriptor, 32).strip()
+        return int(text) if text.isdigit() else None
+
+
+def _try_lock(descriptor: int, path: Path) -> bool:
+    """Lock without waiting; False if someone else has it."""
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+            try:
+                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            finally:
+                os.lseek(descriptor, 0, os.SEEK_SET)
+        else:
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        raise StateError(
+            f"the file system of {path} has no locks: {error.strerror or error}",
+            "use --home to keep state on a local disk",
+        ) from error
+    return True

@@ -1,0 +1,71 @@
+"""Logging for a command line: short lines on stderr, full ones in a rotating file.
+
+What a command tells its user is narration, not logging, and does not pass through here.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from sapo_edge.durable import reported
+from sapo_edge.errors import ConfigError
+
+LEVELS = ("debug", "info", "warning", "error")
+"""Names that `configure` takes, most talkative first."""
+MAX_BYTES = 1024 * 1024
+"""Size at which the file is rotated."""
+OLDER_FILES = 2
+"""Rotated files that are kept."""
+
+
+class _LogFile(RotatingFileHandler):
+    """A rotating file that a full disk can't turn into a traceback per line."""
+
+    failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        if not self.failed:
+            self.failed = True
+            sys.stderr.write(f"can't write to the log {self.baseFilename}: {sys.exc_info()[1]}\n")
+
+
+def configure(level: str = "warning", file: Path | None = None, *, stderr: bool = True) -> None:
+    """Set logging up; a second call replaces the first.
+
+    Args:
+        level: one of `LEVELS`, for stderr. The file gets "info" and above, or "debug" if `level` is that.
+        file: the rotating file; only the node's own process names one, because two can't rotate the same file.
+        stderr: False while something else owns the terminal.
+
+    Raises:
+        ConfigError: if there is no such level.
+        StateError: if the file can't be opened.
+    """
+    if level not in LEVELS:
+        raise ConfigError(f"there is no log level {level!r}", f"choose one of {', '.join(LEVELS)}")
+    number = getattr(logging, level.upper())
+    handlers: list[logging.Handler] = []
+    if file is not None:
+        with reported("write the log", file):
+            log_file = _LogFile(
+                file, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
+            )
+        formatter = logging.Formatter(
+            "%(asctime)sZ %(levelname)s %(threadName)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
+        )
+        formatter.converter = time.gmtime
+        log_file.setFormatter(formatter)
+        log_file.setLevel(min(number, logging.INFO))
+        handlers.append(log_file)
+    if stderr:
+        stream = logging.StreamHandler()
+        stream.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        stream.setLevel(number)
+        handlers.append(stream)
+    # Without any handler, Python's handler of last resort would write to the terminal that something else owns.
+    logging.basicConfig(level=logging.WARNING, handlers=handlers or [logging.NullHandler()], force=True)
+    logging.getLogger("sapo_edge").setLevel(min(number, logging.INFO))

@@ -1,0 +1,81 @@
+"""The node's secret: 32 random bytes, made once. It becomes the seed of the node's Ed25519 key in a swarm."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from sapo_edge.durable import reported, sync_directory
+from sapo_edge.errors import StateError
+
+SECRET_BYTES = 32
+"""Length of the secret."""
+
+
+def read_or_create_secret(path: Path) -> bytes:
+    """The secret that `path` holds as hexadecimal text; made at the first call, with mode 0600.
+
+    Raises:
+        StateError: if it can't be read or written, is not such a secret, or others may read it.
+    """
+    with reported("create the identity", path):
+        if not path.exists():
+            _create(path)
+    return read_secret(path)
+
+
+def read_secret(path: Path) -> bytes:
+    """The secret that `path` holds.
+
+    Raises:
+        StateError: if it can't be read, is not such a secret, or others may read it.
+    """
+    with reported("read the identity", path):
+        mode = path.stat().st_mode
+        content = path.read_bytes()
+    if os.name != "nt" and mode & 0o077:
+        raise StateError(f"others may read the identity {path} (mode {mode & 0o777:04o})", f"run `chmod 600 {path}`")
+    try:
+        secret = bytes.fromhex(content.decode("ascii"))
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise StateError(
+            f"the identity {path} does not hold {SECRET_BYTES} bytes of hexadecimal text",
+            "restore it from a backup, or move it away to become a new node",
+        )
+    return secret
+
+
+def seed_from_secret(secret: bytes) -> int:
+    """The node's own seed for its tasks, 0 to 2**63 - 1; it is public, so it tells nothing about the secret."""
+    digest = hashlib.sha256(b"sapo-edge task seed\0" + secret).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _create(path: Path) -> None:
+    beside = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(SECRET_BYTES).hex().encode("ascii") + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        _publish(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def _publish(beside: Path, path: Path) -> None:
+    """Give the whole file its name, but never over another one: whoever came first is the identity."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        return
+    except OSError:
+        # Some file systems have no hard links. The state directory's lock then keeps others from coming between.
+        if not path.exists():
+            beside.rename(path)

@@ -1,0 +1,219 @@
+"""The table of settings: name, type, default, bounds, unit and explanation of each.
+
+Validation, `sapo config show` and the documentation all read this one table; `config.py` resolves the layers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import reprlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from sapo_edge.errors import ConfigError
+
+MAX_SEED = 2**63 - 1
+"""Largest seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known about one setting.
+
+    Attributes:
+        name: in `config.toml`, and in flags with "-" for "_".
+        kind: int, float or str.
+        default: None means that something else decides, as `explanation` says.
+        low, high: allowed range, both included; for numbers only.
+        above: whether `low` itself is excluded.
+        choices: allowed texts; empty for any text.
+        unit: of a number, "" if it has none.
+        explanation: one sentence.
+        manifest: whether a manifest, which may come from a stranger, may suggest it.
+    """
+
+    name: str
+    kind: type[int] | type[float] | type[str]
+    default: int | float | str | None
+    low: float = 0
+    high: float = 0
+    above: bool = False
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    explanation: str = ""
+    manifest: bool = False
+
+    @property
+    def allowed(self) -> str:
+        """The allowed values in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is str:
+            return "text"
+        number = "an integer" if self.kind is int else "a number"
+        return (
+            f"{number} above {self.low} and at most {self.high}"
+            if self.above
+            else f"{number} from {self.low} to {self.high}"
+        )
+
+    def check(self, value: object, source: str) -> int | float | str:
+        """The value in its own type, if it is allowed; text is read as a number where a number belongs.
+
+        Text is what the environment and the command line hold; `config.toml` has types of its own and does not get here
+        with a quoted number (`config.py` sees to that).
+
+        Raises:
+            ConfigError: naming the setting, the value, the allowed range and the source.
+        """
+        converted = self._converted(value)
+        if converted is None:
+            raise self.refusal(value, source)
+        if self.choices and converted not in self.choices:
+            raise self.refusal(value, source)
+        if isinstance(converted, str):
+            if not converted.isprintable():
+                raise self.refusal(value, source)
+            return converted
+        # Written so that NaN fails.
+        if not (self.low <= converted <= self.high) or (self.above and converted == self.low):
+            raise self.refusal(value, source)
+        return converted
+
+    def refusal(self, value: object, source: str) -> ConfigError:
+        """The error for a value that is not allowed."""
+        shown = reprlib.repr(value)
+        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", f"give {self.allowed}")
+
+    def _converted(self, value: object) -> int | float | str | None:
+        if isinstance(value, bool):
+            return None
+        if self.kind is str:
+            return value if isinstance(value, str) else None
+        try:
+            if isinstance(value, str):
+                return int(value) if self.kind is int else float(value)
+            if isinstance(value, int):
+                return value if self.kind is int else float(value)
+        except (ValueError, OverflowError):
+            return None
+        return value if isinstance(value, float) and self.kind is float else None
+
+
+def _setting(default: int | float | str | None, explanation: str, **details: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"explanation": explanation, **details})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of a node, validated by `config.resolve`."""
+
+    manifest: str = _setting(
+        "starter", "What to train on: the name of a manifest that ships with the program, or a file."
+    )
+    model: str = _setting(
+        "", "The model to train: a name from `sapo models list` or a GGUF file; empty is the one that ships."
+    )
+    backend: str = _setting(
+        "auto", "What runs the model; auto takes the best one installed.", choices=("auto", "llama_cpp")
+    )
+    own: int = _setting(8, "The paper's I: own rollouts in each update.", low=1, high=256, unit="rollouts")
+    external: int = _setting(
+        0, "The paper's J: rollouts of other nodes in each update.", low=0, high=256, unit="rollouts"
+    )
+    questions: int = _setting(
+        0,
+        "Questions answered in each round, at least `own`; 0 is as many as `own`, more are for sharing.",
+        low=0,
+        high=256,
+        unit="questions",
+    )
+    answers: int = _setting(
+        8,
+        "The paper's L: answers to each question; a group of one has no advantage.",
+        low=2,
+        high=32,
+        unit="answers",
+        manifest=True,
+    )
+    strategy: str = _setting(
+        "informative",
+        "How rollouts of others are chosen: those with a gradient first, uniformly, or the same number from each node.",
+        choices=("informative", "uniform", "balanced"),
+    )
+    rounds: int = _setting(
+        0, "Rounds after which to stop; 0 goes on until stopped.", low=0, high=1_000_000_000, unit="rounds"
+    )
+    temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, manifest=True)
+    max_tokens: int = _setting(
+        0, "Longest answer; 0 is the manifest's own limit.", low=0, high=2048, unit="tokens", manifest=True
+    )
+    learning_rate: float = _setting(2e-4, "Adam's learning rate after the warm-up.", low=0, high=1e-2, above=True)
+    warmup: int = _setting(
+        5, "Updates over which the learning rate rises to its value.", low=0, high=10_000, unit="updates"
+    )
+    epochs: int = _setting(1, "Passes over the rollouts of a round.", low=1, high=8, unit="passes")
+    kl: float = _setting(
+        0.0, "Weight of the KL term that holds the adapter near the base model; 0 leaves it out.", low=0, high=1
+    )
+    clip_low: float = _setting(0.2, "The probability ratio is clipped below 1 minus this.", low=0, high=1, above=True)
+    clip_high: float = _setting(0.28, "The probability ratio is clipped above 1 plus this.", low=0, high=5, above=True)
+    importance_cap: float = _setting(
+        2.0, "Largest importance weight between sampler and learner.", low=0, high=100, above=True
+    )
+    max_gradient_norm: float = _setting(
+        1.0, "The gradient is scaled down to this L2 norm.", low=0, high=1000, above=True
+    )
+    rank: int = _setting(16, "Rank of the LoRA adapter.", low=1, high=256)
+    alpha: float = _setting(32.0, "The LoRA adapter is scaled by alpha / rank.", low=0, high=1024, above=True)
+    threads: int = _setting(
+        0, "Processor threads for the model; 0 chooses by the machine.", low=0, high=1024, unit="threads"
+    )
+    evaluate_every: int = _setting(
+        10,
+        "Rounds between held-out evaluations; 0 evaluates only at start and end.",
+        low=0,
+        high=1_000_000,
+        unit="rounds",
+    )
+    held_out: int = _setting(
+        100, "Questions of a held-out evaluation; 0 makes none.", low=0, high=10_000, unit="questions"
+    )
+    keep_checkpoints: int = _setting(
+        3, "Newest checkpoints to keep, beside the best one.", low=1, high=1000, unit="checkpoints"
+    )
+    seed: int | None = _setting(
+        None, "Seed of tasks and sampling; without one, each node's identity gives its own.", low=0, high=MAX_SEED
+    )
+
+    def as_dict(self) -> dict[str, int | float | str | None]:
+        """All values by name, for events and checkpoints."""
+        return asdict(self)
+
+    @property
+    def drawn(self) -> int:
+        """Questions to answer in a round: `questions`, or `own` where that is 0."""
+        return self.questions or self.own
+
+
+def _table() -> dict[str, Setting]:
+    kinds: dict[str, type[int] | type[float] | type[str]] = {"int": int, "float": float, "str": str, "int | None": int}
+    defaults = Settings().as_dict()
+    return {
+        item.name: Setting(item.name, kinds[str(item.type)], defaults[item.name], **item.metadata)
+        for item in fields(Settings)
+    }
+
+
+SETTINGS: Mapping[str, Setting] = _table()
+"""Every setting by name, in the order in which they are shown."""
+
+
+def reference() -> str:
+    """The Markdown table of all settings."""
+    lines = ["| Setting | Default | Allowed | Unit | Meaning |", "|---|---|---|---|---|"]
+    for item in SETTINGS.values():
+        default = "" if item.default is None else str(item.default) or "empty"
+        lines.append(f"| `{item.name}` | {default} | {item.allowed} | {item.unit} | {item.explanation} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,253 @@
+"""Checkpoints: complete or absent."""
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge import durable
+from sapo_edge.checkpoint import RECORD, Checkpoint
+from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.errors import Cancelled, CheckpointError, StateError
+
+
+def state(round: int, accuracy: float | None = None) -> Checkpoint:
+    cursor: dict[Any, Any] = {"index": round, 9: [1], 10: (2,)}
+    return Checkpoint(round, "model", "manifest", seed=2**63 - 1, cursor=cursor, settings={"own": 8}, accuracy=accuracy)
+
+
+def write(directory: Path) -> None:
+    (directory / "adapter").mkdir()
+    (directory / "adapter" / "weights.bin").write_bytes(b"weights" * 1000)
+    (directory / "optimizer.bin").write_bytes(b"")
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints", keep=2)
+
+
+def test_what_was_saved_is_loaded(checkpoints: Checkpoints) -> None:
+    saved = checkpoints.save(state(12, accuracy=0.5), write)
+    loaded = checkpoints.load(12, model_digest="model", manifest_digest="manifest")
+    assert loaded.directory == saved.directory == checkpoints.directory / "round-000012"
+    assert (loaded.seed, loaded.accuracy, loaded.settings, loaded.time) == (2**63 - 1, 0.5, {"own": 8}, saved.time)
+    assert loaded.cursor == {"index": 12, "9": [1], "10": [2]}
+    assert set(loaded.files) == {"adapter/weights.bin", "optimizer.bin"} and loaded.size == 7000
+    assert checkpoints.latest() == loaded
+    assert os.listdir(checkpoints.directory) == ["round-000012"]
+
+
+def test_without_any_there_is_none(checkpoints: Checkpoints) -> None:
+    assert checkpoints.latest() is None and checkpoints.best() is None and checkpoints.recover() == []
+    with pytest.raises(CheckpointError, match="No such file"):
+        checkpoints.load(3)
+
+
+def test_another_model_or_manifest_is_refused_with_a_remedy(checkpoints: Checkpoints) -> None:
+    checkpoints.save(state(1), write)
+    with pytest.raises(CheckpointError, match=r"another model; .*--home"):
+        checkpoints.load(1, model_digest="other")
+    with pytest.raises(CheckpointError, match="another manifest"):
+        checkpoints.load(1, manifest_digest="other")
+
+
+@pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])
+@pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
+def test_a_damaged_checkpoint_is_passed_over_and_set_aside(checkpoints: Checkpoints, name: str, damage: str) -> None:
+    checkpoints.save(state(1), write)
+    path = checkpoints.save(state(2), write).directory / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.unlink()
+    if damage != "missing":
+        path.write_bytes(bytes(content) if damage == "flipped" else bytes(content[:-5]))
+    with pytest.raises(CheckpointError, match="damaged"):
+        checkpoints.load(2)
+    latest = checkpoints.latest()
+    assert latest is not None and latest.round == 1
+    assert checkpoints.rounds() == [1, 2]
+    (done,) = checkpoints.recover()
+    assert "round-000002.damaged" in done and "\n" not in done
+    assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
+
+
+def test_every_bit_of_the_record_counts(checkpoints: Checkpoints) -> None:
+    path = checkpoints.save(state(1), write).directory / RECORD
+    record = json.loads(path.read_text())
+    record["cursor"]["index"] = 2
+    path.write_text(json.dumps(record))
+    with pytest.raises(CheckpointError, match=r"checkpoint\.json has changed"):
+        checkpoints.read(1)
+    path.write_text("[]")
+    with pytest.raises(CheckpointError, match="can't be read"):
+        checkpoints.read(1)
+
+
+def test_one_of_a_newer_version_is_neither_passed_over_nor_set_aside(checkpoints: Checkpoints) -> None:
+    checkpoints.save(state(1), write)
+    path = checkpoints.save(state(2), write).directory / RECORD
+    path.write_text(json.dumps({**json.loads(path.read_text()), "v": 99}))
+    for call in (checkpoints.latest, checkpoints.recover, checkpoints.best):
+        with pytest.raises(StateError, match="newer"):
+            call()
+    assert checkpoints.rounds() == [1, 2]
+
+
+def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
+    for round, accuracy in ((1, 0.1), (2, 0.6), (3, 0.6), (4, None), (5, 0.2), (6, None)):
+        checkpoints.save(state(round, accuracy), write)
+    assert checkpoints.rounds() == [2, 5, 6]
+    best = checkpoints.best()
+    assert best is not None and best.round == 2
+    checkpoints.record_accuracy(6, 0.9)
+    checkpoints.save(state(7), write)
+    best = checkpoints.best()
+    assert checkpoints.rounds() == [6, 7] and best is not None and best.round == 6
+    checkpoints.load(6)
+
+
+def test_a_round_made_again_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:
+    checkpoints.save(state(1, 0.1), write)
+    checkpoints.save(state(1, 0.2), write)
+    assert checkpoints.load(1).accuracy == 0.2
+    assert os.listdir(checkpoints.directory) == ["round-000001"]
+
+
+def test_going_back_removes_what_came_later(checkpoints: Checkpoints) -> None:
+    for round in (1, 2):
+        checkpoints.save(state(round), write)
+    assert checkpoints.truncate_after(1) == [2]
+    assert os.listdir(checkpoints.directory) == ["round-000001"]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), StateError),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), StateError),
+        (RuntimeError("something else"), RuntimeError),
+        (Cancelled(), Cancelled),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+    ],
+)
+def test_a_failed_write_leaves_the_previous_one(
+    checkpoints: Checkpoints, error: BaseException, expected: type[BaseException]
+) -> None:
+    checkpoints.save(state(1), write)
+
+    def fail(directory: Path) -> None:
+        write(directory)
+        raise error
+
+    for round in (1, 2):
+        with pytest.raises(expected) as caught:
+            checkpoints.save(state(round), fail)
+        if expected is StateError:
+            assert "free some space" in str(caught.value)
+    assert os.listdir(checkpoints.directory) == ["round-000001"]
+    checkpoints.load(1)
+
+
+def test_what_json_cannot_hold_is_refused_before_anything_changes(checkpoints: Checkpoints) -> None:
+    with pytest.raises(TypeError):
+        checkpoints.save(Checkpoint(1, "model", "manifest", 0, cursor={"a": object()}), write)
+    assert os.listdir(checkpoints.directory) == []
+
+
+def test_too_little_space_is_noticed_before_writing(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "free_bytes", lambda directory: durable.SPACE_MARGIN + 5000)
+    checkpoints.save(state(1), write)
+    for expected_bytes in (0, 6000):
+        with pytest.raises(StateError, match=r"free.*needed"):
+            checkpoints.save(state(2), lambda directory: pytest.fail("written"), expected_bytes=expected_bytes)
+    assert checkpoints.rounds() == [1]
+
+
+def test_a_checkpoint_that_was_being_replaced_comes_back(checkpoints: Checkpoints) -> None:
+    directory = checkpoints.save(state(1), write).directory
+    directory.rename(checkpoints.directory / ".replaced-round-000001")
+    shutil.copytree(checkpoints.directory / ".replaced-round-000001", checkpoints.directory / ".writing-round-000001-x")
+    assert len(checkpoints.recover()) == 2
+    assert os.listdir(checkpoints.directory) == ["round-000001"]
+    checkpoints.load(1)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.checkpoints import Checkpoints
+
+def write(directory):
+    (directory / "adapter.bin").write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Checkpoints(Path(sys.argv[1])).save(Checkpoint(2, "model", "manifest", 0), write)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+def test_a_kill_in_the_middle_of_a_write_leaves_the_previous_one(checkpoints: Checkpoints) -> None:
+    checkpoints.save(state(1), write)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(checkpoints.directory)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(os.listdir(checkpoints.directory)) == 2
+    latest = checkpoints.latest()
+    assert latest is not None and latest.round == 1
+    (note,) = checkpoints.recover()
+    assert note.startswith("removed .writing-round-000002-")
+    assert os.listdir(checkpoints.directory) == ["round-000001"]
+
+
+STEPS = """
+import os, signal, sys
+from pathlib import Path
+from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.checkpoints import Checkpoints
+
+left = int(sys.argv[2])
+
+def counted(event, arguments):
+    global left
+    opened = event == "open" and sys.argv[1] in str(arguments[0])
+    if opened or event in ("os.rename", "os.rmdir", "os.remove", "os.mkdir"):
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+
+def write(directory):
+    (directory / "adapter.bin").write_bytes(b"again")
+
+store = Checkpoints(Path(sys.argv[1]), keep=1)
+sys.addaudithook(counted)
+store.save(Checkpoint(1, "model", "manifest", 0, settings={"again": True}), write)
+store.save(Checkpoint(2, "model", "manifest", 0, settings={"again": True}), write)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+def test_a_kill_before_any_change_on_disk_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
+    for step in range(200):
+        directory = tmp_path / str(step)
+        Checkpoints(directory).save(state(1), write)
+        done = subprocess.run([sys.executable, "-c", STEPS, str(directory), str(step)], check=False)
+        after = Checkpoints(directory)
+        after.recover()
+        latest = after.latest()
+        assert latest is not None, step
+        assert all(name.startswith("round-") and not name.endswith(".damaged") for name in os.listdir(directory)), step
+        if done.returncode == 0:
+            assert latest.round == 2
+            break
+        assert done.returncode == -signal.SIGKILL
+    else:
+        pytest.fail("never finished")
+    assert step > 10

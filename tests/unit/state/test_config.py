@@ -1,0 +1,205 @@
+"""Settings: layers, sources, and what is refused."""
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.config import read_file, resolve, set_value
+from sapo_edge.errors import ConfigError
+from sapo_edge.policy import LoraSettings, UpdateSettings
+from sapo_edge.settings import SETTINGS, Settings, reference
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "config.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_without_any_layer_every_value_is_the_default() -> None:
+    resolved = resolve(environ={})
+    assert resolved.settings == Settings()
+    assert set(resolved.sources.values()) == {"default"}
+
+
+def test_every_default_but_none_is_allowed() -> None:
+    for item in SETTINGS.values():
+        assert item.default is None or item.check(item.default, "default") == item.default
+
+
+def test_defaults_agree_with_the_policy_contract() -> None:
+    settings, update, lora = Settings(), UpdateSettings(), LoraSettings()
+    for item in dataclasses.fields(update):
+        if item.name in SETTINGS:
+            assert getattr(settings, item.name) == getattr(update, item.name)
+    assert settings.kl == update.kl_coefficient
+    assert (settings.rank, settings.alpha) == (lora.rank, lora.alpha)
+
+
+def test_layers_in_their_order_and_each_value_knows_its_source(tmp_path: Path) -> None:
+    file = written(tmp_path, "own = 3\nanswers = 4\nrank = 8\nmax_tokens = 100\n")
+    resolved = resolve(
+        {"own": 5, "seed": None},
+        environ={"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"},
+        file=file,
+        manifest=lambda name: {"max_tokens": 200, "temperature": 0.5},
+    )
+    settings, sources = resolved.settings, resolved.sources
+    assert (settings.own, sources["own"]) == (5, "flag")
+    assert (settings.answers, sources["answers"]) == (6, "environment SAPO_EDGE_ANSWERS")
+    assert (settings.rank, sources["rank"]) == (8, f"file {file}")
+    assert (settings.max_tokens, sources["max_tokens"]) == (100, f"file {file}")
+    assert (settings.temperature, sources["temperature"]) == (0.5, "manifest starter")
+    assert (settings.seed, sources["seed"]) == (None, "default")
+    assert ("own", 5, "flag", SETTINGS["own"].explanation) in resolved.rows()
+
+
+def test_the_manifest_is_asked_by_the_name_that_was_chosen() -> None:
+    asked: list[str] = []
+    resolve({"manifest": "other"}, environ={}, manifest=lambda name: asked.append(name) or {})  # type: ignore[func-returns-value]
+    assert asked == ["other"]
+
+
+def test_a_manifest_may_not_set_what_concerns_the_machine() -> None:
+    with pytest.raises(ConfigError, match=r"manifest starter sets 'threads'.*may suggest only"):
+        resolve(environ={}, manifest=lambda name: {"threads": 64})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("own", "0"),
+        ("own", "257"),
+        ("own", "8.5"),
+        ("own", "many"),
+        ("answers", "1"),
+        ("temperature", "nan"),
+        ("temperature", "0"),
+        ("learning_rate", "0"),
+        ("learning_rate", "inf"),
+        ("learning_rate", "-2e-4"),
+        ("learning_rate", "1"),
+        ("importance_cap", "0.0"),
+        ("backend", "cuda"),
+        ("seed", "-1"),
+        ("seed", str(2**63)),
+        ("rounds", "9" * 5000),
+        ("model", "a\x00b"),
+    ],
+)
+def test_absurd_values_are_refused_with_range_and_source(name: str, value: str) -> None:
+    variable = f"SAPO_EDGE_{name.upper()}"
+    with pytest.raises(ConfigError) as caught:
+        resolve(environ={variable: value})
+    assert name in caught.value.message and f"environment {variable}" in caught.value.message
+    assert SETTINGS[name].allowed in caught.value.remedy
+    assert len(str(caught.value)) < 300 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line", ["own = true", "own = 8.0", "own = [8]", "backend = 3", "own = 2024-01-01", "kl = nan"]
+)
+def test_wrong_types_in_the_file_are_refused(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ConfigError, match="not allowed"):
+        resolve(environ={}, file=written(tmp_path, line))
+
+
+def test_a_quoted_number_in_the_file_is_refused_but_text_from_the_environment_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="without quotes"):
+        resolve(environ={}, file=written(tmp_path, 'learning_rate = "2e-4"'))
+    assert resolve(environ={"SAPO_EDGE_LEARNING_RATE": "3e-4"}).settings.learning_rate == 3e-4
+
+
+def test_an_integer_is_a_number(tmp_path: Path) -> None:
+    temperature = resolve(environ={}, file=written(tmp_path, "temperature = 1")).settings.temperature
+    assert isinstance(temperature, float)
+
+
+def test_a_hidden_value_is_checked_all_the_same(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="own"):
+        resolve({"own": 5}, environ={}, file=written(tmp_path, "own = 0"))
+
+
+def test_unknown_names_get_their_nearest_match(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean learning_rate"):
+        resolve(environ={}, file=written(tmp_path, "learning-rat = 1"))
+    with pytest.raises(ConfigError, match="did you mean SAPO_EDGE_TEMPERATURE"):
+        resolve(environ={"SAPO_EDGE_TEMPRATURE": "1"})
+    with pytest.raises(ConfigError, match="remove it"):
+        resolve(environ={}, file=written(tmp_path, "[zzz]\n"))
+    with pytest.raises(ConfigError, match="did you mean rank"):
+        resolve({"rnak": 3}, environ={})
+
+
+def test_an_empty_variable_and_the_home_are_no_settings() -> None:
+    assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 8
+
+
+def test_malformed_toml_names_line_and_column(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="line 2, column 8"):
+        resolve(environ={}, file=written(tmp_path, "own = 3\nrank = = 4\n"))
+
+
+def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"own = 3 # \xff")
+    with pytest.raises(ConfigError, match="UTF-8 at byte 10"):
+        read_file(tmp_path / "config.toml")
+    with pytest.raises(ConfigError, match=r"[Ii]s a directory|[Pp]ermission"):
+        read_file(tmp_path)
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_bytes(b"\xef\xbb\xbfown = 3\r\n")
+    assert read_file(tmp_path / "config.toml") == {"own": 3}
+
+
+def test_fewer_questions_than_own_rollouts_name_both_sources() -> None:
+    with pytest.raises(ConfigError, match=r"questions = 4 \(flag\) is less than own = 8 \(default\)"):
+        resolve({"questions": 4}, environ={})
+    assert resolve({"questions": 12}, environ={}).settings.drawn == 12
+    assert resolve(environ={}).settings.drawn == 8
+
+
+def test_setting_a_value_keeps_comments_order_and_line_ends(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_bytes(b"# mine\r\nown = 4  # few\r\nrank = 8\r\n")
+    assert set_value(file, "own", "6") == 6
+    assert set_value(file, "learning-rate", "1e-4") == 1e-4
+    assert file.read_bytes() == b"# mine\r\nown = 6  # few\r\nrank = 8\r\nlearning_rate = 0.0001\r\n"
+    assert set_value(file, "rank", None) is None
+    assert read_file(file) == {"own": 6, "learning_rate": 1e-4}
+
+
+def test_setting_creates_the_file_and_follows_a_link(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "config.toml"
+    set_value(file, "manifest", 'quo"te')
+    assert read_file(file) == {"manifest": 'quo"te'}
+    link = tmp_path / "link.toml"
+    try:
+        link.symlink_to(file)
+    except OSError:
+        pytest.skip("no symbolic links here")
+    set_value(link, "own", "2")
+    assert link.is_symlink() and read_file(file)["own"] == 2
+
+
+@pytest.mark.parametrize(("name", "value"), [("own", "0"), ("onw", "1"), ("questions", "2")])
+def test_a_refused_value_leaves_the_file_unchanged(tmp_path: Path, name: str, value: str) -> None:
+    file = written(tmp_path, "own = 4 # keep\n")
+    with pytest.raises(ConfigError):
+        set_value(file, name, value)
+    assert file.read_text() == "own = 4 # keep\n"
+    assert os.listdir(tmp_path) == ["config.toml"]
+
+
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can't"):
+        set_value(tmp_path / "file" / "config.toml", "own", "3")
+
+
+def test_the_reference_has_a_line_for_every_setting() -> None:
+    text = reference()
+    assert all(f"| `{name}` |" in text for name in SETTINGS)

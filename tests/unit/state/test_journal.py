@@ -1,0 +1,205 @@
+"""The journal: what is kept, dropped and refused."""
+
+import math
+import os
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import journal as journal_module
+from sapo_edge.errors import StateError
+from sapo_edge.events import HeldOut, NodeStopped, Notice, Progress, RoundFinished
+from sapo_edge.journal import Journal, ScoredRollout
+from sapo_edge.rollout import Answer, Rollout, TaskRef
+
+
+def finished(round: int, loss: float = 0.5) -> RoundFinished:
+    return RoundFinished(
+        round=round,
+        reward_own=0.25,
+        reward_external=None,
+        groups=8,
+        informative=3,
+        own=8,
+        external=0,
+        tokens=1234,
+        seconds_generate=1.5,
+        seconds_update=2.5,
+        statistics={"loss": loss},
+    )
+
+
+def scored(sequence: int = 1) -> ScoredRollout:
+    answers = (Answer("4\x00é\n", True, (1, 2), (-0.1, -0.2)), Answer("", False))
+    rollout = Rollout(TaskRef("sum", "0.1", 2**63 - 1, 7), "2 + 2?", "4", answers, "me", 3, sequence, 12.5)
+    return ScoredRollout(rollout, (1.0, 0.0), (0.7, -0.7))
+
+
+def held_out(round: int, accuracy: float = 0.5) -> HeldOut:
+    return HeldOut(round=round, accuracy=accuracy, correct=5, questions=10, low=0.2, high=0.8)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal" / "journal.sqlite")
+
+
+def test_a_round_comes_back_with_its_rollouts_as_shared_text(journal: Journal) -> None:
+    event = finished(3)
+    journal.record(event, [scored(1), scored(2)])
+    assert journal.rounds() == [event]
+    first, second = journal.rollouts(3)
+    assert first == ScoredRollout(scored(1).rollout.as_text(), (1.0, 0.0), (0.7, -0.7))
+    assert second.rollout.sequence == 2
+    assert journal.rollouts(3, limit=1, offset=1) == [second]
+    assert journal.last_round() == 3
+
+
+def test_a_round_made_again_replaces_the_earlier_one(journal: Journal) -> None:
+    journal.record(finished(1), [scored(1), scored(2)])
+    journal.record(finished(1, loss=0.1), [scored(3)])
+    assert [event.statistics["loss"] for event in journal.rounds()] == [0.1]
+    assert [item.rollout.sequence for item in journal.rollouts(1)] == [3]
+
+
+def test_numbers_that_are_none_survive(journal: Journal) -> None:
+    journal.record(finished(1, loss=math.nan))
+    journal.record(held_out(1, math.nan))
+    assert math.isnan(journal.rounds()[0].statistics["loss"])
+    assert math.isnan(journal.held_out()[0].accuracy)
+
+
+def test_pages_are_bounded_and_in_order(journal: Journal) -> None:
+    for round in range(1, 11):
+        journal.record(finished(round))
+        journal.record(held_out(round))
+    assert [event.round for event in journal.rounds(3)] == [8, 9, 10]
+    assert [event.round for event in journal.rounds(3, before=8)] == [5, 6, 7]
+    assert [event.round for event in journal.rounds(3, after=0)] == [1, 2, 3]
+    assert [event.round for event in journal.held_out(2, after=4)] == [5, 6]
+    for limit in (0, -1, journal_module.MAX_PAGE + 1):
+        with pytest.raises(ValueError, match="page"):
+            journal.rounds(limit)
+
+
+def test_truncating_drops_everything_later_and_nothing_else(journal: Journal) -> None:
+    journal.record(Notice(level="info", text="hello"))
+    for round in range(5):
+        journal.record(finished(round), [scored()])
+        journal.record(held_out(round))
+    assert journal.truncate_after(2) == 2
+    assert journal.last_round() == 2
+    assert [event.round for event in journal.held_out()] == [0, 1, 2]
+    assert journal.rollouts(3) == [] and journal.rollouts(2) != []
+    assert len(journal.events()) == 1
+
+
+def test_sequence_numbers_are_never_given_twice(tmp_path: Path) -> None:
+    first = Journal(tmp_path / "journal.sqlite")
+    assert (first.reserve_sequences(8), first.reserve_sequences(1)) == (1, 9)
+    first.truncate_after(-1)
+    first.close()
+    assert Journal(tmp_path / "journal.sqlite").reserve_sequences(2) == 10
+
+
+def test_old_rollouts_are_pruned_while_their_numbers_stay(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite", keep_rollouts=2)
+    for round in range(1, 6):
+        journal.record(finished(round), [scored()])
+    assert [round for round in range(1, 6) if journal.rollouts(round)] == [4, 5]
+    assert journal.prune_rollouts(1) == 1
+    assert len(journal.rounds()) == 5
+
+
+def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
+    journal.record(Progress(phase="generate", done=1, total=2, unit="answers"))
+    for number in range(5):
+        journal.record(Notice(level="info", text=str(number)))
+    stopped = NodeStopped(reason="asked", rounds=2)
+    journal.record(stopped)
+    assert [event for _, event in journal.events()][-1] == stopped
+    assert len(journal.events()) == 3
+
+
+def test_a_reader_follows_while_the_node_writes(journal: Journal) -> None:
+    journal.record(finished(1))
+    reader = Journal(journal.path, read_only=True)
+    journal.record(finished(2))
+    assert reader.last_round() == 2
+    with pytest.raises(StateError):
+        reader.record(finished(3))
+
+
+def test_another_thread_may_use_it(journal: Journal) -> None:
+    threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(journal.rounds()) == 8
+
+
+def test_a_failed_round_leaves_nothing_behind(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_module, "_row", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        journal.record(finished(1), [scored()])
+    assert journal.rounds() == []
+    journal.record(finished(2))
+
+
+def test_a_damaged_journal_is_reported_with_a_remedy(journal: Journal) -> None:
+    for round in range(200):
+        journal.record(finished(round), [scored()])
+    journal.close()
+    with journal.path.open("r+b") as file:
+        file.seek(4096)
+        file.write(os.urandom(8192))
+    with pytest.raises(StateError, match=r"damaged.*rename"):
+        Journal(journal.path)
+
+
+@pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(content)
+    with pytest.raises(StateError, match="damaged"):
+        Journal(tmp_path / "journal.sqlite")
+
+
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "journal.sqlite")
+    connection.execute("CREATE TABLE other (x)")
+    connection.close()
+    with pytest.raises(StateError, match="something else"):
+        Journal(tmp_path / "journal.sqlite")
+
+
+def test_a_newer_journal_is_refused(journal: Journal) -> None:
+    journal.close()
+    connection = sqlite3.connect(journal.path)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StateError, match="newer"):
+        Journal(journal.path)
+
+
+def test_a_full_disk_is_reported_and_the_journal_goes_on(journal: Journal) -> None:
+    journal.record(finished(1))
+    pages = journal._rows("PRAGMA page_count", ())[0][0]
+    journal._rows(f"PRAGMA max_page_count = {pages}", ())
+    with pytest.raises(StateError, match="free some space"):
+        for round in range(2, 500):
+            journal.record(finished(round), [scored()])
+    journal._rows("PRAGMA max_page_count = 100000", ())
+    last = journal.last_round()
+    assert last is not None
+    journal.record(finished(last + 1))
+
+
+def test_rewards_must_fit_the_answers() -> None:
+    with pytest.raises(ValueError, match="1 rewards for 2 answers"):
+        ScoredRollout(scored().rollout, (1.0,), (0.0, 0.0))
+    with pytest.raises(ValueError, match="finite"):
+        ScoredRollout(scored().rollout, (1.0, math.nan), (0.0, 0.0))

@@ -1,0 +1,62 @@
+"""One node per state directory."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.errors import StateError, StateLockedError
+from sapo_edge.lock import StateLock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from sapo_edge.lock import StateLock
+
+lock = StateLock(Path(sys.argv[1]))
+lock.acquire()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    with pytest.raises(StateLockedError, match=f"process {holder.pid}.*sapo stop"):
+        StateLock(tmp_path / "lock").acquire()
+
+
+def test_a_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+    holder.kill()
+    holder.wait()
+    lock = StateLock(tmp_path / "lock")
+    lock.acquire()
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_the_same_process_is_refused_too_until_it_is_released(tmp_path: Path) -> None:
+    first, second = StateLock(tmp_path / "lock"), StateLock(tmp_path / "lock")
+    first.acquire()
+    with pytest.raises(StateLockedError, match=str(os.getpid())):
+        second.acquire()
+    first.release()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_a_place_that_cannot_be_locked_is_reported(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="can't lock"):
+        StateLock(tmp_path).acquire()

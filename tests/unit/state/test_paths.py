@@ -1,0 +1,82 @@
+"""Where things live."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.errors import StateError
+from sapo_edge.paths import Paths
+
+
+def test_a_home_holds_everything(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path / "home")
+    assert paths.state == tmp_path / "home" / "state"
+    assert paths.config_file == tmp_path / "home" / "config" / "config.toml"
+    for path in (
+        paths.cache,
+        paths.runtime,
+        paths.journal,
+        paths.checkpoints,
+        paths.models,
+        paths.identity,
+        paths.lock,
+    ):
+        assert path.is_relative_to(tmp_path / "home")
+
+
+def test_the_argument_counts_more_than_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SAPO_EDGE_HOME", str(tmp_path / "named"))
+    assert Paths.default().state == tmp_path / "named" / "state"
+    assert Paths.default(tmp_path / "given").state == tmp_path / "given" / "state"
+
+
+def test_a_relative_home_is_fixed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Paths.default(Path("here")).state == tmp_path / "here" / "state"
+
+
+@pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="XDG directories")
+def test_xdg_directories_are_respected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SAPO_EDGE_HOME", raising=False)
+    for variable in ("STATE", "CONFIG", "CACHE"):
+        monkeypatch.setenv(f"XDG_{variable}_HOME", str(tmp_path / variable))
+    paths = Paths.default()
+    assert (paths.state, paths.config) == (tmp_path / "STATE" / "sapo-edge", tmp_path / "CONFIG" / "sapo-edge")
+    assert paths.models == tmp_path / "CACHE" / "sapo-edge" / "models"
+
+
+def test_node_and_command_agree_on_the_runtime_directory_in_every_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAPO_EDGE_HOME", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    inside = Paths.default().runtime
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert Paths.default().runtime == inside
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_created_directories_are_private(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    paths.create()
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in (paths.state, paths.config, paths.runtime))
+
+
+def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(StateError, match="move it away"):
+        Paths.default(tmp_path).create()
+
+
+def test_a_file_above_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StateError, match="move it away"):
+        Paths.default(tmp_path / "file" / "home").create()
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_directory_without_write_permission_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir(mode=0o500)
+    with pytest.raises(StateError, match="permissions"):
+        Paths.default(tmp_path).create()

@@ -1,0 +1,72 @@
+"""The node's secret."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.errors import StateError
+from sapo_edge.secret import read_or_create_secret, read_secret, seed_from_secret
+
+
+def test_it_is_made_once_and_stays(tmp_path: Path) -> None:
+    secret = read_or_create_secret(tmp_path / "identity")
+    assert len(secret) == 32 and read_or_create_secret(tmp_path / "identity") == secret
+    assert (tmp_path / "identity").read_text() == secret.hex() + "\n"
+    assert os.listdir(tmp_path) == ["identity"]
+    assert read_or_create_secret(tmp_path / "other") != secret
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
+def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+    path = tmp_path / "identity"
+    read_or_create_secret(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    with pytest.raises(StateError, match="chmod 600"):
+        read_or_create_secret(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"ab" * 31, b"ab" * 33, b"xy" * 32, b"\xff" * 64])
+def test_anything_else_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "identity"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    with pytest.raises(StateError, match="32 bytes"):
+        read_or_create_secret(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("error", [FileExistsError, PermissionError])
+def test_whoever_came_first_is_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
+    def outrun(source: Path, target: Path) -> None:
+        target.write_text("ab" * 32)
+        target.chmod(0o600)
+        raise error
+
+    monkeypatch.setattr(os, "link", outrun)
+    assert read_or_create_secret(tmp_path / "identity") == b"\xab" * 32
+    assert os.listdir(tmp_path) == ["identity"]
+
+
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert read_or_create_secret(tmp_path / "identity") == read_secret(tmp_path / "identity")
+    assert os.listdir(tmp_path) == ["identity"]
+
+
+def test_its_absence_is_reported_where_none_may_be_made(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="can't read the identity"):
+        read_secret(tmp_path / "identity")
+
+
+def test_the_seed_is_stable_in_range_and_differs_between_nodes() -> None:
+    seeds = {seed_from_secret(bytes([number]) * 32) for number in range(256)}
+    assert len(seeds) == 256 and all(0 <= seed < 2**63 for seed in seeds)
+    assert seed_from_secret(b"\x00" * 32) == seed_from_secret(b"\x00" * 32)

@@ -1,0 +1,96 @@
+"""The state directory as a whole."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.errors import CheckpointError, StateError, StateLockedError
+from sapo_edge.events import RoundFinished
+from sapo_edge.paths import Paths
+from sapo_edge.store import Store
+
+
+def record(store: Store, *rounds: int) -> None:
+    for round in rounds:
+        event = RoundFinished(
+            round=round,
+            reward_own=0.0,
+            reward_external=None,
+            groups=1,
+            informative=0,
+            own=1,
+            external=0,
+            tokens=1,
+            seconds_generate=0.0,
+            seconds_update=0.0,
+        )
+        store.journal.record(event)
+
+
+def save(store: Store, round: int) -> None:
+    def write(directory: Path) -> None:
+        (directory / "adapter").write_text("weights")
+
+    store.save_checkpoint(Checkpoint(round, "model", "manifest", store.seed), write)
+
+
+def test_a_killed_node_goes_on_from_its_checkpoint_without_duplicates(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths) as store:
+        assert store.resume(model_digest="model", manifest_digest="manifest") is None
+        record(store, 1, 2)
+        save(store, 2)
+        record(store, 3, 4)
+        secret = store.secret
+    with Store(paths) as store:
+        resumed = store.resume(model_digest="model", manifest_digest="manifest")
+        assert resumed is not None and resumed.round == 2 and resumed.seed == store.seed
+        assert store.journal.last_round() == 2 and store.secret == secret
+        assert store.notices == ["2 finished rounds came after the checkpoint of round 2 and are made again"]
+
+
+def test_another_model_is_refused_and_the_history_stays(tmp_path: Path) -> None:
+    with Store(Paths.default(tmp_path)) as store:
+        save(store, 1)
+        record(store, 2)
+        with pytest.raises(CheckpointError, match="another model"):
+            store.resume(model_digest="other", manifest_digest="manifest")
+        assert store.journal.last_round() == 2
+
+
+def test_going_back_to_an_earlier_checkpoint_makes_it_the_newest(tmp_path: Path) -> None:
+    with Store(Paths.default(tmp_path)) as store:
+        for round in (1, 2):
+            record(store, round)
+            save(store, round)
+        assert store.go_back_to(1, model_digest="model", manifest_digest="manifest").round == 1
+        assert store.checkpoints.rounds() == [1] and store.journal.last_round() == 1
+
+
+def test_a_second_node_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths), pytest.raises(StateLockedError):
+        Store(paths)
+    Store(paths).close()
+
+
+def test_a_start_that_fails_gives_the_lock_back(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    paths.identity.mkdir()
+    for _ in range(2):
+        with pytest.raises(StateError) as caught:
+            Store(paths)
+        assert not isinstance(caught.value, StateLockedError)
+
+
+def test_state_and_settings_load_nothing_heavy() -> None:
+    code = (
+        "import sys, sapo_edge.store, sapo_edge.config, sapo_edge.logs\n"
+        "heavy = {'torch', 'numpy', 'llama_cpp', 'mlx', 'textual', 'reasoning_gym', 'libp2p', 'trio', 'tomlkit'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,152 @@
+"""Events: their JSON form and its documentation."""
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.events import (
+    EVENTS,
+    CheckpointSaved,
+    Event,
+    HeldOut,
+    NodeStarted,
+    NodeStopped,
+    Notice,
+    Progress,
+    RoundFinished,
+    as_dict,
+    from_json,
+    to_json,
+)
+from sapo_edge.policy import UpdateStatistics
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
+
+ROUND = RoundFinished(
+    time=12.5,
+    round=3,
+    reward_own=0.25,
+    reward_external=None,
+    groups=8,
+    informative=3,
+    own=8,
+    external=0,
+    tokens=1234,
+    seconds_generate=1.5,
+    seconds_update=2.5,
+    statistics={"loss": 0.5},
+)
+EXAMPLES: list[Event] = [
+    ROUND,
+    NodeStarted(
+        model="tiny", backend="llama_cpp", reasons=("it is installed",), settings={"own": 8, "seed": None}, round=2
+    ),
+    Progress(phase="generate", done=1, total=64, unit="answers"),
+    HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
+    CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
+    Notice(level="warning", text="two\nlines \u2028"),
+    NodeStopped(reason="asked", rounds=3, adapter=None),
+]
+
+
+def test_every_kind_has_an_example() -> None:
+    assert {type(event) for event in EXAMPLES} == set(EVENTS.values())
+
+
+@pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.event)
+def test_an_event_comes_back_from_its_line(event: Event) -> None:
+    line = to_json(event)
+    assert line.isascii() and "\n" not in line
+    assert from_json(line) == event
+    assert list(json.loads(line))[:3] == ["v", "time", "event"]
+
+
+def test_the_form_of_a_round_is_fixed() -> None:
+    assert to_json(ROUND) == (
+        '{"v":1,"time":12.5,"event":"round","round":3,"reward_own":0.25,"reward_external":null,"groups":8,"informative":3,'
+        '"own":8,"external":0,"tokens":1234,"seconds_generate":1.5,"seconds_update":2.5,"statistics":{"loss":0.5}}'
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_become_null(value: float) -> None:
+    event = dataclasses.replace(ROUND, reward_own=value, statistics={"loss": value})
+    line = to_json(event)
+    record = json.loads(line, parse_constant=pytest.fail)
+    assert record["reward_own"] is None and record["statistics"] == {"loss": None}
+    back = from_json(line)
+    assert isinstance(back, RoundFinished) and math.isnan(back.reward_own) and math.isnan(back.statistics["loss"])
+    started = NodeStarted(model="m", backend="b", settings={"deep": [{"x": value}]})
+    assert as_dict(started)["settings"] == {"deep": [{"x": None}]}
+
+
+def test_the_time_is_now_unless_given() -> None:
+    assert Notice(level="info", text="").time > 1.7e9
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert from_json(json.dumps({**as_dict(ROUND), "new": 1})) == ROUND
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": 2},
+        {"v": None},
+        {"event": "unheard"},
+        {"event": ["round"]},
+        {"round": "3"},
+        {"round": True},
+        {"round": None},
+        {"time": "now"},
+        {"reward_own": "high"},
+        {"reward_own": 10**400},
+        {"statistics": []},
+        {"statistics": {"loss": "low"}},
+    ],
+)
+def test_what_is_no_event_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        from_json(json.dumps({**as_dict(ROUND), **change}))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(text)
+
+
+def test_a_lacking_field_is_named() -> None:
+    record = as_dict(ROUND)
+    del record["tokens"]
+    with pytest.raises(ValueError, match="lacks tokens"):
+        from_json(json.dumps(record))
+
+
+def test_a_level_or_phase_outside_the_list_is_refused() -> None:
+    with pytest.raises(ValueError, match="info, warning, error"):
+        from_json('{"v":1,"time":1,"event":"notice","level":"loud","text":""}')
+
+
+def documented() -> dict[str, list[str]]:
+    """Field names in the tables below each heading of the document."""
+    sections = re.split(r"^## (\w+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {
+        name: re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE)
+        for name, text in zip(["", *sections[1::2]], sections[0::2], strict=True)
+    }
+
+
+def test_the_document_names_every_event_and_field_and_no_other() -> None:
+    found = documented()
+    assert found.pop("") == ["v", "time", "event"]
+    assert set(found) == set(EVENTS)
+    for name, kind in EVENTS.items():
+        fields = [item.name for item in dataclasses.fields(kind) if item.name != "time"]
+        statistics = list(UpdateStatistics().as_dict()) if kind is RoundFinished else []
+        assert found[name] == fields + statistics
