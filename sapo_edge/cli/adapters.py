@@ -1,0 +1,146 @@
+"""`sapo eval` and `sapo export`: what is done with a trained adapter."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.cli.session import Session, narrate, open_policy
+from sapo_edge.errors import CheckpointError
+from sapo_edge.evaluate import Evaluation, evaluate
+from sapo_edge.export import export, usage
+from sapo_edge.manifest import load_manifest
+from sapo_edge.policy import Control
+from sapo_edge.tasks.source import TaskSource
+
+SCHEMA = 1
+"""Version of what `--json` prints."""
+
+
+def find_adapter(session: Session, given: Path | None) -> Path:
+    """The adapter that the user names, or the best of this state directory.
+
+    Raises:
+        CheckpointError: if there is none.
+    """
+    if given is not None:
+        if not (given / "adapter_config.json").is_file():
+            raise CheckpointError(
+                f"{given} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
+            )
+        return given
+    checkpoints = Checkpoints(session.paths.checkpoints, session.settings.keep_checkpoints)
+    found = checkpoints.best() or checkpoints.latest()
+    if found is None:
+        raise CheckpointError(
+            "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
+        )
+    return found.directory
+
+
+def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
+    """Held-out accuracy of base and adapter, side by side."""
+    from sapo_edge.backends.adapter_files import read_alpha
+
+    settings = session.settings
+    source = TaskSource(load_manifest(settings.manifest))
+    tasks = source.held_out(settings.held_out)
+    directory = find_adapter(session, adapter)
+    read_alpha(directory)
+    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as workspace:
+        policy, _ = open_policy(session, Path(workspace), trainable=False, seed=0)
+        try:
+            policy.load(directory)
+            results = {}
+            for name, use_adapter in (("base", False), ("adapter", True)):
+                with _progress(name) as (control, _):
+                    results[name] = evaluate(
+                        policy,
+                        tasks,
+                        source.manifest.prompt_for,
+                        source.score,
+                        settings.max_tokens or source.manifest.max_tokens,
+                        control,
+                        use_adapter=use_adapter,
+                    )
+        finally:
+            policy.close()
+    if as_json:
+        record = {name: _as_dict(result) for name, result in results.items()}
+        print(json.dumps({"v": SCHEMA, "manifest": source.manifest.name, "adapter_path": str(directory), **record}))
+    else:
+        narrate(f"adapter: {directory}")
+        _print_table(results, source.manifest.name)
+
+
+class _progress:  # noqa: N801 -- used as a function
+    """A bar on stderr while a policy answers."""
+
+    def __init__(self, name: str) -> None:
+        console = Console(stderr=True)
+        self.bar = Progress(
+            TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions"),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self.task = self.bar.add_task(name, total=1)
+
+    def __enter__(self) -> tuple[Control, Progress]:
+        self.bar.start()
+        return Control(lambda done, total: self.bar.update(self.task, completed=done, total=total)), self.bar
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def _as_dict(result: Evaluation) -> dict[str, Any]:
+    low, high = result.interval
+    entries = {
+        name: {"correct": right, "questions": questions} for name, (right, questions) in result.by_entry().items()
+    }
+    return {
+        "accuracy": result.accuracy, "correct": result.right, "questions": result.questions, "low": low, "high": high,
+        "entries": entries,
+    }  # fmt: skip
+
+
+def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
+    base, adapter = results["base"], results["adapter"]
+    print(f"held-out questions of {manifest}, greedy, pass@1 with 95 % interval")
+    for name, result in results.items():
+        low, high = result.interval
+        print(f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f})")
+    print("by task (base -> adapter, of questions)")
+    for entry, (right, questions) in base.by_entry().items():
+        print(f"  {entry:20} {right:3} -> {adapter.by_entry()[entry][0]:3}  of {questions}")
+    gained = sum(after and not before for before, after in zip(base.correct, adapter.correct, strict=True))
+    lost = sum(before and not after for before, after in zip(base.correct, adapter.correct, strict=True))
+    print(f"the adapter answers {gained} questions that the base got wrong, and misses {lost} that it got right")
+
+
+def run_export(session: Session, adapter: Path | None, target: Path, form: str, *, as_json: bool) -> None:
+    """Write the adapter for another program."""
+    from sapo_edge.backends.adapter_files import read_adapter, read_alpha
+    from sapo_edge.backends.adapter_gguf import write_adapter
+    from sapo_edge.backends.gguf_file import read_header
+    from sapo_edge.models import find_model
+
+    directory = find_adapter(session, adapter)
+    model = find_model(session.settings.model)
+
+    def write_gguf(source: Path, file: Path) -> None:
+        write_adapter(file, read_header(model), read_adapter(source), read_alpha(source)[1])
+
+    path = export(directory, target, form, write_gguf)
+    if as_json:
+        print(
+            json.dumps({"v": SCHEMA, "format": form, "path": str(path), "adapter": str(directory), "model": str(model)})
+        )
+    else:
+        print(path)
+        narrate(f"from {directory}; use it with: {usage(path, form, model)}")

@@ -1,0 +1,184 @@
+"""The command line: `sapo` and `sapo-edge`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from sapo_edge import __version__
+from sapo_edge.errors import ExitCode, SapoError
+
+app = typer.Typer(
+    name="sapo",
+    help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class ExportFormat(StrEnum):
+    """Formats of `sapo export`."""
+
+    PEFT = "peft"
+    GGUF = "gguf"
+
+
+Home = Annotated[
+    Path | None, typer.Option("--home", help="Keep everything under this directory (also SAPO_EDGE_HOME).")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+Model = Annotated[str | None, typer.Option("--model", help="A GGUF file; without it, the embedded model.")]
+ManifestOption = Annotated[
+    str | None, typer.Option("--manifest", help="What to train on: a shipped name or a TOML file.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `sapo config show`; repeatable.")
+]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"sapo-edge {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts."""
+
+
+@app.command()
+def run(
+    rounds: Annotated[
+        int | None, typer.Option(help="Stop after this round, counted from the first start; 0: never.")
+    ] = None,
+    model: Model = None,
+    manifest: ManifestOption = None,
+    backend: Annotated[str | None, typer.Option(help="auto or llama_cpp.")] = None,
+    own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
+    external: Annotated[int | None, typer.Option(help="J: rollouts of others in an update.")] = None,
+    questions: Annotated[int | None, typer.Option(help="Questions to answer in a round; 0: as many as I.")] = None,
+    answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor threads; 0: measured, others go first.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything; without it, from the node's identity.")] = None,
+    settings: Set = None,
+    home: Home = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one event a line on stdout as JSON.")] = False,
+) -> None:
+    """Train in the foreground. Ctrl-C finishes the round and saves; a second one stops at once."""
+    from sapo_edge.cli.run import run as run_node
+    from sapo_edge.cli.session import open_session
+
+    flags = {
+        "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
+        "questions": questions, "answers": answers, "threads": threads, "seed": seed,
+    }  # fmt: skip
+    raise typer.Exit(run_node(open_session(home, flags, settings), as_json=json))
+
+
+Adapter = Annotated[
+    Path | None, typer.Option("--adapter", help="Directory of a checkpoint or PEFT adapter; without it, the best.")
+]
+
+
+@app.command("eval")
+def evaluate(
+    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None,
+    questions: Annotated[int | None, typer.Option(help="Held-out questions.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Processor threads.")] = None,
+    settings: Set = None, home: Home = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Compare base model and adapter on the held-out questions."""
+    from sapo_edge.cli.adapters import run_eval
+    from sapo_edge.cli.session import open_session
+
+    flags = {"model": model, "manifest": manifest, "held_out": questions, "threads": threads}
+    run_eval(open_session(home, flags, settings), adapter, as_json=json)
+
+
+@app.command()
+def export(
+    directory: Annotated[Path, typer.Argument(help="Where to write.")],
+    to: Annotated[ExportFormat, typer.Option("--to", help="peft for transformers, gguf for llama.cpp and Ollama.")],
+    adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Write the best adapter in a format that other programs read."""
+    from sapo_edge.cli.adapters import run_export
+    from sapo_edge.cli.session import open_session
+
+    run_export(open_session(home, {"model": model}), adapter, directory, to.value, as_json=json)
+
+
+@app.command()
+def doctor(model: Model = None, manifest: ManifestOption = None, home: Home = None, json: Json = False) -> None:
+    """Check this machine: pass, warn or fail, each with its remedy."""
+    from sapo_edge.cli.inspect import run_doctor
+    from sapo_edge.cli.session import open_session
+
+    raise typer.Exit(run_doctor(open_session(home, {"model": model, "manifest": manifest}), as_json=json))
+
+
+@app.command()
+def paths(home: Home = None, json: Json = False) -> None:
+    """Show where settings, state and derived files are kept."""
+    from sapo_edge.cli.inspect import run_paths
+
+    run_paths(home, as_json=json)
+
+
+config_app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
+app.add_typer(config_app, name="config")
+
+
+@config_app.command("show")
+def config_show(home: Home = None, json: Json = False) -> None:
+    """Every setting with its value and where that comes from."""
+    from sapo_edge.cli.inspect import run_config_show
+    from sapo_edge.cli.session import open_session
+
+    run_config_show(open_session(home, {}), as_json=json)
+
+
+@config_app.command("set")
+def config_set(name: str, value: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
+    """Write a setting into config.toml; without a value, take it out."""
+    from sapo_edge.config import set_value
+    from sapo_edge.paths import Paths
+
+    where = Paths.default(home)
+    where.create()
+    set_value(where.config_file, name, value)
+    print(where.config_file)
+
+
+@config_app.command("validate")
+def config_validate(home: Home = None) -> None:
+    """Check config.toml and the environment."""
+    from sapo_edge.cli.session import open_session
+
+    print(f"{open_session(home, {}).paths.config_file}: nothing to complain about")
+
+
+def main() -> NoReturn:
+    """Run a command and end with its documented exit code."""
+    try:
+        app(standalone_mode=False)
+    except SapoError as error:
+        fail(error)
+    sys.exit(ExitCode.DONE)
+
+
+def fail(error: SapoError) -> NoReturn:
+    """Say what went wrong and what to do, in one line, and end."""
+    print(f"sapo: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)

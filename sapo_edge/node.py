@@ -1,0 +1,370 @@
+"""The node: round after round, with checkpoints, held-out evaluations, and an orderly end at any time."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sapo_edge.advantage import group_advantages
+from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.errors import Cancelled, ConfigError, UnknownTaskError
+from sapo_edge.evaluate import Evaluation, evaluate
+from sapo_edge.events import (
+    CheckpointSaved,
+    Event,
+    HeldOut,
+    NodeStarted,
+    NodeStopped,
+    Notice,
+    Phase,
+    Progress,
+    RoundFinished,
+)
+from sapo_edge.journal import ScoredRollout as JournaledRollout
+from sapo_edge.policy import Control, Policy, UpdateSettings
+from sapo_edge.pool import STRATEGIES, Pool, ScoredRollout
+from sapo_edge.rollout import Rollout
+from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from sapo_edge.settings import Settings
+from sapo_edge.store import Store
+from sapo_edge.swarm.transport import Transport
+from sapo_edge.tasks.source import TaskSource, derive_seed
+
+PROGRESS_INTERVAL = 0.1
+"""Seconds between two progress events of one step."""
+SCORED_EXTERNAL = 4096
+"""External rollouts whose local rewards are remembered."""
+
+Emit = Callable[[Event], None]
+
+
+def adapter_seed(seed: int) -> int:
+    """The seed of the adapter's initial values, from the node's seed."""
+    return derive_seed("adapter", seed)
+
+
+def author_of(secret: bytes) -> str:
+    """A node's name on its rollouts; tells nothing about the secret."""
+    return hashlib.sha256(b"sapo-edge author" + secret).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class Stop:
+    """How a node is asked to end, from any thread or signal handler."""
+
+    finish: threading.Event = field(default_factory=threading.Event)
+    _now: threading.Event = field(default_factory=threading.Event)
+    _control: Control | None = None
+
+    def after_round(self) -> None:
+        """Finish the round in progress, save, and end."""
+        self.finish.set()
+
+    def at_once(self) -> None:
+        """End now; the round in progress is lost."""
+        self.finish.set()
+        self._now.set()
+        if self._control is not None:
+            self._control.cancel()
+
+    def control(self, progress: Callable[[int, int], None]) -> Control:
+        """A control for the next long step, cancelled already if the node is to end at once."""
+        self._control = Control(progress)
+        if self._now.is_set():
+            self._control.cancel()
+        return self._control
+
+
+class ExternalScorer:
+    """Local rewards of other nodes' rollouts: each task is made anew and compared before anything is scored."""
+
+    def __init__(self, source: TaskSource) -> None:
+        self.source = source
+        self._known: OrderedDict[str, tuple[float, ...] | None] = OrderedDict()
+
+    def __call__(self, rollout: Rollout) -> tuple[float, ...] | None:
+        """Rewards of the answers, or None if the rollout must not be trained on."""
+        identity = rollout.id
+        if identity not in self._known:
+            self._known[identity] = self._score(rollout)
+            while len(self._known) > SCORED_EXTERNAL:
+                self._known.popitem(last=False)
+        return self._known[identity]
+
+    def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
+        try:
+            task = self.source.regenerate(rollout.ref)
+        except UnknownTaskError:
+            return None
+        if task.question != rollout.question or task.ground_truth != rollout.ground_truth:
+            return None
+        if self.source.is_held_out(task.question):
+            return None
+        return tuple(self.source.score(task, answer.text) for answer in rollout.answers)
+
+
+class Node:
+    """One node of a swarm, or alone.
+
+    Args:
+        settings: resolved.
+        source: the manifest's tasks.
+        store: the opened state directory.
+        policy: made with `adapter_seed(seed)`.
+        transport: the swarm.
+        emit: receives every event; must not raise.
+        reasons: of choices made while the policy was built, for the first event.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: TaskSource,
+        store: Store,
+        policy: Policy,
+        transport: Transport,
+        emit: Emit,
+        reasons: tuple[str, ...] = (),
+    ) -> None:
+        self.settings = settings
+        self.source = source
+        self.store = store
+        self.policy = policy
+        self.stop = Stop()
+        self.seed = store.seed if settings.seed is None else settings.seed
+        self.max_tokens = settings.max_tokens or source.manifest.max_tokens
+        self.round = 0
+        self.cursor = 0
+        self._emit = emit
+        self._reasons = reasons
+        self._evaluated: int | None = None
+        self.author = author_of(store.secret)
+        self.pool = Pool(self.author)
+        self.transport = transport
+        transport.subscribe(self._receive)
+        self._context = RoundContext(
+            policy,
+            self.pool,
+            transport,
+            lambda cursor, count: source.training_tasks(self.seed, cursor, count),
+            source.score,
+            ExternalScorer(source),
+            source.manifest.prompt_for,
+            self.author,
+        )
+        self._round_settings = RoundSettings(
+            settings.own,
+            settings.external,
+            settings.drawn,
+            settings.answers,
+            self.max_tokens,
+            settings.temperature,
+            STRATEGIES[settings.strategy],
+            UpdateSettings(
+                learning_rate=settings.learning_rate,
+                warmup=settings.warmup,
+                clip_low=settings.clip_low,
+                clip_high=settings.clip_high,
+                importance_cap=settings.importance_cap,
+                max_gradient_norm=settings.max_gradient_norm,
+                kl_coefficient=settings.kl,
+                epochs=settings.epochs,
+                temperature=settings.temperature,
+            ),
+        )
+
+    def run(self) -> NodeStopped:
+        """Go on from the last checkpoint until the rounds are done or somebody stops it.
+
+        Returns:
+            The last event, which was emitted too.
+
+        Raises:
+            SapoError: whatever makes going on impossible; everything up to the last checkpoint is safe.
+        """
+        first = self.open()
+        try:
+            if first == 0:
+                self._evaluate_base()
+            while not self._finished() and not self.stop.finish.is_set():
+                self.step()
+            if not self.stop.finish.is_set():
+                self._final_evaluation()
+            reason = "asked to stop" if self.stop.finish.is_set() else f"all {self.settings.rounds} rounds are done"
+        except Cancelled:
+            reason = "stopped at once; the round in progress is lost"
+        best = self.store.checkpoints.best() or self.store.checkpoints.latest()
+        stopped = NodeStopped(reason=reason, rounds=self.round - first, adapter=str(best.directory) if best else None)
+        self.emit(stopped)
+        return stopped
+
+    def emit(self, event: Event) -> None:
+        """Journal an event and hand it on."""
+        self.store.journal.record(event)
+        self._emit(event)
+
+    def open(self) -> int:
+        """Restore the last checkpoint, if there is one, and say that the node is ready; returns its round.
+
+        Raises:
+            CheckpointError: if it belongs to another model or manifest.
+            ConfigError: if another seed is asked for than it was made with.
+        """
+        checkpoint = self.store.resume(
+            model_digest=self.policy.model_digest, manifest_digest=self.source.manifest.digest
+        )
+        if checkpoint is not None:
+            if checkpoint.seed != self.seed:
+                raise ConfigError(
+                    f"this state was made with seed {checkpoint.seed}, not {self.seed}",
+                    f"give --seed {checkpoint.seed}, or --home for a new state directory",
+                )
+            self.policy.load(checkpoint.directory)
+            self.round, self.cursor = checkpoint.round, int(checkpoint.cursor["tasks"])
+        for text in self.store.notices:
+            self.emit(Notice(level="warning", text=text))
+        self.emit(
+            NodeStarted(
+                model=self.policy.name,
+                backend=self.settings.backend,
+                reasons=self._reasons,
+                settings=self.settings.as_dict(),
+                round=self.round,
+            )
+        )
+        return self.round
+
+    def step(self) -> None:
+        """One round, its evaluation if one is due, and the checkpoint that makes both permanent.
+
+        Raises:
+            Cancelled: if the node is to end at once; nothing of the round remains.
+        """
+        number = self.round + 1
+        drawn = max(self._round_settings.questions, self.settings.own + self.settings.external)
+        result = sapo_round(
+            number,
+            self.cursor,
+            derive_seed("round", self.seed, number),
+            self.store.journal.reserve_sequences(drawn),
+            self._context,
+            self._round_settings,
+            self._control("generate", "answers"),
+            self._control("update", "groups"),
+        )
+        if result.statistics.informative and not result.statistics.steps:
+            self.emit(
+                Notice(level="warning", text=f"round {number}: the gradient was not finite, the adapter is unchanged")
+            )
+        self.round, self.cursor = number, result.cursor
+        event = finished_event(result)
+        self.store.journal.record(event, [journaled(scored) for scored in result.own])
+        self._emit(event)
+        every = self.settings.evaluate_every
+        accuracy = self._evaluate() if every and number % every == 0 else None
+        self._save(accuracy)
+
+    def _save(self, accuracy: float | None) -> None:
+        state = Checkpoint(
+            self.round,
+            self.policy.model_digest,
+            self.source.manifest.digest,
+            self.seed,
+            {"tasks": self.cursor},
+            self.settings.as_dict(),
+            accuracy,
+        )
+        saved = self.store.save_checkpoint(state, self.policy.save)
+        best = self.store.checkpoints.best()
+        self.emit(
+            CheckpointSaved(
+                round=self.round, path=str(saved.directory), best=best is not None and best.round == self.round
+            )
+        )
+
+    def _finished(self) -> bool:
+        return bool(self.settings.rounds) and self.round >= self.settings.rounds
+
+    def _evaluate_base(self) -> None:
+        if not self.store.journal.held_out(1):
+            self._evaluate()
+
+    def _final_evaluation(self) -> None:
+        if self.round and self._evaluated != self.round and self.store.checkpoints.latest():
+            known = self.store.journal.held_out(1, before=None)
+            if known and known[-1].round == self.round:
+                return
+            accuracy = self._evaluate()
+            if accuracy is not None:
+                self.store.checkpoints.record_accuracy(self.round, accuracy)
+
+    def _evaluate(self) -> float | None:
+        """Held-out accuracy now; None if no questions are asked for."""
+        if not self.settings.held_out:
+            return None
+        result = self.held_out()
+        low, high = result.interval
+        self._evaluated = self.round
+        self.emit(
+            HeldOut(
+                round=self.round,
+                accuracy=result.accuracy,
+                correct=result.right,
+                questions=result.questions,
+                low=low,
+                high=high,
+            )
+        )
+        return result.accuracy
+
+    def held_out(self) -> Evaluation:
+        """Evaluate the policy as it is on the held-out questions."""
+        return evaluate(
+            self.policy,
+            self.source.held_out(self.settings.held_out),
+            self.source.manifest.prompt_for,
+            self.source.score,
+            self.max_tokens,
+            self._control("evaluate", "answers"),
+        )
+
+    def _receive(self, rollout: Rollout) -> None:
+        self.pool.add(rollout)
+
+    def _control(self, phase: Phase, unit: str) -> Control:
+        last = 0.0
+
+        def progress(done: int, total: int) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if done == total or now - last >= PROGRESS_INTERVAL:
+                last = now
+                self._emit(Progress(phase=phase, done=done, total=total, unit=unit))
+
+        return self.stop.control(progress)
+
+
+def finished_event(result: RoundResult) -> RoundFinished:
+    """The event of a finished round."""
+    return RoundFinished(
+        round=result.number,
+        reward_own=result.reward_own,
+        reward_external=result.reward_external,
+        groups=result.statistics.groups,
+        informative=result.statistics.informative,
+        own=result.statistics.groups - len(result.external),
+        external=len(result.external),
+        tokens=result.tokens,
+        seconds_generate=result.seconds_generate,
+        seconds_update=result.seconds_update,
+        statistics=result.statistics.as_dict(),
+    )
+
+
+def journaled(scored: ScoredRollout) -> JournaledRollout:
+    """A rollout as the journal keeps it."""
+    return JournaledRollout(scored.rollout.as_text(), scored.rewards, group_advantages(scored.rewards))
