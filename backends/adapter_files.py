@@ -76,5 +76,6 @@ def _read(path: Path) -> Arrays:
 
     try:
         return dict(load_file(path))
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        # The latter three for number formats that numpy does not have.
         raise CheckpointError(f"{path} is missing or damaged ({error})", "use another checkpoint") from error

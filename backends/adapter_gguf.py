@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.adapter_files import Arrays
 from sapo_edge.backends.architectures import gguf_names, rope_heads, to_gguf_rows
 from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.errors import CheckpointError, StateError
@@ -32,24 +33,21 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         alpha: LoRA's alpha; llama.cpp scales by alpha / rank as PEFT does.
 
     Raises:
-        CheckpointError: if a weight belongs to no tensor of the base model.
+        CheckpointError: if a weight belongs to no tensor of the base model, has another shape or is not finite.
         StateError: if the file can't be written.
     """
     from gguf import GGUFWriter
 
+    pairs = _pairs(header, weights)
     temporary = path.with_name(path.name + ".part")
     try:
         writer = GGUFWriter(temporary, header.architecture)
         writer.add_type("adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", float(alpha))
-        names = gguf_names(header)
-        for name, value in sorted(weights.items()):
-            target, matrix = _target(name, names, header)
-            array = np.ascontiguousarray(value, dtype=np.float32)
-            if matrix == "lora_b":
-                array = to_gguf_rows(array, rope_heads(header, target))
-            writer.add_tensor(f"{target}.{matrix}", array)
+        for target, pair in pairs.items():
+            writer.add_tensor(f"{target}.lora_a", pair["lora_a"])
+            writer.add_tensor(f"{target}.lora_b", to_gguf_rows(pair["lora_b"], rope_heads(header, target)))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -61,11 +59,30 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         ) from error
 
 
+def _pairs(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
+    """A and B of each tensor of the base model, as `lora_a` and `lora_b`, checked."""
+    names = gguf_names(header)
+    pairs: dict[str, Arrays] = {}
+    for name, value in sorted(weights.items()):
+        target, matrix = _target(name, names, header)
+        pairs.setdefault(target, {})[matrix] = np.ascontiguousarray(value, dtype=np.float32)
+    for target, pair in pairs.items():
+        shapes = [array.shape for _, array in sorted(pair.items())]
+        (outputs, inputs), rank = header.tensors[target].shape, shapes[0][0]
+        if shapes != [(rank, inputs), (outputs, rank)] or not all(np.isfinite(array).all() for array in pair.values()):
+            raise CheckpointError(
+                f"the adapter's weights of {target} are incomplete, damaged, or not made for {header.path}",
+                "use the adapter with the model it was made from",
+            )
+    return pairs
+
+
 def _target(name: str, names: Any, header: GgufHeader) -> tuple[str, str]:
     module, _, rest = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
     matrix = {"A.weight": "lora_a", "B.weight": "lora_b"}.get(rest)
     base = names.get_name(module)
-    if matrix is None or base is None or f"{base}.weight" not in header.tensors:
+    info = header.tensors.get(f"{base}.weight")
+    if matrix is None or info is None or len(info.shape) != 2:
         raise CheckpointError(
             f"the adapter's weight {name} fits nothing in {header.path}",
             "use the adapter with the model it was made from",

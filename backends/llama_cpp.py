@@ -15,8 +15,8 @@ from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama_sampler import GroupSampler, SamplingShape, check_length, sampling_shape
 from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.threads import ThreadGovernor
-from sapo_edge.backends.torch_lora import LOGIT_ROWS, PACK_TOKENS, TorchLearner
-from sapo_edge.errors import BackendError
+from sapo_edge.backends.torch_lora import CHECKPOINTED_TOKENS, LOGIT_ROWS, PACK_TOKENS, TorchLearner
+from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
     STOP_TEXT,
     Control,
@@ -157,11 +157,11 @@ class LlamaCppPolicy:
         statistics = self.learner.update(encoded, settings, control or Control())
         if statistics.steps:
             self._bridge()
-        lengths = [len(answer.token_ids) for group in encoded for answer in group.answers]
+        tokens = sum(len(answer.token_ids) for group in encoded for answer in group.answers)
         ended = [answer.ended for group in groups for answer in group.answers]
         return replace(
             statistics,
-            answer_tokens=sum(lengths) / max(len(lengths), 1),
+            answer_tokens=tokens / max(len(ended), 1),
             ended=sum(ended) / max(len(ended), 1),
         )
 
@@ -199,8 +199,14 @@ class LlamaCppPolicy:
 
     def load(self, directory: Path) -> None:
         """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
-        _, alpha = read_alpha(directory)
+        rank, alpha = read_alpha(directory)
         if self.learner is not None:
+            if (rank, alpha) != (self.lora.rank, self.lora.alpha):
+                raise CheckpointError(
+                    f"the adapter in {directory} has rank {rank} and alpha {alpha:g}, this policy's is of "
+                    f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
+                    "set rank and alpha to those it was made with",
+                )
             self.learner.load(directory)
             self._bridge()
         else:
@@ -270,6 +276,8 @@ def estimate_memory(
     # Weight, gradient, Adam's two moments.
     adapter = rank * layers * edges * 4 * 4
     tokens = max(PACK_TOKENS, prompt_tokens + answers * max_tokens)
-    # Layers keep their input alone and recompute one layer's insides at a time; mask; rows of logits.
-    activations = tokens * 4 * (layers * width + 14 * width + 6 * inner) + 2 * 4 * tokens**2 * heads
+    # Per token and layer: the large products' results, attention's, and the layer's input.
+    kept = layers * (5 * width + 2 * narrow + 2 * inner) if tokens <= CHECKPOINTED_TOKENS else layers * width
+    # One layer's insides, while it is recomputed.
+    activations = tokens * 4 * (kept + 14 * width + 6 * inner)
     return MemoryEstimate(sampler, weights * 4, adapter, activations + 5 * LOGIT_ROWS * vocabulary * 4, RUNTIME_BYTES)

@@ -46,7 +46,7 @@ def load_base(header: GgufHeader) -> Any:
     """The base model, in float32, on the CPU, frozen.
 
     Raises:
-        ModelError: if the architecture is not supported or a tensor is missing.
+        ModelError: if the architecture is not supported, or a tensor is missing or unknown.
     """
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
@@ -69,6 +69,7 @@ def _fill(model: Any, header: GgufHeader) -> None:
     names = gguf_names(header)
     data = np.memmap(header.path, mode="r", dtype=np.uint8)
     tied = model.config.tie_word_embeddings
+    unused = set(header.tensors)
     for name, parameter in model.named_parameters():
         if tied and name == "lm_head.weight":
             continue
@@ -80,11 +81,17 @@ def _fill(model: Any, header: GgufHeader) -> None:
                 f"{header.path} has no {target} of shape {tuple(parameter.shape)}",
                 "use a complete GGUF conversion of the model",
             )
+        unused.remove(target)
         raw = data[info.offset : info.offset + info.bytes].reshape(*info.shape[:-1], -1)
         values = dequantize(raw, GGMLQuantizationType(info.type)).reshape(info.shape).astype(np.float32, copy=False)
         with torch.no_grad():
             # A copy, because torch warns about arrays that it could not write to.
             parameter.copy_(torch.tensor(from_gguf_rows(values, rope_heads(header, target))))
+    if unused:
+        # llama.cpp computes with it, and what learns would be another model than what samples.
+        raise ModelError(
+            f"{header.path} has a {min(unused)}, which can't be trained with here", "use a model without it"
+        )
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:

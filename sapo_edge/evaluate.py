@@ -63,7 +63,8 @@ def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tup
     scale = 1 + z * z / questions
     centre = (share + z * z / (2 * questions)) / scale
     spread = z / scale * math.sqrt(share * (1 - share) / questions + z * z / (4 * questions**2))
-    return max(0.0, centre - spread), min(1.0, centre + spread)
+    # Rounding must not put the share itself outside, nor the interval outside [0, 1].
+    return min(share, max(0.0, centre - spread)), max(share, min(1.0, centre + spread))
 
 
 def evaluate(

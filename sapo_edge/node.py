@@ -7,7 +7,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from sapo_edge.advantage import group_advantages
 from sapo_edge.checkpoint import Checkpoint
@@ -52,13 +51,12 @@ def author_of(secret: bytes) -> str:
     return hashlib.sha256(b"sapo-edge author" + secret).hexdigest()[:32]
 
 
-@dataclass(slots=True)
 class Stop:
     """How a node is asked to end, from any thread or signal handler."""
 
-    finish: threading.Event = field(default_factory=threading.Event)
-    _now: threading.Event = field(default_factory=threading.Event)
-    _control: Control | None = None
+    def __init__(self) -> None:
+        self.finish = threading.Event()
+        self._now = threading.Event()
 
     def after_round(self) -> None:
         """Finish the round in progress, save, and end."""
@@ -68,15 +66,23 @@ class Stop:
         """End now; the round in progress is lost."""
         self.finish.set()
         self._now.set()
-        if self._control is not None:
-            self._control.cancel()
 
     def control(self, progress: Callable[[int, int], None]) -> Control:
-        """A control for the next long step, cancelled already if the node is to end at once."""
-        self._control = Control(progress)
-        if self._now.is_set():
-            self._control.cancel()
-        return self._control
+        """A control for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
+        return _StopControl(progress, self._now)
+
+
+class _StopControl(Control):
+    """A control that all long steps of a node share the end of."""
+
+    def __init__(self, progress: Callable[[int, int], None], now: threading.Event) -> None:
+        super().__init__(progress)
+        self._now = now
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this step, or the whole node, is to end."""
+        return self._now.is_set() or super().cancelled
 
 
 class ExternalScorer:
@@ -118,6 +124,7 @@ class Node:
         transport: the swarm.
         emit: receives every event; must not raise.
         reasons: of choices made while the policy was built, for the first event.
+        stop: by which somebody ends it.
     """
 
     def __init__(
@@ -129,16 +136,18 @@ class Node:
         transport: Transport,
         emit: Emit,
         reasons: tuple[str, ...] = (),
+        stop: Stop | None = None,
     ) -> None:
         self.settings = settings
         self.source = source
         self.store = store
         self.policy = policy
-        self.stop = Stop()
+        self.stop = stop or Stop()
         self.seed = store.seed if settings.seed is None else settings.seed
         self.max_tokens = settings.max_tokens or source.manifest.max_tokens
         self.round = 0
         self.cursor = 0
+        self._saved = 0
         self._emit = emit
         self._reasons = reasons
         self._evaluated: int | None = None
@@ -198,7 +207,7 @@ class Node:
         except Cancelled:
             reason = "stopped at once; the round in progress is lost"
         best = self.store.checkpoints.best() or self.store.checkpoints.latest()
-        stopped = NodeStopped(reason=reason, rounds=self.round - first, adapter=str(best.directory) if best else None)
+        stopped = NodeStopped(reason=reason, rounds=self._saved - first, adapter=str(best.directory) if best else None)
         self.emit(stopped)
         return stopped
 
@@ -225,6 +234,7 @@ class Node:
                 )
             self.policy.load(checkpoint.directory)
             self.round, self.cursor = checkpoint.round, int(checkpoint.cursor["tasks"])
+            self._saved = self.round
         for text in self.store.notices:
             self.emit(Notice(level="warning", text=text))
         self.emit(
@@ -279,6 +289,7 @@ class Node:
             accuracy,
         )
         saved = self.store.save_checkpoint(state, self.policy.save)
+        self._saved = self.round
         best = self.store.checkpoints.best()
         self.emit(
             CheckpointSaved(

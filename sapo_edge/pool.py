@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -67,8 +67,7 @@ class Pool:
         self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
         self._authors: Counter[str] = Counter()
         self._bytes = 0
-        self._gone: deque[str] = deque(maxlen=self.limits.remembered)
-        self._gone_ids: set[str] = set()
+        self._gone: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -90,7 +89,7 @@ class Pool:
         identity, size = rollout.id, rollout.size_bytes()
         if rollout.author == self.own_author:
             return Admission.OWN
-        if identity in self._held or identity in self._gone_ids:
+        if identity in self._held or identity in self._gone:
             return Admission.DUPLICATE
         if size > self.limits.bytes:
             return Admission.TOO_LARGE
@@ -130,10 +129,9 @@ class Pool:
         if not self._authors[rollout.author]:
             del self._authors[rollout.author]
         self._bytes -= rollout.size_bytes()
-        if len(self._gone) == self._gone.maxlen:
-            self._gone_ids.discard(self._gone[0])
-        self._gone.append(identity)
-        self._gone_ids.add(identity)
+        self._gone[identity] = None
+        if len(self._gone) > self.limits.remembered:
+            self._gone.popitem(last=False)
 
 
 Strategy = Callable[[Sequence[ScoredRollout], int, random.Random], list[ScoredRollout]]

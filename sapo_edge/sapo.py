@@ -133,7 +133,7 @@ def sapo_round(
         Cancelled: at any step; the policy is then as it was before the round.
     """
     rng = random.Random(seed)
-    usable = scored_external(context)
+    usable = scored_external(context) if settings.external else []
     chosen = settings.strategy(usable, settings.external, rng)
     missing = settings.external - len(chosen)
 
@@ -150,7 +150,9 @@ def sapo_round(
     context.transport.publish([scored.rollout for scored in select_subset(own)])
 
     # 4 SampleSelf(I), SampleExternal(J)
-    external = settings.strategy(scored_external(context), len(chosen), rng) if chosen else []
+    # Drawn anew, because fresher ones may have come; those that left the pool meanwhile are still as good as before.
+    fresh = settings.strategy(scored_external(context), len(chosen), rng) if chosen else []
+    external = fresh if len(fresh) == len(chosen) else chosen
     batch = [*rng.sample(own, own_count), *external]
 
     # 5 Reward: `own` and `external` carry local rewards already; what is left is to compare them within each group.

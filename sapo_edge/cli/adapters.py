@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from sapo_edge.checkpoint import RECORD
 from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
@@ -44,6 +45,27 @@ def find_adapter(session: Session, given: Path | None) -> Path:
     return found.directory
 
 
+def check_model(adapter: Path, digest: str) -> None:
+    """Make sure that a checkpoint was made with this model: another one may have weights of the same shapes.
+
+    Args:
+        adapter: directory of a checkpoint, or of a PEFT adapter, which doesn't say.
+        digest: SHA-256 (hex) of the model's file.
+
+    Raises:
+        CheckpointError: if it was made with another one, or its record is damaged.
+    """
+    record = adapter / RECORD
+    if not record.is_file():
+        return
+    try:
+        made_with = json.loads(record.read_bytes())["model_digest"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{record} can't be read: {error}", "give another checkpoint as --adapter") from error
+    if made_with != digest:
+        raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
+
+
 def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
     """Held-out accuracy of base and adapter, side by side."""
     from sapo_edge.backends.adapter_files import read_alpha
@@ -56,6 +78,7 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="sapo-eval-") as workspace:
         policy, _ = open_policy(session, Path(workspace), trainable=False, seed=0)
         try:
+            check_model(directory, policy.model_digest)
             policy.load(directory)
             results = {}
             for name, use_adapter in (("base", False), ("adapter", True)):
@@ -127,11 +150,12 @@ def run_export(session: Session, adapter: Path | None, target: Path, form: str, 
     """Write the adapter for another program."""
     from sapo_edge.backends.adapter_files import read_adapter, read_alpha
     from sapo_edge.backends.adapter_gguf import write_adapter
-    from sapo_edge.backends.gguf_file import read_header
+    from sapo_edge.backends.gguf_file import file_digest, read_header
     from sapo_edge.models import find_model
 
     directory = find_adapter(session, adapter)
     model = find_model(session.settings.model)
+    check_model(directory, file_digest(model))
 
     def write_gguf(source: Path, file: Path) -> None:
         write_adapter(file, read_header(model), read_adapter(source), read_alpha(source)[1])

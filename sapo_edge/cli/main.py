@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from sapo_edge import __version__
+from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
 
 app = typer.Typer(
@@ -171,14 +173,27 @@ def config_validate(home: Home = None) -> None:
 
 def main() -> NoReturn:
     """Run a command and end with its documented exit code."""
+    code: object = ExitCode.DONE
     try:
-        app(standalone_mode=False)
+        try:
+            app()
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except SystemExit as end:
+        # So typer ends by itself: a command's own code, 2 for wrong usage, 130 after Ctrl-C.
+        code = end.code
+    except KeyboardInterrupt:
+        code = ExitCode.INTERRUPTED
     except SapoError as error:
-        fail(error)
-    sys.exit(ExitCode.DONE)
-
-
-def fail(error: SapoError) -> NoReturn:
-    """Say what went wrong and what to do, in one line, and end."""
-    print(f"sapo: {error}", file=sys.stderr)
-    sys.exit(error.exit_code)
+        print(f"sapo: {error}", file=sys.stderr)
+        code = error.exit_code
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # A reader that went away wants no message.
+        if error.errno == errno.ENOSPC:
+            print("sapo: the output can't be written, the disk is full; free some space on it", file=sys.stderr)
+        discard_output()
+        code = ExitCode.FAILED
+    sys.exit(code)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from types import FrameType
 
 from sapo_edge import events
 from sapo_edge.cli.narrator import Narrator
+from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import ExitCode
 from sapo_edge.manifest import load_manifest
@@ -37,9 +39,10 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
             with Narrator(settings.rounds) as narrator:
                 base = store.journal.held_out(1, after=-1)
                 narrator.known_base(base[0] if base else None)
-                emit = _printer(narrator) if as_json else narrator
-                node = Node(settings, source, store, policy, Solo(), emit, reasons)
-                _handle_signals(node.stop, narrator.say)
+                stop = Stop()
+                emit = _lasting(_print_event if as_json else narrator, stop.after_round)
+                node = Node(settings, source, store, policy, Solo(), emit, reasons, stop)
+                _handle_signals(stop, narrator.say)
                 already = _rounds_done(store, settings.rounds)
                 stopped = node.run()
                 history = store.journal.held_out(1, after=-1), store.checkpoints.best()
@@ -55,13 +58,26 @@ def _rounds_done(store: Store, rounds: int) -> bool:
     return bool(rounds) and latest is not None and latest.round >= rounds
 
 
-def _printer(narrator: Narrator) -> Callable[[events.Event], None]:
-    """Events as JSON lines on stdout. A reader that goes away ends the node in order, as a closed terminal does."""
+def _print_event(event: events.Event) -> None:
+    """An event as a line of JSON on stdout."""
+    print(events.to_json(event), flush=True)
+
+
+def _lasting(tell: Callable[[events.Event], None], stop: Callable[[], None]) -> Callable[[events.Event], None]:
+    """`tell`, for a reader or a terminal that may go away: the node then ends in order, and tells nobody."""
+    gone = False
 
     def emit(event: events.Event) -> None:
-        print(events.to_json(event), flush=True)
+        nonlocal gone
+        if gone:
+            return
+        try:
+            tell(event)
+        except OSError:
+            gone = True
+            discard_output()
+            stop()
 
-    del narrator
     return emit
 
 
@@ -71,7 +87,9 @@ def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
     def handle(_signal: int, _frame: FrameType | None) -> None:
         if not stop.finish.is_set():
             stop.after_round()
-            say("finishing this round and saving it; once more to stop at once and lose it")
+            # The signal may come while a line is being written, or because the terminal is gone.
+            with contextlib.suppress(OSError, RuntimeError):
+                say("finishing this round and saving it; once more to stop at once and lose it")
         else:
             stop.at_once()
 

@@ -1,0 +1,33 @@
+"""`python -m tests.benchmarks [--repeats N] [--rounds N] [sampling|update|node ...]`"""
+
+from __future__ import annotations
+
+import argparse
+
+from tests.benchmarks.measure import machine
+
+
+def main() -> None:
+    """Run the benchmarks that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", []])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=12)
+    arguments = parser.parse_args()
+    names = arguments.names or ["sampling", "update", "node"]
+    print(f"machine: {machine()}")
+    if "sampling" in names:
+        from tests.benchmarks import sampling
+
+        sampling.run(arguments.repeats)
+    if "update" in names:
+        from tests.benchmarks import update
+
+        update.run(arguments.repeats)
+    if "node" in names:
+        from tests.benchmarks import node
+
+        node.run(arguments.rounds)
+
+
+main()

@@ -1,0 +1,53 @@
+"""Pairs of measurements in turn, so that a machine whose speed drifts slows both alike."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+
+LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym")
+
+
+def machine() -> str:
+    """Processor, cores and versions."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo") as file:
+            model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
+    except OSError:
+        pass
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall-clock of one call."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def interleaved(candidates: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """Run all candidates in turn, `repeats` times; each returns its own figure."""
+    figures: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(repeats):
+        for name, candidate in candidates.items():
+            figures[name].append(candidate())
+    return figures
+
+
+def report(title: str, unit: str, figures: Mapping[str, list[float]], ours: str, *, higher_is_better: bool) -> None:
+    """A Markdown table: medians, and the median of the ratios pair by pair."""
+    print(f"\n### {title}\n\n| what | median {unit} | min | max | ours against it |\n|---|---|---|---|---|")
+    for name, values in figures.items():
+        pairs = zip(figures[ours], values, strict=True)
+        ratio = statistics.median(a / b if higher_is_better else b / a for a, b in pairs)
+        shown = "" if name == ours else f"{ratio:.2f}x"
+        print(
+            f"| {name} | {statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f} | {shown} |",
+            flush=True,
+        )

@@ -1,0 +1,77 @@
+"""A whole training node on the embedded model: seconds a round and peak memory; and how light the command line is."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from sapo_edge.backends.gguf_file import read_header
+from sapo_edge.backends.llama_cpp import estimate_memory
+from sapo_edge.models import find_model
+from tests.benchmarks.measure import seconds
+
+
+def peak_memory(process: subprocess.Popen[str]) -> int:
+    """Resident bytes at the peak so far (Linux's VmHWM); 0 elsewhere."""
+    try:
+        text = Path(f"/proc/{process.pid}/status").read_text()
+    except OSError:
+        return 0
+    lines = [line for line in text.splitlines() if line.startswith("VmHWM")]
+    return int(lines[0].split()[1]) * 1024 if lines else 0
+
+
+def run(rounds: int) -> None:
+    """Print the figures of a short run and of `--help`."""
+    with tempfile.TemporaryDirectory() as home:
+        command = [
+            sys.executable,
+            "-m",
+            "sapo_edge",
+            "run",
+            "--json",
+            "--rounds",
+            str(rounds),
+            "--home",
+            home,
+            "--seed",
+            "1",
+        ]
+        begin = time.perf_counter()
+        peak, times, updates, first = 0, [], [], 0.0
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = json.loads(line)
+            peak = max(peak, peak_memory(process))
+            if event["event"] == "node_started":
+                first = time.perf_counter() - begin
+            if event["event"] == "round":
+                times.append(event["seconds_generate"] + event["seconds_update"])
+                updates.append(event["seconds_update"])
+        process.wait()
+    estimate = estimate_memory(read_header(find_model("")), 16, 8, 8, 110, 24)
+    print(f"\n### A training node, {rounds} rounds of 8 x 8 on `starter`\n")
+    print(
+        f"- from the command to the first round: {first:.1f} s (with choosing the sampler's format, once per machine)"
+    )
+    print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
+    print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate.total / 1e9:.2f} GB:")
+    print(f"  sampler {estimate.sampler / 1e6:.0f} MB, learner {estimate.learner / 1e6:.0f} MB, adapter and optimizer")
+    print(
+        f"  {estimate.adapter / 1e6:.0f} MB, activations {estimate.activations / 1e6:.0f} MB, code {estimate.runtime / 1e6:.0f} MB"
+    )
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    shown = [
+        seconds(
+            lambda: subprocess.run([sys.executable, "-m", "sapo_edge", "--help"], capture_output=True, env=environment)
+        )
+        for _ in range(9)
+    ]
+    print(f"\n`sapo --help`: median {statistics.median(shown):.2f} s of {len(shown)} runs")

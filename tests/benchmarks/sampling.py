@@ -1,0 +1,99 @@
+"""Group sampling on the embedded model, 8 questions x 8 answers x 64 tokens, beside what people would use otherwise."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+from sapo_edge.backends.threads import available_cores
+from sapo_edge.models import find_model
+from sapo_edge.paths import Paths
+from sapo_edge.policy import Message, Prompt
+from tests.benchmarks.measure import interleaved, report, seconds
+
+QUESTIONS, ANSWERS, TOKENS = 8, 8, 64
+SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
+
+
+def prompts() -> list[Prompt]:
+    """Prompts whose answers are long, with a worked example in common as in the manifests."""
+    head = (
+        Message("system", "You tell long stories."),
+        Message("user", "Tell a long story about a tree."),
+        Message("assistant", "Once upon a time, there was a tree that stood alone on a wide hill above a village."),
+    )
+    return [(*head, Message("user", f"Tell a long story about {subject}.")) for subject in SUBJECTS]
+
+
+def run(repeats: int) -> None:
+    """Print the table."""
+    import llama_cpp
+    import torch
+    from transformers import DynamicCache  # noqa: F401  -- loaded before it is timed
+
+    cores = available_cores()
+    with tempfile.TemporaryDirectory() as workspace:
+        policy = LlamaCppPolicy(
+            find_model(""), cache=Paths.default().cache, workspace=Path(workspace), threads=cores, trainable=True
+        )
+        assert policy.learner is not None
+        torch.set_num_threads(cores)
+        candidates: dict[str, Callable[[], float]] = {"sapo-edge": lambda: _ours(policy)}
+        texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]
+        for label, path in (("its own file", policy.header.path), (policy.sampler.format, policy.sampler.path)):
+            llama = llama_cpp.Llama(str(path), n_ctx=512, n_threads=cores, n_threads_batch=cores, verbose=False)
+            candidates[f"llama_cpp.Llama.create_completion in a loop, {label}"] = _loop(llama, texts)
+        candidates["transformers.generate, one batch, float32"] = _generate(policy.learner.model, texts)
+        figures = interleaved(candidates, repeats)
+    title = f"Sampling {QUESTIONS} questions x {ANSWERS} answers x {TOKENS} tokens, {cores} threads ({policy.sampler.format})"
+    report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
+
+
+def _ours(policy: LlamaCppPolicy) -> float:
+    samples: list[list[object]] = []
+    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(), ANSWERS, TOKENS, 1.0, 0)))  # type: ignore[arg-type]
+    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed  # type: ignore[attr-defined]
+
+
+def _loop(llama: object, texts: list[list[int]]) -> Callable[[], float]:
+    def work() -> float:
+        tokens = 0
+
+        def complete() -> None:
+            nonlocal tokens
+            for text in texts:
+                for _ in range(ANSWERS):
+                    result = llama.create_completion(
+                        text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0
+                    )  # type: ignore[attr-defined]
+                    tokens += result["usage"]["completion_tokens"]
+
+        elapsed = seconds(complete)
+        return tokens / elapsed
+
+    return work
+
+
+def _generate(model: object, texts: list[list[int]]) -> Callable[[], float]:
+    import torch
+
+    width = max(map(len, texts))
+    rows = [[2] * (width - len(text)) + text for text in texts for _ in range(ANSWERS)]
+    mask = [[0] * (width - len(text)) + [1] * len(text) for text in texts for _ in range(ANSWERS)]
+    options = {"max_new_tokens": TOKENS, "do_sample": True, "top_k": 0, "pad_token_id": 2, "eos_token_id": 2}
+
+    def work() -> float:
+        torch.manual_seed(0)
+        with torch.no_grad(), model.disable_adapter():  # type: ignore[attr-defined]
+            begin = seconds(
+                lambda: made.append(model.generate(torch.tensor(rows), attention_mask=torch.tensor(mask), **options))
+            )  # type: ignore[attr-defined]
+        new = made.pop()[:, width:]
+        # A row that has ended is padded with the end token: its first one counts.
+        ended = (new == 2).int().cumsum(1)
+        return int((ended <= 1).sum() - ((ended == 1) & (new != 2)).sum()) / begin
+
+    made: list[object] = []
+    return work

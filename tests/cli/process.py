@@ -1,0 +1,162 @@
+"""Commands in processes of their own, forked from one that has loaded the heavy libraries already.
+
+Each is a real process with a pid, signals and an exit code, and runs `sapo_edge.cli.main.main` as the installed script
+does; it only starts in a tenth of a second. `test_process.py` runs a few through `python -m sapo_edge` as well.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HEAVY = ["torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "sapo_edge.cli.run"]
+TIMEOUT = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The JSON objects on stdout, one a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def told(self, *names: str) -> list[dict[str, Any]]:
+        """Events of these names, in order."""
+        return [event for event in self.events if event["event"] in names]
+
+
+def server() -> multiprocessing.context.ForkServerContext:
+    """The process to fork from."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(HEAVY)
+    return context
+
+
+def run(
+    arguments: Sequence[str | Path],
+    directory: Path,
+    *,
+    fault: str = "",
+    rewarded: bool = False,
+    environment: dict[str, str] | None = None,
+) -> Result:
+    """Run `sapo` with these arguments and wait for its end.
+
+    Args:
+        arguments: of the command line.
+        directory: for what it prints, and where it runs.
+        fault: what befalls it, as "kill generate 3": see `Fault`.
+        rewarded: score answers by their length: a random model earns unequal rewards.
+        environment: added to this process's own.
+    """
+    out, err = directory / "stdout", directory / "stderr"
+    process = server().Process(
+        target=_command,
+        args=([str(argument) for argument in arguments], str(directory), fault, rewarded, environment or {}),
+    )
+    process.start()
+    process.join(TIMEOUT)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    assert process.exitcode is not None
+    return Result(process.exitcode, out.read_text(), err.read_text())
+
+
+def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, environment: dict[str, str]) -> None:
+    os.chdir(directory)
+    os.environ.update(environment, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(file, number)
+        os.close(file)
+    sys.stdout = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
+    sys.stderr = io.TextIOWrapper(io.FileIO(2, "w", closefd=False), write_through=True)
+    sys.argv = ["sapo", *arguments]
+    if rewarded:
+        reward_by_length()
+    if fault:
+        Fault(*fault.split()).install()
+
+    from sapo_edge.cli.main import main
+
+    main()
+
+
+def reward_by_length() -> None:
+    """Replace the verifier of this process."""
+    from sapo_edge.tasks.source import TaskSource
+    from tests.fakes import length_score
+
+    TaskSource.score = lambda self, task, text: length_score(task, text)  # type: ignore[method-assign]
+
+
+class Fault:
+    """A signal that a process gets at an exact place.
+
+    Args:
+        name: "kill", "int", "term" or "hup"; "int-int" for two in a row.
+        step: "generate", "update", "trained" (between update and checkpoint), "checkpoint" (half-written) or
+            "evaluate".
+        number: at which time.
+    """
+
+    def __init__(self, name: str, step: str, number: str) -> None:
+        self.signals = [getattr(signal, f"SIG{part.upper()}") for part in name.split("-")]
+        self.step = step
+        self.left = int(number)
+
+    def strike(self) -> None:
+        """Count, and send the signals when it is time."""
+        self.left -= 1
+        if self.left == 0:
+            for number in self.signals:
+                os.kill(os.getpid(), number)
+
+    def install(self) -> None:
+        """Put the fault into its place."""
+        from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+        from sapo_edge.backends.torch_lora import TorchLearner
+
+        def before(original: Callable[..., Any], when: Callable[..., bool] = lambda *_: True) -> Callable[..., Any]:
+            def patched(*arguments: Any, **options: Any) -> Any:
+                if when(*arguments):
+                    self.strike()
+                return original(*arguments, **options)
+
+            return patched
+
+        def after(original: Callable[..., Any]) -> Callable[..., Any]:
+            def patched(*arguments: Any, **options: Any) -> Any:
+                result = original(*arguments, **options)
+                self.strike()
+                return result
+
+            return patched
+
+        if self.step == "generate":
+            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] > 0)  # type: ignore[method-assign]
+        elif self.step == "evaluate":
+            LlamaCppPolicy.generate = before(LlamaCppPolicy.generate, lambda *given: given[4] == 0)  # type: ignore[method-assign]
+        elif self.step == "update":
+            TorchLearner.update = before(TorchLearner.update)  # type: ignore[method-assign]
+        elif self.step == "trained":
+            LlamaCppPolicy.update = after(LlamaCppPolicy.update)  # type: ignore[method-assign]
+        elif self.step == "checkpoint":
+            LlamaCppPolicy.save = after(LlamaCppPolicy.save)  # type: ignore[method-assign]
+        else:
+            raise ValueError(self.step)

@@ -1,0 +1,297 @@
+"""Bad input: one line on stderr that names the remedy, the documented exit code, and never a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Command, quick
+from tests.cli.process import Result
+from tests.models import SHAPES, ModelShape, write_model
+
+
+def refused(result: Result, code: int, *parts: str) -> None:
+    """A refusal: its exit code, one line on stderr with these parts, nothing on stdout."""
+    assert result.code == code, result.err
+    assert "Traceback" not in result.err and result.out == ""
+    lines = result.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("sapo: ") and "; " in lines[0], result.err
+    for part in parts:
+        assert part in lines[0]
+
+
+def misused(result: Result, *parts: str) -> None:
+    """Wrong usage, as the command line's own library tells it."""
+    assert result.code == 2 and result.out == ""
+    assert "Traceback" not in result.err and "Usage: " in result.err
+    for part in parts:
+        assert part in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
+        (["--rounds", "-1"], ["rounds = -1", "from 0"]),
+        (["--answers", "1"], ["answers = 1", "from 2 to 32"]),
+        (["--answers", "33"], ["answers = 33", "from 2 to 32"]),
+        (["--own", "8", "--questions", "4"], ["questions = 4", "own = 8", "at least as many"]),
+        (["--seed", "-1"], ["seed = -1"]),
+        (["--seed", str(2**63)], ["seed = "]),
+        (["--threads", "100000"], ["threads = 100000"]),
+        (["--backend", "cuda"], ["backend = 'cuda'", "one of auto, llama_cpp"]),
+        (["--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
+        (["--set", "learning_rate=1"], ["learning_rate = '1'"]),
+        (["--set", "learning_rate="], ["learning_rate = ''"]),
+        (["--set", "temperature=inf"], ["temperature = 'inf'"]),
+        (["--set", "rank=1.5"], ["rank = '1.5'", "an integer"]),
+        (["--set", "strategy=best"], ["strategy = 'best'", "informative, uniform, balanced"]),
+        (["--set", "foo=1"], ["no setting 'foo'", "sapo config show"]),
+        (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
+        (["--set", "own"], ["--set own has no value", "name=value"]),
+        (["--own", "2", "--set", "own=3"], ["own is given twice"]),
+        (["--manifest", "nothing"], ["nothing", "starter"]),
+    ],
+)
+def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
+    refused(sapo("run", "--home", tmp_path / "home", *arguments), 2, *parts)
+    assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        ("ownn = 3\n", ["no setting 'ownn'", "did you mean own?"]),
+        ("own = 0\n", ["own = 0", "config.toml"]),
+        ("own = 'three'\n", ["own = 'three'", "without quotes"]),
+        ("own = \n", ["not valid TOML", "line 1"]),
+        ("own = true\n", ["own = True"]),
+        ("\udcff", ["not UTF-8"]),
+    ],
+)
+def test_config_file(sapo: Command, tmp_path: Path, content: str, parts: list[str]) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_bytes(content.encode(errors="surrogateescape"))
+    refused(sapo("run", "--home", tmp_path), 2, *parts)
+
+
+@pytest.mark.parametrize("command", [["config", "validate"], ["config", "show"], ["doctor"], ["eval"]])
+def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, command: list[str]) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text("ownn = 3\n")
+    refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
+
+
+def test_environment(sapo: Command, tmp_path: Path) -> None:
+    result = sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_ANSWER": "4"})
+    refused(result, 2, "SAPO_EDGE_ANSWER is no setting", "did you mean SAPO_EDGE_ANSWERS?")
+    refused(sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_OWN": "x"}), 2, "SAPO_EDGE_OWN", "own = 'x'")
+
+
+@pytest.mark.parametrize("command", ["run", "export", "eval"])
+def test_a_missing_model(sapo: Command, home: Path, tmp_path: Path, command: str) -> None:
+    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else []
+    result = sapo(command, *arguments, "--home", home, "--model", tmp_path / "none.gguf")
+    refused(result, 1, "no model file", "none.gguf", "--model")
+
+
+def test_a_directory_for_a_model(sapo: Command, tmp_path: Path) -> None:
+    refused(sapo("run", "--home", tmp_path / "home", "--model", tmp_path), 1, "--model")
+
+
+@pytest.mark.parametrize("size", [0, 3, 4, 20, 500, 5000, -100_000, -1])
+def test_a_truncated_model(sapo: Command, model: Path, tmp_path: Path, size: int) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(model.read_bytes()[:size])
+    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
+
+
+@pytest.mark.parametrize("content", [b"PK\x03\x04" + b"\x00" * 5000, b"hello\n", bytes(range(256)) * 20])
+def test_a_model_that_is_no_gguf(sapo: Command, tmp_path: Path, content: bytes) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(content)
+    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf", "GGUF")
+
+
+@pytest.mark.parametrize("position", [4, 8, 16, 24])
+def test_a_model_with_a_mad_header(sapo: Command, model: Path, tmp_path: Path, position: int) -> None:
+    broken = tmp_path / "broken.gguf"
+    data = bytearray(model.read_bytes())
+    data[position : position + 8] = b"\xff" * 8
+    broken.write_bytes(data)
+    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
+
+
+def test_a_state_of_another_model(sapo: Command, other_model: Path, home: Path) -> None:
+    result = sapo(*quick(other_model, home))
+    assert result.code == 1 and "Traceback" not in result.err
+    assert "was made with another model; go on with" in result.err.splitlines()[-1]
+
+
+def test_a_state_of_another_seed(sapo: Command, model: Path, home: Path) -> None:
+    arguments = [part if part != "3" else "4" for part in quick(model, home)]
+    result = sapo(*arguments)
+    assert result.code == 2 and "Traceback" not in result.err
+    assert "seed 3, not 4; give --seed 3" in result.err.splitlines()[-1]
+
+
+def test_a_state_of_another_adapter_rank(sapo: Command, model: Path, home: Path) -> None:
+    arguments = ["rank=4" if part == "rank=2" else part for part in quick(model, home, "--rounds", "6")]
+    result = sapo(*arguments)
+    assert result.code == 1 and "Traceback" not in result.err
+    assert "rank" in result.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+@pytest.mark.parametrize("shape", [SHAPES["qwen3"], replace(SHAPES["llama-gqa"], seed=99)], ids=["other", "similar"])
+def test_a_checkpoint_of_another_model(
+    sapo: Command, home: Path, tmp_path: Path, command: str, shape: ModelShape
+) -> None:
+    other = write_model(tmp_path / "other.gguf", shape)
+    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    refused(sapo(command, *arguments, "--home", home, "--model", other), 1, "made with another model", "--model")
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_an_adapter_of_another_model(
+    sapo: Command, other_model: Path, home: Path, tmp_path: Path, command: str
+) -> None:
+    adapter = home / "state" / "checkpoints" / "round-000005"
+    (adapter / "checkpoint.json").unlink()
+    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", other_model, "--adapter", adapter)
+    refused(result, 1, "not made for", "the model it was made from")
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_nothing_trained_yet(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
+    arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
+    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model)
+    refused(result, 1, "nothing is trained yet", "sapo run")
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
+    arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
+    result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model, "--adapter", tmp_path)
+    refused(result, 1, "holds no adapter", "checkpoint")
+
+
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff" * 100])
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_a_damaged_adapter(
+    sapo: Command, model: Path, home: Path, tmp_path: Path, command: str, name: str, content: bytes
+) -> None:
+    adapter = home / "state" / "checkpoints" / "round-000005"
+    (adapter / name).write_bytes(content)
+    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    result = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", adapter)
+    assert result.code == 1 and "Traceback" not in result.err, result.err
+    assert result.err.splitlines()[-1].startswith("sapo: ")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "parts"),
+    [
+        ('generator = "chain_summ"', ["chain_summ", "chain_sum"]),
+        ('generator = "number_sorting"', ["number_sorting"]),
+        ('generator = "chain_sum"\nconfig = { min_digits = 1000000 }', ["min_digits"]),
+        ('generator = "chain_sum"\nwieght = 2', ["wieght"]),
+        ('generator = "chain_sum', ["line"]),
+    ],
+)
+def test_a_manifest(sapo: Command, tmp_path: Path, manifest: str, parts: list[str]) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'name = "mine"\nprotocol = 1\nmax_tokens = 24\n\n[[tasks]]\nname = "a"\n{manifest}\n')
+    refused(sapo("run", "--home", tmp_path / "home", "--manifest", file), 2, *parts)
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["run"], 2), (["config", "set", "own", "3"], 1)])
+def test_a_home_that_cannot_be_made(
+    sapo: Command, model: Path, tmp_path: Path, arguments: list[str], code: int
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    more = ["--model", model] if arguments == ["run"] else []
+    refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), code, str(tmp_path / "file"))
+
+
+def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    for form in ("peft", "gguf"):
+        for target in (tmp_path / "file", tmp_path / "file" / "below"):
+            result = sapo("export", target, "--to", form, "--home", home, "--model", model)
+            refused(result, 1, "can't write", str(tmp_path / "file"))
+
+
+def test_config_set(sapo: Command, tmp_path: Path) -> None:
+    refused(sapo("config", "set", "onw", "3", "--home", tmp_path), 2, "did you mean own?")
+    refused(sapo("config", "set", "own", "0", "--home", tmp_path), 2, "from 1 to 256")
+    assert not (tmp_path / "config" / "config.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["bogus"], "bogus"),
+        (["run", "--bogus"], "--bogus"),
+        (["run", "--own", "three"], "--own"),
+        (["run", "extra"], "extra"),
+        (["export"], "Missing argument"),
+        (["export", "directory"], "--to"),
+        (["export", "directory", "--to", "onnx"], "onnx"),
+        (["config", "bogus"], "bogus"),
+    ],
+)
+def test_usage(sapo: Command, arguments: list[str], part: str) -> None:
+    misused(sapo(*arguments), part)
+
+
+@pytest.mark.parametrize("arguments", [[], ["config"]])
+def test_without_a_command_help_is_printed(sapo: Command, arguments: list[str]) -> None:
+    result = sapo(*arguments)
+    assert result.code == 2 and "Usage: " in result.out and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["config", "show", "-h"]])
+def test_help_ends_well(sapo: Command, arguments: list[str]) -> None:
+    result = sapo(*arguments)
+    assert result.code == 0 and "Usage: " in result.out and result.err == ""
+
+
+def test_a_closed_stdout_gives_no_traceback(tmp_path: Path) -> None:
+    for arguments in (["config", "show"], ["paths"], ["--help"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [sys.executable, "-m", "sapo_edge", *arguments]
+        ended = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
+        os.close(writing)
+        assert ended.stderr == b"" and ended.returncode == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [["config", "show"], ["paths"]])
+def test_a_full_disk_below_stdout_is_told_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "sapo_edge", *arguments]
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60, check=False
+        )
+    assert ended.returncode == 1 and ended.stderr.count("\n") == 1 and "the disk is full" in ended.stderr
+
+
+def test_ctrl_c_before_the_run_has_begun(tmp_path: Path) -> None:
+    code = """
+import signal, sys
+from sapo_edge.cli import inspect, main
+inspect.run_paths = lambda *_, **__: signal.raise_signal(signal.SIGINT)
+sys.argv = ["sapo", "paths"]
+main.main()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 130 and "Traceback" not in ended.stderr

@@ -1,0 +1,202 @@
+"""Every command but `run`: what it prints, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.settings import SETTINGS
+from tests.cli.conftest import Command, quick
+from tests.cli.process import Result
+
+EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
+
+
+def test_eval_compares_base_and_adapter_in_a_table(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
+    result = sapo("eval", "--home", trained[0], "--model", model, *EVAL, rewarded=True)
+    assert result.code == 0, result.err
+    for name in ("base", "adapter"):
+        assert re.search(rf"^  {name} +[01]\.\d\d  \(\d of 6, \d\.\d\d to \d\.\d\d\)$", result.out, re.MULTILINE)
+    for entry in ("sums", "gcd", "products", "lcm"):
+        assert re.search(rf"^  {entry} +\d+ -> +\d+  of \d+$", result.out, re.MULTILINE)
+    assert "adapter: " in result.err and "\x1b" not in result.out
+
+
+def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
+    home, run = trained
+    evaluated = {event["round"]: event for event in run.told("held_out")}
+    adapter = home / "state" / "checkpoints" / "round-000004"
+    arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
+    result = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True)
+    record = json.loads(result.out)
+    assert record["v"] == 1 and record["manifest"] == "starter" and record["adapter_path"] == str(adapter)
+    for name, event in (("base", evaluated[0]), ("adapter", evaluated[4])):
+        assert {key: record[name][key] for key in ("accuracy", "correct", "questions", "low", "high")} == {
+            key: event[key] for key in ("accuracy", "correct", "questions", "low", "high")
+        }
+        assert sum(entry["questions"] for entry in record[name]["entries"].values()) == 4
+
+
+def test_eval_takes_the_best_adapter_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    result = sapo("eval", "--home", home, "--model", model, *EVAL, "--json", rewarded=True)
+    records = [json.loads(path.read_text()) for path in home.glob("state/checkpoints/*/checkpoint.json")]
+    best = max(record["accuracy"] for record in records if record["accuracy"] is not None)
+    chosen = json.loads((Path(json.loads(result.out)["adapter_path"]) / "checkpoint.json").read_text())
+    assert chosen["accuracy"] == best
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+
+
+def test_export_to_gguf_loads_in_llama_cpp(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "new" / "exported"
+    result = sapo("export", target, "--to", "gguf", "--home", home, "--model", model)
+    assert result.code == 0, result.err
+    assert result.out == f"{target / 'adapter.gguf'}\n"
+    assert f"llama-cli -m {model} --lora {target / 'adapter.gguf'}" in result.err
+    import llama_cpp
+
+    plain, adapted = (
+        llama_cpp.Llama(str(model), lora_path=lora, n_ctx=64, n_threads=1, logits_all=True, verbose=False)
+        for lora in (None, str(target / "adapter.gguf"))
+    )
+    for llama in (plain, adapted):
+        llama.eval([1, 2, 3, 4])
+    assert abs(plain.scores[3] - adapted.scores[3]).max() > 1e-3
+    for llama in (plain, adapted):
+        llama.close()
+
+
+def test_export_to_peft_loads_in_plain_peft(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    target = tmp_path / "exported"
+    result = sapo("export", target, "--to", "peft", "--home", home, "--model", model)
+    assert result.code == 0, result.err
+    assert result.out == f"{target}\n" and "PeftModel.from_pretrained" in result.err
+    assert sorted(path.name for path in target.iterdir()) == ["adapter_config.json", "adapter_model.safetensors"]
+    from tests.models import ReferenceModel
+
+    reference = ReferenceModel(model)
+    plain, adapted = reference.logits([1, 2, 3, 4]), reference.logits([1, 2, 3, 4], target)
+    assert abs(plain - adapted).max() > 1e-3
+
+
+@pytest.mark.parametrize("form", ["peft", "gguf"])
+def test_export_again_replaces_and_json_tells_where(
+    sapo: Command, model: Path, home: Path, tmp_path: Path, form: str
+) -> None:
+    target = tmp_path / "exported"
+    target.mkdir()
+    (target / "mine.txt").write_text("mine")
+    for number in (4, 5):
+        adapter = home / "state" / "checkpoints" / f"round-00000{number}"
+        arguments = ("--to", form, "--home", home, "--model", model, "--adapter", adapter, "--json")
+        result = sapo("export", target, *arguments)
+        record = json.loads(result.out)
+    assert record == {
+        "v": 1,
+        "format": form,
+        "path": str(target if form == "peft" else target / "adapter.gguf"),
+        "adapter": str(adapter),
+        "model": str(model),
+    }
+    assert (target / "mine.txt").read_text() == "mine" and not list(target.glob(".*"))
+    if form == "peft":
+        name = "adapter_model.safetensors"
+        assert (target / name).read_bytes() == (adapter / name).read_bytes()
+
+
+def test_doctor_gives_every_check_a_result_and_every_trouble_a_remedy(
+    sapo: Command, model: Path, tmp_path: Path
+) -> None:
+    result = sapo("doctor", "--home", tmp_path, "--model", model, "--json")
+    record = json.loads(result.out)
+    names = [check["name"] for check in record["checks"]]
+    assert record["v"] == 1 and len(set(names)) == len(names) >= 8
+    assert {"python", "torch", "model", "manifest", "state", "disk", "memory"} <= set(names)
+    for check in record["checks"]:
+        assert check["status"] in ("pass", "warn", "fail") and check["detail"]
+        assert bool(check["remedy"]) == (check["status"] != "pass"), check
+    assert result.code == (1 if any(check["status"] == "fail" for check in record["checks"]) else 0)
+
+
+def test_doctor_fails_when_a_check_fails(sapo: Command, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF")
+    text = sapo("doctor", "--home", tmp_path, "--model", broken)
+    assert text.code == 1 and "Traceback" not in text.err
+    lines = text.out.splitlines()
+    (failed,) = [number for number, line in enumerate(lines) if line.startswith("fail") and " model " in line]
+    assert lines[failed + 1].strip().startswith("-> ")
+    record = json.loads(sapo("doctor", "--home", tmp_path, "--model", broken, "--json").out)
+    status = {check["name"]: check["status"] for check in record["checks"]}
+    assert (status["model"], status["memory"], status["state"]) == ("fail", "warn", "pass")
+
+
+def test_doctor_sees_a_running_node(sapo: Command, model: Path, tmp_path: Path) -> None:
+    from sapo_edge.lock import StateLock
+    from sapo_edge.paths import Paths
+
+    paths = Paths.default(tmp_path)
+    paths.create()
+    lock = StateLock(paths.lock)
+    lock.acquire()
+    record = json.loads(sapo("doctor", "--home", tmp_path, "--model", model, "--json").out)
+    lock.release()
+    (state,) = [check for check in record["checks"] if check["name"] == "state"]
+    assert state["status"] == "warn" and "another node" in state["detail"]
+
+
+def test_paths_are_all_below_the_home_and_nothing_is_made(sapo: Command, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    record = json.loads(sapo("paths", "--home", home, "--json").out)
+    assert record.pop("v") == 1 and all(path.startswith(f"{home}/") for path in record.values())
+    assert [line.split()[1] for line in sapo("paths", "--home", home).out.splitlines()] == list(record.values())
+    assert sapo("paths", environment={"SAPO_EDGE_HOME": str(home)}).out == sapo("paths", "--home", home).out
+    assert not home.exists()
+
+
+def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command, tmp_path: Path) -> None:
+    assert sapo("config", "set", "own", "4", "--home", tmp_path).code == 0
+    arguments = ("config", "show", "--home", tmp_path)
+    result = sapo(*arguments, "--json", environment={"SAPO_EDGE_RANK": "8"})
+    settings = json.loads(result.out)["settings"]
+    assert list(settings) == list(SETTINGS)
+    assert settings["own"] == {"value": 4, "source": f"file {tmp_path}/config/config.toml"}
+    assert settings["rank"] == {"value": 8, "source": "environment SAPO_EDGE_RANK"}
+    assert settings["max_tokens"]["source"] == "manifest starter"
+    assert settings["seed"] == {"value": None, "source": "default"}
+    lines = sapo(*arguments).out.splitlines()
+    assert [line.split()[0] for line in lines] == list(SETTINGS)
+
+
+def test_config_set_writes_and_takes_out_again(sapo: Command, tmp_path: Path) -> None:
+    file = tmp_path / "config" / "config.toml"
+    assert sapo("config", "set", "learning-rate", "1e-3", "--home", tmp_path).out == f"{file}\n"
+    assert file.read_text() == "learning_rate = 0.001\n"
+    assert sapo("config", "set", "learning_rate", "--home", tmp_path).code == 0
+    assert file.read_text() == ""
+
+
+def test_config_validate_says_that_all_is_well(sapo: Command, tmp_path: Path) -> None:
+    result = sapo("config", "validate", "--home", tmp_path)
+    assert result.code == 0 and "nothing to complain about" in result.out
+
+
+def test_flags_count_more_than_the_environment_and_that_more_than_the_file(
+    sapo: Command, model: Path, tmp_path: Path
+) -> None:
+    for name in ("own", "answers", "epochs"):
+        sapo("config", "set", name, "3", "--home", tmp_path)
+    environment = {"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "5"}
+    result = sapo(*quick(model, tmp_path, "--rounds", "1", "--json"), environment=environment)
+    (started,) = result.told("node_started")
+    used = started["settings"]
+    assert (used["own"], used["answers"], used["epochs"]) == (2, 4, 3)
+
+
+def test_the_version_is_printed(sapo: Command) -> None:
+    from sapo_edge import __version__
+
+    assert sapo("--version").out == f"sapo-edge {__version__}\n"

@@ -1,0 +1,53 @@
+"""What is heavy loads where it is used: help is quick, and a headless node never loads the terminal app."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = (
+    "torch", "mlx", "llama_cpp", "textual", "libp2p", "trio", "reasoning_gym", "transformers", "peft", "numpy",
+    "gguf", "safetensors", "sapo_edge.tui",
+)  # fmt: skip
+LOADED = "print(*(name for name in {names} if name in sys.modules))"
+
+
+def loaded(code: str, directory: Path, names: tuple[str, ...] = HEAVY) -> str:
+    """Names that are loaded once the code has run."""
+    text = f"import sys\n{code}\n{LOADED.format(names=names)}"
+    ended = subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, cwd=directory, timeout=60, check=True
+    )
+    return ended.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.store", "sapo_edge.manifest",
+        "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor", "sapo_edge.backends.detect",
+    ],
+)  # fmt: skip
+def test_importing_loads_nothing_heavy(module: str, tmp_path: Path) -> None:
+    assert loaded(f"import {module}", tmp_path) == ""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"], ["config", "show"], ["paths"]])
+def test_these_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    command = ["sapo", *arguments, *(["--home", str(tmp_path)] if arguments[0] in ("config", "paths") else [])]
+    code = f"""
+import io, contextlib
+sys.argv = {command!r}
+from sapo_edge.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+"""
+    assert loaded(code, tmp_path) == ""
+
+
+def test_a_node_loads_no_terminal_app(tmp_path: Path) -> None:
+    code = "import sapo_edge.cli.run, sapo_edge.cli.adapters, sapo_edge.backends.llama_cpp"
+    assert loaded(code, tmp_path, ("textual", "sapo_edge.tui")) == ""

@@ -1,0 +1,190 @@
+"""`sapo run`: its output, its ends, and what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import events
+from tests.cli.conftest import Command, quick
+from tests.cli.process import Result
+
+WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
+
+
+def checkpoints(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "state" / "checkpoints").iterdir())
+
+
+def weights(home: Path, round: int) -> list[bytes]:
+    directory = home / "state" / "checkpoints" / f"round-{round:06d}"
+    return [(directory / name).read_bytes() for name in WEIGHTS]
+
+
+def test_json_is_valid_events_on_stdout_and_nothing_else(trained: tuple[Path, Result]) -> None:
+    home, result = trained
+    assert result.code == 0, result.err
+    told = [events.from_json(line) for line in result.out.splitlines()]
+    names = [event.event for event in told if event.event != "progress"]
+    two_rounds = ["round", "checkpoint", "round", "held_out", "checkpoint"]
+    end = ["round", "checkpoint", "held_out", "node_stopped"]
+    assert names == ["node_started", "held_out", *two_rounds, *two_rounds, *end]
+    assert "loading the model" in result.err and "{" not in result.err
+    assert checkpoints(home)[-1] == "round-000005"
+
+
+def test_the_random_model_is_really_trained(trained: tuple[Path, Result]) -> None:
+    rounds = trained[1].told("round")
+    assert [event["round"] for event in rounds] == [1, 2, 3, 4, 5]
+    assert sum(event["informative"] for event in rounds) > 0
+    assert sum(event["statistics"]["steps"] for event in rounds) >= 3
+    assert weights(trained[0], 5) != weights(trained[0], 4)
+
+
+def test_without_json_a_person_reads_on_stderr(sapo: Command, model: Path, tmp_path: Path) -> None:
+    result = sapo(*quick(model, tmp_path, "--rounds", "2"), rewarded=True)
+    assert result.code == 0 and result.out == ""
+    parts = ("a fresh start", "held-out before training", "round 1/2", "reward", "held-out after round 2", "use it:")
+    assert [part for part in parts if part not in result.err] == []
+    assert "\x1b" not in result.err
+
+
+def test_a_second_run_goes_on(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo(*quick(model, home, "--rounds", "6", "--json"), rewarded=True)
+    assert result.code == 0
+    assert [event["round"] for event in result.told("node_started", "round")] == [5, 6]
+
+
+def test_rounds_that_are_done_are_not_done_again(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo(*quick(model, home, "--rounds", "5"))
+    assert result.code == 0 and "nothing to do; ask for more with --rounds" in result.err
+
+
+@pytest.mark.parametrize("name", ["int", "term", "hup"])
+def test_one_signal_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2")
+    assert result.code == 0, result.err
+    assert [event["round"] for event in result.told("checkpoint")] == [1, 2]
+    (stopped,) = result.told("node_stopped")
+    assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
+    assert "once more to stop at once" in result.err
+
+
+@pytest.mark.parametrize("step", ["generate", "update"])
+def test_two_signals_lose_the_round_in_progress_at_most(
+    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
+) -> None:
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-int {step} 2")
+    assert result.code == 130, result.err
+    assert [event["round"] for event in result.told("round", "checkpoint")] == [1, 1]
+    assert checkpoints(tmp_path) == ["round-000001"] and "Traceback" not in result.err
+    if step == "generate":
+        again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
+        assert [event["round"] for event in again.told("round")] == [2, 3]
+        assert weights(tmp_path, 3) == weights(trained[0], 3)
+
+
+@pytest.mark.parametrize("step", ["generate", "update", "trained", "checkpoint"])
+def test_a_killed_run_becomes_the_undisturbed_one_bit_for_bit(
+    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
+) -> None:
+    home = tmp_path / "home"
+    for number in (1, 2):
+        killed = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True, fault=f"kill {step} {number}")
+        assert killed.code == -signal.SIGKILL
+    last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
+    assert last.code == 0, last.err
+    assert weights(home, 5) == weights(trained[0], 5)
+    assert checkpoints(home) == checkpoints(trained[0])
+    assert [event["round"] for event in last.told("round")] == [2, 3, 4, 5]
+
+
+def test_a_run_that_is_killed_while_it_evaluates_loses_that_round_alone(
+    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
+) -> None:
+    home = tmp_path / "home"
+    assert sapo(*quick(model, home, "--rounds", "5"), rewarded=True, fault="kill evaluate 2").code == -signal.SIGKILL
+    assert checkpoints(home) == ["round-000001"]
+    last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
+    assert weights(home, 5) == weights(trained[0], 5)
+    assert [event["round"] for event in last.told("held_out")] == [2, 4, 5]
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_its_round_made_again(sapo: Command, model: Path, home: Path) -> None:
+    before = weights(home, 5)
+    (home / "state" / "checkpoints" / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
+    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
+    assert result.code == 0, result.err
+    assert any("round-000005.damaged" in event["text"] for event in result.told("notice"))
+    assert [event["round"] for event in result.told("round")] == [5] and weights(home, 5) == before
+
+
+def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "epochs=2"), rewarded=True)
+    assert result.code == 0, result.err
+
+
+def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: Path, tmp_path: Path) -> None:
+    arguments = [str(part) for part in quick(model, tmp_path / "home", "--json", "--rounds", "0")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "sapo_edge", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(json.loads(line))
+            if told[-1]["event"] == "checkpoint" and told[-1]["round"] == 2:
+                process.send_signal(signal.SIGINT)
+        error = process.stderr.read() if process.stderr is not None else ""
+        assert process.wait(30) == 0, error
+    assert told[-1]["event"] == "node_stopped" and told[-1]["reason"] == "asked to stop"
+    assert "once more to stop at once" in error and "Traceback" not in error
+
+
+def test_a_reader_that_goes_away_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
+    arguments = [str(part) for part in quick(model, tmp_path / "home", "--json", "--rounds", "50")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "sapo_edge", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        error = process.stderr.read()
+        assert process.wait(30) == 0, error
+    assert "Traceback" not in error and "Exception ignored" not in error
+    rounds = checkpoints(tmp_path / "home") if (tmp_path / "home" / "state" / "checkpoints").exists() else []
+    assert len(rounds) < 10
+
+
+def test_a_second_node_on_the_same_state_is_refused(sapo: Command, model: Path, home: Path) -> None:
+    from sapo_edge.lock import StateLock
+
+    lock = StateLock(home / "state" / "lock")
+    lock.acquire()
+    try:
+        result = sapo(*quick(model, home))
+    finally:
+        lock.release()
+    assert result.code == 1 and result.out == ""
+    assert len(result.err.splitlines()) == 1 and f"kill {os.getpid()}" in result.err
+
+
+def test_nothing_is_left_in_the_current_directory(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "home")
+    from tests.cli.process import run
+
+    where = tmp_path / "somewhere"
+    where.mkdir()
+    result = run(quick(model, tmp_path / "home", "--rounds", "1"), where)
+    assert result.code == 0 and sorted(path.name for path in where.iterdir()) == ["stderr", "stdout"]

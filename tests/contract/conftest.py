@@ -1,0 +1,119 @@
+"""The backends under test, and tiny models for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.policy import LoraSettings, Policy
+from tests.models import SHAPES, ReferenceModel, write_model
+
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """How the suite makes a policy, and reaches the few things that the contract does not show.
+
+    Attributes:
+        name: for the test's id.
+        make: (model, working directory, adapter shape, trainable) to a policy that computes on one thread.
+        limit_slots: let later calls decode at most so many answers at once.
+        limit_batch: let later policies decode at most so many tokens at once.
+        limit_pack: let a policy's updates report and check for cancellation at least every so many tokens.
+        count_decodes: returns a list that grows by one element with every decode step.
+    """
+
+    name: str
+    make: Callable[[Path, Path, LoraSettings, bool], Policy]
+    limit_slots: Callable[[pytest.MonkeyPatch, int], None]
+    limit_batch: Callable[[pytest.MonkeyPatch, int], None]
+    limit_pack: Callable[[Policy, int], None]
+    count_decodes: Callable[[pytest.MonkeyPatch], list[int]]
+
+
+def _llama_cpp() -> Backend:
+    from sapo_edge.backends import llama_cpp
+    from sapo_edge.backends.llama_runtime import LlamaContext
+
+    def make(model: Path, directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
+        return llama_cpp.LlamaCppPolicy(
+            model, cache=directory / "cache", workspace=directory, lora=lora, threads=1, trainable=trainable
+        )
+
+    def limit_pack(policy: Policy, tokens: int) -> None:
+        assert isinstance(policy, llama_cpp.LlamaCppPolicy) and policy.learner is not None
+        policy.learner.pack_tokens = tokens
+
+    def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        decodes: list[int] = []
+        original = LlamaContext.decode
+
+        def decode(self: LlamaContext) -> object:
+            decodes.append(1)
+            return original(self)
+
+        monkeypatch.setattr(LlamaContext, "decode", decode)
+        return decodes
+
+    return Backend(
+        "llama_cpp",
+        make,
+        lambda monkeypatch, slots: monkeypatch.setattr(llama_cpp, "SLOTS", slots),
+        lambda monkeypatch, tokens: monkeypatch.setattr(llama_cpp, "BATCH", tokens),
+        limit_pack,
+        count_decodes,
+    )
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"llama_cpp": _llama_cpp}
+"""Every implementation of the contract."""
+
+
+@pytest.fixture(scope="session", params=list(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return BACKENDS[request.param]()
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny models by name, each alone in its directory, as transformers wants it."""
+    return {name: write_model(tmp_path_factory.mktemp(name) / f"{name}.gguf", shape) for name, shape in SHAPES.items()}
+
+
+@pytest.fixture(scope="session")
+def reference(models: dict[str, Path]) -> Callable[[str], ReferenceModel]:
+    """The same models as transformers computes them."""
+    known: dict[str, ReferenceModel] = {}
+
+    def get(name: str) -> ReferenceModel:
+        if name not in known:
+            known[name] = ReferenceModel(models[name], SHAPES[name])
+        return known[name]
+
+    return get
+
+
+@pytest.fixture
+def make_policy(backend: Backend, models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., Policy]]:
+    """Makes policies and closes them after the test."""
+    made: list[Policy] = []
+
+    def make(model: str = "llama-gqa", lora: LoraSettings = RANK, trainable: bool = True) -> Policy:
+        directory = tmp_path / f"policy-{len(made)}"
+        directory.mkdir()
+        made.append(backend.make(models[model], directory, lora, trainable))
+        return made[-1]
+
+    yield make
+    for policy in made:
+        policy.close()
+
+
+@pytest.fixture
+def policy(make_policy: Callable[..., Policy]) -> Policy:
+    """A fresh trainable policy of the model `llama-gqa`."""
+    return make_policy()

@@ -1,0 +1,185 @@
+"""What every policy saves, and what it refuses to load."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from sapo_edge.errors import CheckpointError
+from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
+from tests.contract.conftest import RANK
+from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
+from tests.models import question
+
+MakePolicy = Callable[..., Policy]
+
+ADAPTER = "adapter_model.safetensors"
+OPTIMIZER = "optimizer.safetensors"
+
+
+def training_set(policy: Policy) -> list[TrainingGroup]:
+    return [own_group(policy, question(text)) for text in ("a", "bb")]
+
+
+@pytest.fixture
+def checkpoint(make_policy: MakePolicy, tmp_path: Path) -> Path:
+    """What a policy saved after an update."""
+    policy = make_policy()
+    policy.update(training_set(policy), STRONG)
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    policy.save(directory)
+    return directory
+
+
+def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -> None:
+    straight = make_policy()
+    groups = training_set(straight)
+    for _ in range(3):
+        straight.update(groups, UpdateSettings(learning_rate=1e-3))
+    first = make_policy()
+    for _ in range(2):
+        first.update(groups, UpdateSettings(learning_rate=1e-3))
+    middle = saved(first, tmp_path / "middle")
+    # Another seed, so that nothing of the adapter could come from its own start.
+    resumed = make_policy(lora=LoraSettings(RANK.rank, RANK.alpha, seed=99))
+    resumed.load(tmp_path / "middle")
+    assert_identical(middle, saved(resumed, tmp_path / "loaded"))
+    statistics = resumed.update(groups, UpdateSettings(learning_rate=1e-3))
+    assert statistics.learning_rate == pytest.approx(6e-4)
+    assert_identical(saved(straight, tmp_path / "straight"), saved(resumed, tmp_path / "resumed"))
+    assert straight.generate([PROMPT], 4, 12, 1.0, seed=1) == resumed.generate([PROMPT], 4, 12, 1.0, seed=1)
+
+
+def test_loading_forgets_what_was_trained_since(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
+    policy = make_policy()
+    policy.load(checkpoint)
+    before = saved(policy, tmp_path / "before")
+    policy.update(training_set(policy), STRONG)
+    policy.load(checkpoint)
+    assert_identical(before, saved(policy, tmp_path / "after"))
+
+
+def test_a_policy_saved_before_its_first_update_loads(make_policy: MakePolicy, tmp_path: Path) -> None:
+    first = saved(make_policy(), tmp_path / "first")
+    policy = make_policy(lora=LoraSettings(RANK.rank, RANK.alpha, seed=99))
+    policy.update(training_set(policy), STRONG)
+    policy.load(tmp_path / "first")
+    assert_identical(first, saved(policy, tmp_path / "second"))
+
+
+def test_the_saved_adapter_is_pefts(checkpoint: Path) -> None:
+    config = json.loads((checkpoint / "adapter_config.json").read_text())
+    assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", RANK.rank, RANK.alpha)
+    names = load_file(checkpoint / ADAPTER)
+    assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in names
+    assert len(names) == 2 * 2 * 7
+
+
+def test_an_adapter_without_an_optimizer_loads(make_policy: MakePolicy, checkpoint: Path) -> None:
+    (checkpoint / OPTIMIZER).unlink()
+    policy = make_policy()
+    policy.load(checkpoint)
+    statistics = policy.update(training_set(policy), UpdateSettings(learning_rate=1e-3, warmup=4))
+    assert statistics.learning_rate == pytest.approx(2.5e-4)
+
+
+def test_a_policy_that_only_samples_loads_an_adapter(make_policy: MakePolicy, checkpoint: Path) -> None:
+    trained, sampler = make_policy(), make_policy(trainable=False)
+    base = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
+    trained.load(checkpoint)
+    sampler.load(checkpoint)
+    adapted = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
+    assert adapted == trained.generate([PROMPT], 4, 12, 1.0, seed=1)
+    assert adapted != base
+
+
+def edit(path: Path, change: Callable[[dict[str, np.ndarray]], object]) -> None:
+    arrays = dict(load_file(path))
+    change(arrays)
+    save_file(arrays, path)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def shrink(arrays: dict[str, np.ndarray], ending: str) -> None:
+    name = next(name for name in sorted(arrays) if name.endswith(ending))
+    arrays[name] = np.ascontiguousarray(arrays[name][:-1])
+
+
+def drop(arrays: dict[str, np.ndarray], beginning: str) -> None:
+    del arrays[next(name for name in sorted(arrays) if name.startswith(beginning))]
+
+
+def poison(arrays: dict[str, np.ndarray]) -> None:
+    arrays[min(arrays)].flat[0] = np.nan
+
+
+ADAPTER_DAMAGE: dict[str, Callable[[Path], object]] = {
+    "no directory": shutil.rmtree,
+    "no adapter": lambda d: (d / ADAPTER).unlink(),
+    "no configuration": lambda d: (d / "adapter_config.json").unlink(),
+    "truncated adapter": lambda d: truncate(d / ADAPTER),
+    "empty adapter": lambda d: (d / ADAPTER).write_bytes(b""),
+    "configuration is no JSON": lambda d: (d / "adapter_config.json").write_text("{"),
+    "configuration is a list": lambda d: (d / "adapter_config.json").write_text("[]"),
+    "weight missing": lambda d: edit(d / ADAPTER, lambda a: drop(a, "base_model.model.model.layers.1")),
+    "weight of another shape": lambda d: edit(d / ADAPTER, lambda a: shrink(a, "lora_B.weight")),
+    "weight not a number": lambda d: edit(d / ADAPTER, poison),
+}
+OPTIMIZER_DAMAGE: dict[str, Callable[[Path], object]] = {
+    "truncated optimizer": lambda d: truncate(d / OPTIMIZER),
+    "optimizer moment missing": lambda d: edit(d / OPTIMIZER, lambda a: drop(a, "exp_avg_sq.")),
+    "optimizer step missing": lambda d: edit(d / OPTIMIZER, lambda a: drop(a, "step.")),
+    "optimizer moment of another shape": lambda d: edit(d / OPTIMIZER, lambda a: shrink(a, "lora_A.weight")),
+    "optimizer of another adapter": lambda d: edit(d / OPTIMIZER, lambda a: a.update({"base_model.x": np.zeros(1)})),
+}
+
+
+@pytest.mark.parametrize("damage", list(ADAPTER_DAMAGE | OPTIMIZER_DAMAGE))
+def test_a_damaged_checkpoint_is_refused_and_changes_nothing(
+    make_policy: MakePolicy, checkpoint: Path, tmp_path: Path, damage: str
+) -> None:
+    policy = make_policy()
+    policy.update(training_set(policy), STRONG)
+    before, answers = saved(policy, tmp_path / "before"), policy.generate([PROMPT], 4, 8, 1.0, seed=1)
+    (ADAPTER_DAMAGE | OPTIMIZER_DAMAGE)[damage](checkpoint)
+    with pytest.raises(CheckpointError) as caught:
+        policy.load(checkpoint)
+    assert caught.value.remedy
+    assert_identical(before, saved(policy, tmp_path / "after"))
+    assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers
+
+
+@pytest.mark.parametrize("damage", list(ADAPTER_DAMAGE))
+def test_a_policy_that_only_samples_refuses_a_damaged_adapter(
+    make_policy: MakePolicy, checkpoint: Path, damage: str
+) -> None:
+    policy = make_policy(trainable=False)
+    answers = policy.generate([PROMPT], 4, 8, 1.0, seed=1)
+    ADAPTER_DAMAGE[damage](checkpoint)
+    with pytest.raises(CheckpointError):
+        policy.load(checkpoint)
+    assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers
+
+
+@pytest.mark.parametrize("lora", [LoraSettings(rank=8, alpha=8.0), LoraSettings(rank=4, alpha=16.0)])
+def test_an_adapter_of_another_rank_or_scale_is_refused(
+    make_policy: MakePolicy, checkpoint: Path, lora: LoraSettings
+) -> None:
+    with pytest.raises(CheckpointError):
+        make_policy(lora=lora).load(checkpoint)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_an_adapter_of_another_model_is_refused(make_policy: MakePolicy, checkpoint: Path, trainable: bool) -> None:
+    with pytest.raises(CheckpointError):
+        make_policy("qwen3", trainable=trainable).load(checkpoint)

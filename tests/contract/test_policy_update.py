@@ -1,0 +1,221 @@
+"""What every policy learns: direction of an update, what it leaves alone, cancellation, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import Control, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from tests.contract.conftest import Backend
+from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
+from tests.models import SHAPES, ReferenceModel, encode_prompt, encode_text, question
+
+Reference = Callable[[str], ReferenceModel]
+MakePolicy = Callable[..., Policy]
+
+
+def external_group(*answers: tuple[str, bool, float]) -> TrainingGroup:
+    """A group of (text, ended, advantage) from elsewhere."""
+    return TrainingGroup(PROMPT, tuple(TrainingAnswer(*answer) for answer in answers))
+
+
+def cancel_after(reports: int) -> Control:
+    """A handle that is cancelled once so much progress has been reported; at 0, from the start."""
+    control = Control(lambda done, _total: control.cancel() if done == reports else None)
+    if reports == 0:
+        control.cancel()
+    return control
+
+
+@pytest.mark.parametrize("model", list(SHAPES))
+def test_an_update_makes_good_answers_likelier_and_bad_ones_less(
+    make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str
+) -> None:
+    policy = make_policy(model)
+    group = own_group(policy, PROMPT)
+    for _ in range(3):
+        statistics = policy.update([group], STRONG)
+    assert statistics.steps == 1
+    policy.save(tmp_path)
+    ids = encode_prompt(PROMPT)
+    for answer in group.answers:
+        assert answer.token_ids is not None
+        before = reference(model).logprobs(ids, answer.token_ids).sum()
+        after = reference(model).logprobs(ids, answer.token_ids, adapter=tmp_path).sum()
+        assert (after - before) * answer.advantage > 0.1
+
+
+def test_the_next_answers_come_from_the_updated_model(policy: Policy, reference: Reference, tmp_path: Path) -> None:
+    for seed in range(4):
+        policy.update([own_group(policy, PROMPT, seed)], STRONG)
+    policy.save(tmp_path)
+    (samples,) = policy.generate([PROMPT], 8, 16, 1.0, seed=5)
+    off_base = []
+    for sample in samples:
+        ids = encode_prompt(PROMPT)
+        adapted = reference("llama-gqa").logprobs(ids, sample.token_ids, adapter=tmp_path)
+        assert np.abs(adapted - sample.logprobs).max() < 0.06
+        off_base.append(np.abs(reference("llama-gqa").logprobs(ids, sample.token_ids) - sample.logprobs).mean())
+    assert np.mean(off_base) > 0.3
+
+
+def test_without_its_adapter_the_base_model_answers(make_policy: MakePolicy) -> None:
+    policy = make_policy()
+    before = policy.generate([PROMPT], 6, 12, 1.0, seed=5)
+    for seed in range(4):
+        policy.update([own_group(policy, PROMPT, seed)], STRONG)
+    adapted = policy.generate([PROMPT], 6, 12, 1.0, seed=5)
+    assert policy.generate([PROMPT], 6, 12, 1.0, seed=5, use_adapter=False) == before
+    assert adapted != before
+    assert policy.generate([PROMPT], 6, 12, 1.0, seed=5) == adapted
+
+
+def test_a_fresh_adapter_changes_nothing(make_policy: MakePolicy, tmp_path: Path) -> None:
+    policy = make_policy()
+    before = policy.generate([PROMPT], 6, 12, 1.0, seed=5)
+    policy.save(tmp_path)
+    policy.load(tmp_path)
+    assert policy.generate([PROMPT], 6, 12, 1.0, seed=5) == before
+
+
+def test_the_learner_agrees_with_the_sampler(policy: Policy) -> None:
+    groups = [own_group(policy, question(text), answers=8) for text in ("a", "bb", "ccc")]
+    statistics = policy.update(groups, UpdateSettings(learning_rate=0.0))
+    assert 0.0 <= statistics.mismatch_kl < 1e-4
+
+
+def test_own_answers_are_judged_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
+    (samples,) = policy.generate([PROMPT], 8, 16, 0.6, seed=1)
+    answers = tuple(TrainingAnswer(s.text, s.ended, 1.0, s.token_ids, s.logprobs) for s in samples)
+    group = TrainingGroup(PROMPT, answers)
+    assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
+    assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=1.0)).mismatch_kl > 1e-2
+
+
+def test_a_round_without_a_signal_leaves_the_policy_alone(policy: Policy, tmp_path: Path) -> None:
+    policy.update([own_group(policy, PROMPT)], STRONG)
+    before = saved(policy, tmp_path / "before")
+    statistics = policy.update([external_group(("yes", True, 0.0), ("no", True, 0.0))], STRONG)
+    assert (statistics.groups, statistics.informative, statistics.steps, statistics.tokens) == (1, 0, 0, 0)
+    assert policy.update([], STRONG).steps == 0
+    assert_identical(before, saved(policy, tmp_path / "after"))
+
+
+def test_only_groups_with_a_signal_are_trained_on(policy: Policy) -> None:
+    silent = external_group(("yes", False, 0.0), ("no", False, 0.0))
+    loud = external_group(("maybe", False, 1.0), ("so", False, -1.0))
+    statistics = policy.update([silent, loud, silent], STRONG)
+    assert (statistics.groups, statistics.informative, statistics.steps) == (3, 1, 1)
+    assert statistics.tokens == len(encode_text("maybeso"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ended", "tokens"),
+    [
+        ("the answer is 7", True, 16),
+        ("the answer is 7", False, 15),
+        ("<answer>7</answer>", True, 18),
+        ("<answer>7</answer> and more", True, 27),
+        ("", True, 1),
+        ("ü€", True, 6),
+        ("<|im_end|>", True, 11),
+    ],
+)
+def test_external_text_gets_the_end_token_iff_its_author_chose_it(
+    policy: Policy, text: str, ended: bool, tokens: int
+) -> None:
+    statistics = policy.update([external_group((text, ended, 1.0))], STRONG)
+    assert statistics.tokens == tokens
+    assert statistics.ended == float(ended)
+
+
+def test_empty_external_answers_are_survived(policy: Policy) -> None:
+    statistics = policy.update([external_group(("", False, -1.0), ("7", False, 1.0))], STRONG)
+    assert (statistics.steps, statistics.tokens) == (1, 1)
+    assert statistics.answer_tokens == 0.5
+    assert policy.update([external_group(("", False, -1.0), ("", False, 1.0))], STRONG).steps == 0
+
+
+def test_counts_are_over_all_answers_given(policy: Policy) -> None:
+    statistics = policy.update(
+        [external_group(("four", True, 1.0), ("seven", False, 0.0)), external_group(("no", True, 0.0))], STRONG
+    )
+    assert statistics.ended == pytest.approx(2 / 3)
+    assert statistics.answer_tokens == pytest.approx((5 + 5 + 3) / 3)
+
+
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_learning_reports_progress(backend: Backend, policy: Policy, epochs: int) -> None:
+    backend.limit_pack(policy, 1)
+    groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
+    reports: list[tuple[int, int]] = []
+    control = Control(lambda done, total: reports.append((done, total)))
+    assert policy.update(groups, UpdateSettings(epochs=epochs), control).steps == epochs
+    assert [done for done, _ in reports] == sorted({done for done, _ in reports})
+    assert reports[-1][0] == reports[-1][1]
+    assert len(reports) >= 3
+
+
+@pytest.mark.parametrize(("epochs", "cancel_at"), [(1, 0), (1, 2), (2, 1), (2, 4), (3, 7)])
+def test_a_cancelled_update_leaves_everything_as_it_was(
+    backend: Backend, policy: Policy, tmp_path: Path, epochs: int, cancel_at: int
+) -> None:
+    backend.limit_pack(policy, 1)
+    groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
+    policy.update(groups, STRONG)
+    before, answers = saved(policy, tmp_path / "before"), policy.generate([PROMPT], 4, 8, 1.0, seed=5)
+    with pytest.raises(Cancelled):
+        policy.update(groups, UpdateSettings(learning_rate=1e-2, warmup=1, epochs=epochs), cancel_after(cancel_at))
+    assert_identical(before, saved(policy, tmp_path / "after"))
+    assert policy.generate([PROMPT], 4, 8, 1.0, seed=5) == answers
+    # Nothing half-done leaks into the next update either.
+    again = policy.update(groups, STRONG)
+    assert again.steps == 1
+
+
+def test_a_cancelled_update_does_not_change_the_next_one(
+    backend: Backend, make_policy: MakePolicy, tmp_path: Path
+) -> None:
+    results = []
+    for cancelled in (False, True):
+        policy = make_policy()
+        backend.limit_pack(policy, 1)
+        groups = [own_group(policy, question(text)) for text in ("a", "b")]
+        policy.update(groups, STRONG)
+        if cancelled:
+            with pytest.raises(Cancelled):
+                policy.update(groups, UpdateSettings(learning_rate=1e-2, warmup=1, epochs=2), cancel_after(3))
+        policy.update(groups, STRONG)
+        results.append(saved(policy, tmp_path / str(cancelled)))
+    assert_identical(*results)
+
+
+def test_the_rate_rises_over_the_warm_up(policy: Policy) -> None:
+    settings = UpdateSettings(learning_rate=1e-3, warmup=4)
+    rates = [policy.update([own_group(policy, PROMPT)], settings).learning_rate for _ in range(6)]
+    assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
+
+
+def test_several_epochs_leave_the_clip_range_and_say_so(policy: Policy) -> None:
+    group = own_group(policy, PROMPT)
+    once = policy.update([group], STRONG)
+    assert once.clip_fraction == 0.0
+    several = policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1, epochs=4))
+    assert several.steps == 4
+    assert 0.0 < several.clip_fraction < 1.0
+
+
+def test_the_kl_term_holds_the_policy_near_the_base_model(make_policy: MakePolicy) -> None:
+    distances = []
+    for coefficient in (0.01, 10.0):
+        policy = make_policy()
+        group = own_group(policy, PROMPT)
+        settings = UpdateSettings(learning_rate=5e-3, warmup=1, kl_coefficient=coefficient)
+        for _ in range(8):
+            statistics = policy.update([group], settings)
+        distances.append(statistics.reference_kl)
+    assert 0.0 < distances[1] < 0.5 * distances[0]

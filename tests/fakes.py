@@ -1,0 +1,193 @@
+"""Stand-ins for what is slow or left to chance: a scripted policy, tasks scored by length, rollouts by hand."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sapo_edge.errors import CheckpointError
+from sapo_edge.policy import (
+    Control,
+    MemoryEstimate,
+    Message,
+    Prompt,
+    Sample,
+    TrainingGroup,
+    UpdateSettings,
+    UpdateStatistics,
+)
+from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
+from sapo_edge.tasks.source import TaskSource
+
+RIGHT = "right"
+WRONG = "wrong"
+
+Script = Callable[[Prompt, int], str]
+"""(prompt, position in the group) -> answer."""
+
+
+def first_is_right(_prompt: Prompt, position: int) -> str:
+    """Groups with a gradient: one right answer, the others wrong."""
+    return RIGHT if position == 0 else WRONG
+
+
+def score_text(_task: Task, text: str) -> float:
+    """1 for `RIGHT`."""
+    return float(text == RIGHT)
+
+
+def ask(question: str) -> Prompt:
+    """A prompt of the question alone."""
+    return (Message("user", question),)
+
+
+@dataclass
+class FakePolicy:
+    """A policy whose whole state is one line of text, changed by every update by what it was given.
+
+    Attributes:
+        script: what it answers; without one, a letter repeated as often as the state, the seed and the prompt say.
+        steps: that an update reports; 0 is what a backend reports of a gradient that is not finite.
+        log: the calls made, in order, for tests of the order.
+    """
+
+    script: Script | None = None
+    name: str = "a fake"
+    model_digest: str = "fake model"
+    state: str = "fresh"
+    steps: int = 1
+    log: list[str] = field(default_factory=list)
+    prompts: list[tuple[Prompt, ...]] = field(default_factory=list)
+    updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    before_generate: Callable[[FakePolicy], None] | None = None
+    before_update: Callable[[FakePolicy], None] | None = None
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        control: Control | None = None,
+        *,
+        use_adapter: bool = True,
+    ) -> list[list[Sample]]:
+        control = control or Control()
+        greedy = temperature == 0
+        self.log.append("evaluate" if greedy else "generate")
+        if not greedy:
+            self.prompts.append(tuple(prompts))
+            self.seeds.append(seed)
+            if self.before_generate is not None:
+                self.before_generate(self)
+        groups = []
+        for number, prompt in enumerate(prompts):
+            control.check()
+            groups.append([self._sample(prompt, position, seed) for position in range(answers)])
+            control.report((number + 1) * answers, len(prompts) * answers)
+        return groups
+
+    def _sample(self, prompt: Prompt, position: int, seed: int) -> Sample:
+        if self.script is not None:
+            text = self.script(prompt, position)
+        else:
+            text = "x" * (_number(self.state, seed, position, *(turn.content for turn in prompt)) % 8)
+        ids = tuple(text.encode())
+        return Sample(ids, text, (-1.0,) * len(ids), True)
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+    ) -> UpdateStatistics:
+        control = control or Control()
+        self.log.append("update")
+        self.updates.append(tuple(groups))
+        if self.before_update is not None:
+            self.before_update(self)
+        for number, _ in enumerate(groups):
+            control.check()
+            control.report(number + 1, len(groups))
+        informative = sum(group.informative for group in groups)
+        if informative and self.steps:
+            self.state = f"{_number(self.state, repr(groups)):016x}"
+        return UpdateStatistics(groups=len(groups), informative=informative, steps=self.steps if informative else 0)
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def save(self, directory: Path) -> None:
+        self.log.append("save")
+        (directory / "adapter_config.json").write_text(json.dumps({"state": self.state}))
+        (directory / "adapter_model.safetensors").write_text(self.state)
+        (directory / "optimizer.safetensors").write_text(self.state)
+
+    def load(self, directory: Path) -> None:
+        self.log.append("load")
+        try:
+            self.state = (directory / "adapter_model.safetensors").read_text()
+        except OSError as error:
+            raise CheckpointError("no adapter", "train one") from error
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        return MemoryEstimate(0, 0, 0, 0, 0)
+
+    def close(self) -> None:
+        self.log.append("close")
+
+
+def _number(*parts: object) -> int:
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big")
+
+
+class LengthScored(TaskSource):
+    """A source whose verifier rewards the length of an answer: a model that knows nothing earns unequal rewards."""
+
+    def score(self, task: Task, text: str) -> float:
+        return length_score(task, text)
+
+
+def length_score(_task: Task, text: str) -> float:
+    """1 for an answer of an even number of characters."""
+    return float(len(text) % 2 == 0)
+
+
+def make_rollout(
+    author: str = "other",
+    sequence: int = 1,
+    texts: Sequence[str] = (RIGHT, WRONG),
+    entry: str = "sums",
+    question: str | None = None,
+    ground_truth: str = "",
+) -> Rollout:
+    """A rollout of another node, as it arrives."""
+    ref = TaskRef(entry, "1", 7, sequence)
+    asked = f"question {sequence} of {author}?" if question is None else question
+    return Rollout(ref, asked, ground_truth, tuple(Answer(text, True) for text in texts), author, 1, sequence, 1.5)
+
+
+def numbered_tasks(cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+    """Tasks "question 0", "question 1" ... from a cursor, as a `RoundContext` wants them."""
+    indices = range(cursor, cursor + count)
+    tasks = (Task(TaskRef("sums", "1", 1, index), f"question {index}", RIGHT) for index in indices)
+    return tuple(tasks), cursor + count
+
+
+class Clock:
+    """Seconds that pass only when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def numbers_from(first: int) -> Iterator[int]:
+    """first, first + 1, ..."""
+    while True:
+        yield first
+        first += 1

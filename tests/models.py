@@ -1,0 +1,253 @@
+"""Tiny random language models as GGUF files, and what exactly they compute.
+
+Each has two layers, a byte-level vocabulary and the ChatML template, and loads in milliseconds. Their weights are large
+enough that the next-token distribution is far from flat and depends on attention, so that a wrong row order, position
+or mask shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.policy import Message, Prompt
+
+MERGED = 256
+END_OF_TEXT = 257
+IM_START = 258
+IM_END = 259
+ANSWER_CLOSE = 260
+"""The stop text as one ordinary token; `CLOSE_BEGIN` and `CLOSE_END` together make it too."""
+CLOSE_BEGIN = 261
+CLOSE_END = 262
+ANSWER_OPEN = 263
+VOCABULARY = 264
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+NORMAL, CONTROL = 1, 3
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """Architecture and sizes of a tiny model."""
+
+    architecture: str
+    heads: int = 4
+    kv_heads: int = 2
+    head_dim: int = 16
+    width: int = 64
+    inner: int = 96
+    layers: int = 2
+    context: int = 2048
+    tied: bool = False
+    half: bool = False
+    seed: int = 0
+
+
+SHAPES = {
+    "llama": ModelShape("llama", kv_heads=4, tied=True),
+    "llama-gqa": ModelShape("llama", seed=1),
+    "llama-f16": ModelShape("llama", half=True, seed=2),
+    "qwen2": ModelShape("qwen2", seed=3),
+    "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
+}
+"""The models at hand. qwen3's heads are wider together than the model, as those of the real ones are."""
+
+
+@lru_cache(maxsize=1)
+def byte_characters() -> list[str]:
+    """GPT-2's printable stand-in of each byte (`bytes_to_unicode` of its encoder)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return [chr(byte) if byte in printable else chr(256 + others.index(byte)) for byte in range(256)]
+
+
+def tokens() -> tuple[list[str], list[int]]:
+    """Texts and types of the vocabulary; token i is byte i for i below 256."""
+    zero = byte_characters()[0]
+    control = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    texts = [*byte_characters(), zero + zero, *control, "</answer>", "</ans", "wer>", "<answer>"]
+    return texts, [CONTROL if text in control else NORMAL for text in texts]
+
+
+def encode_text(text: str) -> list[int]:
+    """What the vocabulary makes of data: its bytes."""
+    return list(text.encode())
+
+
+def encode_prompt(prompt: Prompt) -> list[int]:
+    """What the chat template makes of a prompt whose contents are data."""
+    ids: list[int] = []
+    for message in prompt:
+        ids += [IM_START, *encode_text(message.role + "\n"), *encode_text(message.content), IM_END, *encode_text("\n")]
+    return [*ids, IM_START, *encode_text("assistant\n")]
+
+
+def question(text: str) -> Prompt:
+    """A prompt of one turn."""
+    return (Message("user", text),)
+
+
+def decode_ids(ids: Sequence[int]) -> bytes:
+    """Bytes of token ids; control tokens have none."""
+    texts, types = tokens()
+    back = {character: byte for byte, character in enumerate(byte_characters())}
+    return b"".join(bytes(back[c] for c in texts[i]) for i in ids if types[i] == NORMAL)
+
+
+def write_model(path: Path, shape: ModelShape) -> Path:
+    """Write a model of this shape; the same shape gives the same file."""
+    from gguf import GGUFWriter
+
+    writer = GGUFWriter(path, shape.architecture)
+    writer.add_name(path.stem)
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.inner)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_vocab_size(VOCABULARY)
+    texts, types = tokens()
+    zero = byte_characters()[0]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    # llama.cpp wants merges; this one joins two zero bytes, which no test writes.
+    writer.add_token_merges([f"{zero} {zero}"])
+    writer.add_bos_token_id(END_OF_TEXT)
+    writer.add_eos_token_id(IM_END)
+    writer.add_pad_token_id(END_OF_TEXT)
+    writer.add_chat_template(CHAT_TEMPLATE)
+    for name, array in make_tensors(shape).items():
+        # llama.cpp wants vectors in float32.
+        writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
+    """All weights by GGUF's names, outputs first."""
+    generator = np.random.default_rng(shape.seed)
+
+    def matrix(outputs: int, inputs: int, scale: float) -> npt.NDArray[np.float32]:
+        return (generator.standard_normal((outputs, inputs)) * scale / np.sqrt(inputs)).astype(np.float32)
+
+    def vector(size: int, mean: float) -> npt.NDArray[np.float32]:
+        return (mean + 0.1 * generator.standard_normal(size)).astype(np.float32)
+
+    q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    # A tied matrix is the output matrix as well: 2 gives logits of standard deviation 2 in both cases.
+    tensors = {
+        "token_embd.weight": matrix(VOCABULARY, shape.width, 2.0),
+        "output_norm.weight": vector(shape.width, 1.0),
+    }
+    if not shape.tied:
+        tensors["output.weight"] = matrix(VOCABULARY, shape.width, 2.0)
+        # The stop text's first half is nearly always followed by its second: sampling meets it across two tokens.
+        tensors["token_embd.weight"][CLOSE_BEGIN] *= 20.0
+        first = tensors["token_embd.weight"][CLOSE_BEGIN]
+        tensors["output.weight"][CLOSE_END] = 2.0 * first / np.linalg.norm(first)
+    for index in range(shape.layers):
+        block = {
+            "attn_norm.weight": vector(shape.width, 1.0),
+            "ffn_norm.weight": vector(shape.width, 1.0),
+            # Large enough for an attention that depends on positions.
+            "attn_q.weight": matrix(q_size, shape.width, 1.2),
+            "attn_k.weight": matrix(kv_size, shape.width, 1.2),
+            "attn_v.weight": matrix(kv_size, shape.width, 1.0),
+            "attn_output.weight": matrix(shape.width, q_size, 1.0),
+            "ffn_gate.weight": matrix(shape.inner, shape.width, 1.0),
+            "ffn_up.weight": matrix(shape.inner, shape.width, 1.0),
+            "ffn_down.weight": matrix(shape.width, shape.inner, 1.0),
+        }
+        if shape.architecture == "qwen2":
+            block |= {
+                f"attn_{part}.bias": vector(size, 0.0) for part, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
+            }
+        if shape.architecture == "qwen3":
+            block |= {f"attn_{part}_norm.weight": vector(shape.head_dim, 1.2) for part in ("q", "k")}
+        tensors |= {f"blk.{index}.{name}": array for name, array in block.items()}
+    return tensors
+
+
+class ReferenceModel:
+    """The model as transformers and PEFT load it by themselves: what a backend is compared with.
+
+    Nothing of `sapo_edge.backends` is used here.
+    """
+
+    def __init__(self, path: Path, shape: ModelShape | None = None) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        # transformers reads no head size from a qwen3 file: it takes 128, which all the real ones have.
+        sizes = {"head_dim": shape.head_dim} if shape is not None and shape.architecture == "qwen3" else {}
+        self.base: Any = AutoModelForCausalLM.from_pretrained(
+            str(path.parent), gguf_file=path.name, dtype=torch.float32, **sizes
+        ).eval()
+
+    def logits(self, ids: Sequence[int], adapter: Path | None = None) -> npt.NDArray[np.float64]:
+        """(tokens, vocabulary) logits after each of the ids, of the base model or of an adapter in PEFT's format."""
+        import torch
+        from peft import PeftModel
+
+        model = self.base if adapter is None else PeftModel.from_pretrained(self.base, str(adapter))
+        try:
+            with torch.no_grad():
+                values = model(torch.tensor([list(ids)]), use_cache=False).logits[0].double().numpy()
+        finally:
+            if adapter is not None:
+                model.unload()
+        return np.asarray(values)
+
+    def probabilities(
+        self, prompt: Prompt, temperature: float = 1.0, adapter: Path | None = None
+    ) -> npt.NDArray[np.float64]:
+        """(vocabulary,) probabilities of the first token of an answer."""
+        return softmax(self.logits(encode_prompt(prompt), adapter)[-1] / temperature)
+
+    def logprobs(
+        self, prompt: Sequence[int], answer: Sequence[int], temperature: float = 1.0, adapter: Path | None = None
+    ) -> npt.NDArray[np.float64]:
+        """(answer tokens,) log-probabilities of an answer's ids behind a prompt's."""
+        rows = self.logits([*prompt, *answer], adapter)[len(prompt) - 1 : -1] / temperature
+        return log_softmax(rows)[np.arange(len(answer)), list(answer)]
+
+
+def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Over the last axis."""
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Over the last axis."""
+    return np.asarray(np.exp(log_softmax(logits)))
+
+
+def kl(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """(rows,) KL divergence in nats between the distributions of two (rows, vocabulary) arrays of logits."""
+    left, right = log_softmax(first), log_softmax(second)
+    return np.asarray((np.exp(left) * (left - right)).sum(axis=-1))

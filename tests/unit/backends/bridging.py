@@ -1,0 +1,97 @@
+"""How far torch and llama.cpp are apart on the same text, with an adapter large enough to matter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.adapter_gguf import write_adapter
+from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
+from sapo_edge.policy import LoraSettings
+from tests.models import kl
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeDistances:
+    """Mean KL divergences over a text's positions, nats.
+
+    Attributes:
+        base: torch to llama.cpp, without an adapter.
+        adapted: the same with the adapter in both.
+        effect: what the adapter changes, in torch.
+    """
+
+    base: float
+    adapted: float
+    effect: float
+
+
+class TorchSide:
+    """The model in torch with an adapter of which both matrices are random."""
+
+    def __init__(self, header: GgufHeader, lora: LoraSettings, strength: float) -> None:
+        import torch
+
+        self.lora = lora
+        self.model: Any = add_adapter(load_base(header), lora, header.model_name).eval()
+        self.parameters = adapter_parameters(self.model)
+        generator = torch.Generator().manual_seed(5)
+        for name, parameter in self.parameters.items():
+            # A keeps its inputs' size; B adds outputs of `strength` times it.
+            scale = parameter.shape[1] ** -0.5 if ".lora_A." in name else strength * lora.rank**0.5 / lora.alpha
+            with torch.no_grad():
+                parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {name: parameter.detach().numpy() for name, parameter in self.parameters.items()}
+
+    def logits(self, ids: Sequence[int], *, adapter: bool) -> npt.NDArray[np.float64]:
+        import torch
+
+        with torch.no_grad():
+            if adapter:
+                output = self.model(torch.tensor([list(ids)]))
+            else:
+                with self.model.disable_adapter():
+                    output = self.model(torch.tensor([list(ids)]))
+        return np.asarray(output.logits[0].double().numpy())
+
+
+def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) -> npt.NDArray[np.float64]:
+    """(tokens, vocabulary) logits of llama.cpp after each of the ids."""
+    with LlamaContext(model, cells=256, sequences=len(ids), threads=1, batch=len(ids)) as context:
+        context.set_adapter(adapter)
+        for position, token in enumerate(ids):
+            context.add([token], position, 0, logits=True)
+        return context.decode().astype(np.float64)
+
+
+def measure(
+    header: GgufHeader, sampler: GgufHeader, ids: Sequence[int], side: TorchSide, adapter: Path
+) -> BridgeDistances:
+    """Write the adapter for llama.cpp and compare.
+
+    Args:
+        header: the model's own file, which torch has loaded.
+        sampler: the file that llama.cpp decodes with.
+        ids: a text, at most 256 tokens.
+        side: the model in torch.
+        adapter: the file to write.
+    """
+    write_adapter(adapter, header, side.weights(), side.lora.alpha)
+    model = LlamaModel(sampler)
+    try:
+        base, adapted = llama_logits(model, ids, None), llama_logits(model, ids, adapter)
+    finally:
+        model.close()
+    plain, changed = side.logits(ids, adapter=False), side.logits(ids, adapter=True)
+    return BridgeDistances(
+        float(kl(plain, base).mean()), float(kl(changed, adapted).mean()), float(kl(changed, plain).mean())
+    )

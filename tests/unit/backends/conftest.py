@@ -1,0 +1,21 @@
+"""Tiny models for the tests of the CPU backend's parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends.gguf_file import GgufHeader, read_header
+from tests.models import SHAPES, write_model
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny models by name, each alone in its directory, as transformers wants it."""
+    return {name: write_model(tmp_path_factory.mktemp(name) / f"{name}.gguf", shape) for name, shape in SHAPES.items()}
+
+
+@pytest.fixture(scope="session")
+def headers(models: dict[str, Path]) -> dict[str, GgufHeader]:
+    return {name: read_header(path) for name, path in models.items()}

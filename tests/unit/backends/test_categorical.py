@@ -1,0 +1,76 @@
+"""Drawing tokens: the inverse of the cumulative distribution, one stream of numbers for each answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.categorical import draw, uniforms
+from tests.models import log_softmax
+
+
+def rows(count: int = 1, size: int = 50, scale: float = 3.0, seed: int = 0) -> np.ndarray:
+    return (scale * np.random.default_rng(seed).standard_normal((count, size))).astype(np.float32)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.0])
+def test_draws_invert_the_cumulative_distribution(temperature: float) -> None:
+    logits = rows()
+    exact = log_softmax(logits[0].astype(np.float64) / temperature)
+    grid = (np.arange(20_000) + 0.5) / 20_000
+    ids, logprobs = draw(np.repeat(logits, len(grid), axis=0), temperature, grid)
+    shares = np.bincount(ids, minlength=50) / len(grid)
+    # Evenly spaced numbers hit each interval as often as it is wide, to within one number at either end.
+    assert np.abs(shares - np.exp(exact)).max() < 2 / len(grid)
+    assert np.abs(exact[ids] - logprobs).max() < 1e-5
+
+
+def test_temperature_zero_takes_the_largest_and_reports_its_untempered_logprob() -> None:
+    logits = rows(20)
+    ids, logprobs = draw(logits, 0.0, np.full(20, 0.999))
+    assert ids == logits.argmax(axis=1).tolist()
+    assert np.abs(log_softmax(logits.astype(np.float64))[np.arange(20), ids] - logprobs).max() < 1e-5
+
+
+def test_what_has_no_probability_is_never_drawn() -> None:
+    logits = np.full((3, 6), -np.inf, np.float32)
+    logits[:, [1, 3]] = 0.0
+    ids, logprobs = draw(logits, 1.0, np.array([0.0, 0.5, 1.0 - 2**-53]))
+    assert ids == [1, 3, 3]
+    assert logprobs == pytest.approx([np.log(0.5)] * 3)
+
+
+def test_large_logits_do_not_overflow() -> None:
+    ids, logprobs = draw(np.array([[1e4, -1e4, 1e4]], np.float32), 0.5, np.array([0.75]))
+    assert ids == [2]
+    assert logprobs == pytest.approx([np.log(0.5)])
+
+
+def test_a_row_is_drawn_alike_in_any_company() -> None:
+    logits, numbers = rows(9), np.random.default_rng(1).random(9)
+    together = draw(logits, 0.8, numbers)
+    alone = [draw(logits[i : i + 1], 0.8, numbers[i : i + 1]) for i in range(9)]
+    assert together == ([ids[0] for ids, _ in alone], [logprobs[0] for _, logprobs in alone])
+
+
+def test_the_callers_logits_are_left_alone() -> None:
+    logits = rows(4)
+    before = logits.copy()
+    draw(logits, 0.5, np.full(4, 0.5))
+    assert (logits == before).all()
+
+
+def test_each_answer_has_a_stream_of_its_own() -> None:
+    keys = [(seed, group, answer) for seed in (0, 1, 2**63) for group in (0, 1, 2) for answer in (0, 1, 2)]
+    assert len({uniforms(*key, 4).tobytes() for key in keys}) == len(keys)
+
+
+def test_a_stream_does_not_depend_on_its_length() -> None:
+    assert (uniforms(5, 2, 3, 100)[:7] == uniforms(5, 2, 3, 7)).all()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64 + 5, 2**200])
+def test_any_integer_is_a_seed(seed: int) -> None:
+    numbers = uniforms(seed, 0, 0, 1000)
+    assert numbers.min() >= 0.0 and numbers.max() < 1.0
+    assert abs(numbers.mean() - 0.5) < 0.05

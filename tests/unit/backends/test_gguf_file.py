@@ -1,0 +1,183 @@
+"""The header of a model file: read right, or refused in words."""
+
+from __future__ import annotations
+
+import struct
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
+from sapo_edge.errors import ModelError
+from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, make_tensors
+
+HUGE = (1 << 64) - 1
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def entry(key: str, kind: int, value: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def tensor(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
+    return text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
+
+
+def gguf(entries: list[bytes], tensors: list[bytes], data: bytes = b"", version: int = 3) -> bytes:
+    head = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(entries)) + b"".join(entries) + b"".join(tensors)
+    return head + b"\0" * (-len(head) % 32) + data
+
+
+ARCHITECTURE = entry("general.architecture", 8, text("llama"))
+EMBEDDING = tensor("token_embd.weight", (4, 2), 0, 0)
+
+
+def refused(path: Path, content: bytes) -> ModelError:
+    path.write_bytes(content)
+    with pytest.raises(ModelError) as caught:
+        read_header(path)
+    assert caught.value.message and caught.value.remedy
+    return caught.value
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
+    header, shape = headers[name], SHAPES[name]
+    assert header.architecture == shape.architecture
+    assert header.model_name == name
+    assert header.require("embedding_length") == shape.width
+    assert header.value("attention.head_count_kv") == shape.kv_heads
+    assert header.value("no such thing", 7) == 7
+    assert header.metadata["tokenizer.chat_template"] == CHAT_TEMPLATE
+    assert header.metadata["tokenizer.ggml.tokens"] == VOCABULARY
+    with pytest.raises(ModelError, match="no such thing"):
+        header.require("no such thing")
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "llama-f16", "qwen3"])
+def test_tensors_lie_where_the_header_says(headers: dict[str, GgufHeader], name: str) -> None:
+    header, tensors = headers[name], make_tensors(SHAPES[name])
+    assert header.tensors.keys() == tensors.keys()
+    content = header.path.read_bytes()
+    for key, info in header.tensors.items():
+        expected = tensors[key].astype(np.float16 if info.type == 1 else np.float32)
+        assert info.shape == expected.shape
+        assert content[info.offset : info.offset + info.bytes] == expected.tobytes()
+
+
+def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], tmp_path: Path) -> None:
+    content = models["llama-gqa"].read_bytes()
+    ends = [*range(64), *range(64, 9000, 131), *range(9000, len(content), 20_011), len(content) - 1]
+    for end in ends:
+        refused(tmp_path / "cut.gguf", content[:end])
+
+
+def test_what_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.gguf", tmp_path):
+        with pytest.raises(ModelError, match="can't read") as caught:
+            read_header(path)
+        assert "--model" in caught.value.remedy
+
+
+@pytest.mark.parametrize("content", [b"", b"GGU", b"FUGG" + b"\0" * 100, b"PK\x03\x04" * 50, b"\x7fELF" * 20])
+def test_another_format_is_refused(tmp_path: Path, content: bytes) -> None:
+    assert "not a GGUF file" in refused(tmp_path / "model.gguf", content).message
+
+
+@pytest.mark.parametrize("version", [0, 1, 4, 3 << 24, (1 << 32) - 1])
+def test_another_version_is_refused(tmp_path: Path, version: int) -> None:
+    assert "version" in refused(tmp_path / "m.gguf", gguf([ARCHITECTURE], [EMBEDDING], bytes(32), version)).message
+
+
+def test_the_smallest_model_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(gguf([ARCHITECTURE], [EMBEDDING], bytes(32)))
+    assert read_header(path).tensors["token_embd.weight"].shape == (2, 4)
+
+
+ABSURD = {
+    "tensors": b"GGUF" + struct.pack("<IQQ", 3, HUGE, 0) + bytes(64),
+    "values": b"GGUF" + struct.pack("<IQQ", 3, 0, HUGE) + bytes(64),
+    "many values": b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 16) + bytes(64),
+    "key": b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", HUGE) + bytes(64),
+    "text": gguf([entry("general.name", 8, struct.pack("<Q", 1 << 40) + bytes(64))], []),
+    "long text": gguf([entry("general.name", 8, struct.pack("<Q", 1 << 20) + bytes(64))], []),
+    "array of numbers": gguf([entry("x", 9, struct.pack("<IQ", 4, HUGE) + bytes(64))], []),
+    "array of texts": gguf([entry("x", 9, struct.pack("<IQ", 8, HUGE) + bytes(640))], []),
+    "array of arrays": gguf([entry("x", 9, struct.pack("<IQ", 9, 1) + bytes(64))], []),
+    "array of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 1000) + bytes(64))], []),
+    "few of unknown": gguf([entry("x", 9, struct.pack("<IQ", 77, 2) + bytes(64))], []),
+    "unknown value": gguf([entry("x", 13, bytes(64))], []),
+    "no dimensions": gguf([ARCHITECTURE], [tensor("token_embd.weight", (), 0, 0)], bytes(64)),
+    "five dimensions": gguf([ARCHITECTURE], [tensor("token_embd.weight", (1,) * 5, 0, 0)], bytes(64)),
+    "many dimensions": gguf([ARCHITECTURE], [text("t") + struct.pack("<I", (1 << 32) - 1)], bytes(64)),
+    "large tensor": gguf([ARCHITECTURE], [tensor("token_embd.weight", (HUGE, HUGE, HUGE, HUGE), 0, 0)], bytes(64)),
+    "far tensor": gguf([ARCHITECTURE], [tensor("token_embd.weight", (4, 2), 0, HUGE)], bytes(64)),
+    "tensor type": gguf([ARCHITECTURE], [tensor("token_embd.weight", (4, 2), 999, 0)], bytes(64)),
+    "alignment 0": gguf([ARCHITECTURE, entry("general.alignment", 4, bytes(4))], [EMBEDDING], bytes(64)),
+    "alignment": gguf([ARCHITECTURE, entry("general.alignment", 10, struct.pack("<Q", HUGE))], [EMBEDDING], bytes(64)),
+    "alignment text": gguf([ARCHITECTURE, entry("general.alignment", 8, text("32"))], [EMBEDDING], bytes(64)),
+    "no architecture": gguf([], [EMBEDDING], bytes(64)),
+    "architecture 7": gguf([entry("general.architecture", 4, struct.pack("<I", 7))], [EMBEDDING], bytes(64)),
+    "no embedding": gguf([ARCHITECTURE], [tensor("other.weight", (4, 2), 0, 0)], bytes(64)),
+}
+
+
+@pytest.mark.parametrize("what", list(ABSURD))
+def test_absurd_headers_are_refused_without_reading_much(tmp_path: Path, what: str) -> None:
+    read_header_once(tmp_path)
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "model.gguf", ABSURD[what])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def read_header_once(directory: Path) -> None:
+    """So that imports do not count as memory."""
+    path = directory / "whole.gguf"
+    path.write_bytes(gguf([ARCHITECTURE], [EMBEDDING], bytes(32)))
+    read_header(path)
+
+
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read_or_refuse(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    try:
+        header = read_header(path)
+    except ModelError as error:
+        assert error.remedy
+    else:
+        assert header.architecture is not None
+        assert max(info.offset + info.bytes for info in header.tensors.values()) <= len(content)
+
+
+@QUICK
+@given(data=st.binary(max_size=400), version=st.sampled_from([2, 3]), counts=st.tuples(*[st.integers(0, 5)] * 2))
+def test_random_headers_are_read_or_refused(tmp_path: Path, data: bytes, version: int, counts: tuple[int, int]) -> None:
+    read_or_refuse(tmp_path / "random.gguf", b"GGUF" + struct.pack("<IQQ", version, *counts) + data)
+
+
+@QUICK
+@given(flips=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
+def test_flipped_bits_are_read_or_refused(
+    models: dict[str, Path], tmp_path: Path, flips: list[tuple[int, int]]
+) -> None:
+    content = bytearray(models["llama-f16"].read_bytes())
+    for position, bit in flips:
+        content[position] ^= 1 << bit
+    read_or_refuse(tmp_path / "flipped.gguf", bytes(content))
+
+
+def test_a_digest_is_of_the_whole_file(models: dict[str, Path]) -> None:
+    assert len({file_digest(path) for path in models.values()}) == len(models)

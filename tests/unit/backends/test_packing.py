@@ -1,0 +1,95 @@
+"""Packing: what each answer token sees is what it would see alone behind its prompt."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup, pack, packs
+
+IDS = st.integers(0, 5)
+
+
+@st.composite
+def encoded_answers(draw: st.DrawFn) -> EncodedAnswer:
+    ids = tuple(draw(st.lists(IDS, min_size=1, max_size=5)))
+    logprobs = tuple(-0.5 * i for i in range(len(ids))) if draw(st.booleans()) else None
+    return EncodedAnswer(ids, draw(st.sampled_from([-1.0, 0.0, 0.5])), logprobs)
+
+
+@st.composite
+def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
+    shared = draw(st.lists(IDS, max_size=4))
+    prompts = st.lists(IDS, min_size=1, max_size=4).map(lambda rest: (*shared, *rest))
+    answers = st.lists(encoded_answers(), min_size=1, max_size=3).map(tuple)
+    return draw(st.lists(st.builds(EncodedGroup, prompts, answers), min_size=1, max_size=4))
+
+
+@settings(max_examples=150, deadline=None)
+@given(encoded_groups())
+def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None:
+    layout = pack(groups)
+    alone = [
+        (group.prompt, answer, k) for group in groups for answer in group.answers for k in range(len(answer.token_ids))
+    ]
+    assert len(alone) == len(layout.targets) == len(layout.sources) == len(layout.advantages)
+    for row, (prompt, answer, k) in enumerate(alone):
+        seen = np.flatnonzero(layout.mask[layout.sources[row]])
+        order = seen[np.argsort(layout.positions[seen])]
+        expected = [*prompt, *answer.token_ids[:k]]
+        assert layout.token_ids[order].tolist() == expected
+        assert layout.positions[order].tolist() == list(range(len(expected)))
+        # The predicting token is the last of what it sees.
+        assert order[-1] == layout.sources[row]
+        assert layout.targets[row] == answer.token_ids[k]
+        assert layout.advantages[row] == answer.advantage
+        sampler = layout.sampler_logprobs[row]
+        assert np.isnan(sampler) if answer.logprobs is None else sampler == answer.logprobs[k]
+
+
+@settings(max_examples=100, deadline=None)
+@given(encoded_groups())
+def test_every_token_sees_itself_and_a_chain_of_ancestors(groups: list[EncodedGroup]) -> None:
+    layout = pack(groups)
+    for index, row in enumerate(layout.mask):
+        seen = np.flatnonzero(row)
+        assert row[index]
+        assert sorted(layout.positions[seen].tolist()) == list(range(layout.positions[index] + 1))
+        # Whatever an ancestor sees, its descendant sees as well.
+        for ancestor in seen:
+            assert not (layout.mask[ancestor] & ~row).any()
+
+
+def test_a_common_beginning_is_laid_out_once() -> None:
+    answer = EncodedAnswer((7, 8), 1.0, None)
+    groups = [EncodedGroup((1, 2, 3, rest), (answer,)) for rest in (4, 5)]
+    layout = pack(groups)
+    assert layout.token_ids.tolist() == [1, 2, 3, 4, 7, 8, 5, 7, 8]
+    assert layout.positions.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 5]
+    assert layout.sources.tolist() == [3, 4, 6, 7]
+
+
+def test_equal_prompts_keep_a_token_each() -> None:
+    groups = [EncodedGroup((1, 2), (EncodedAnswer((9,), 1.0, None),))] * 2
+    assert pack(groups).token_ids.tolist() == [1, 2, 9, 2, 9]
+
+
+@settings(max_examples=150, deadline=None)
+@given(encoded_groups(), st.integers(1, 40))
+def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> None:
+    parts = list(packs(groups, limit))
+    assert [group for part in parts for group in part] == groups
+    for part in parts:
+        assert len(part) == 1 or len(pack(part).token_ids) <= limit
+    for part, following in itertools.pairwise(parts):
+        # No pack could have taken one group more.
+        assert len(pack([*part, following[0]]).token_ids) > limit
+
+
+@pytest.mark.parametrize("limit", [1, 1000])
+def test_no_groups_give_no_packs(limit: int) -> None:
+    assert list(packs([], limit)) == []

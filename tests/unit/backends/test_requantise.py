@@ -1,0 +1,125 @@
+"""Which file is sampled from: measured once, remembered, made anew when damaged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends import llama_requantise
+from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
+from sapo_edge.backends.llama_requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
+
+Told = list[str]
+
+
+@pytest.fixture
+def header(headers: dict[str, GgufHeader]) -> GgufHeader:
+    return headers["llama-gqa"]
+
+
+@pytest.fixture
+def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Told], SamplerChoice]:
+    """Chooses for a tiny model as if it were worth it, on a host that is fastest with bf16."""
+    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    rates = {"llama-gqa": 100.0, "bf16": 300.0, "q8_0": 200.0}
+    monkeypatch.setattr(llama_requantise, "_rate", lambda derived, _threads: rates[derived.path.stem])
+    return lambda told: choose_sampler(header, tmp_path, 1, told.append)
+
+
+def derived(directory: Path, header: GgufHeader) -> Path:
+    return directory / "sampler" / file_digest(header.path)[:16]
+
+
+def test_a_small_model_is_sampled_from_as_it_is(header: GgufHeader, tmp_path: Path) -> None:
+    told: Told = []
+    choice = choose_sampler(header, tmp_path, 1, told.append)
+    assert (choice.path, choice.format) == (header.path, "original")
+    assert choice.reason
+    assert not told and not list(tmp_path.iterdir())
+
+
+def test_weights_are_counted(header: GgufHeader) -> None:
+    assert weights_of(header) == 2 * 264 * 64 + 5 * 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 96 * 64)
+
+
+def test_the_fastest_format_is_made_and_remembered(
+    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: Told = []
+    choice = choose(told)
+    assert choice.format == "bf16"
+    assert "300" in choice.reason and "100" in choice.reason
+    assert len(told) == 1
+    assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
+    assert {path.name for path in derived(tmp_path, header).iterdir()} == {"bf16.gguf", "choice.json"}
+    monkeypatch.setattr(llama_requantise, "_rate", lambda *_: pytest.fail("measured again"))
+    assert choose(told) == choice
+    assert len(told) == 1
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "derived file truncated": lambda d: truncate(d / "bf16.gguf"),
+    "derived file empty": lambda d: (d / "bf16.gguf").write_bytes(b""),
+    "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
+    "record gone": lambda d: (d / "choice.json").unlink(),
+    "record is no JSON": lambda d: (d / "choice.json").write_text("{"),
+    "record is a list": lambda d: (d / "choice.json").write_text("[]"),
+    "record of another machine": lambda d: rewrite(d / "choice.json", machine="another"),
+    "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
+    "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
+    "rates are a text": lambda d: rewrite(d / "choice.json", rates="fast"),
+    "rates are texts": lambda d: rewrite(d / "choice.json", rates={"bf16": "fast"}),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_a_damaged_choice_is_made_anew(
+    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, damage: str
+) -> None:
+    told: Told = []
+    first = choose(told)
+    content = first.path.read_bytes()
+    DAMAGE[damage](derived(tmp_path, header))
+    again = choose(told)
+    assert len(told) == 2
+    assert again == first
+    assert again.path.read_bytes() == content
+
+
+def test_the_original_can_win(
+    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama_requantise, "_rate", lambda measured, _threads: float(measured.path == header.path))
+    choice = choose([])
+    assert (choice.path, choice.format) == (header.path, "original")
+    assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
+
+
+def test_a_full_disk_leaves_the_original(
+    choose: Callable[[Told], SamplerChoice], header: GgufHeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = type("Usage", (), {"free": 1000})
+    monkeypatch.setattr(llama_requantise.shutil, "disk_usage", lambda _path: usage)
+    choice = choose([])
+    assert choice.path == header.path
+    assert "disk" in choice.reason
+
+
+def test_formats_are_really_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    choice = choose_sampler(header, tmp_path, 1, lambda _text: None)
+    record = json.loads((derived(tmp_path, header) / "choice.json").read_text())
+    assert set(record["rates"]) == set(CANDIDATES)
+    assert all(rate > 0 for rate in record["rates"].values())
+    assert choice.format == max(record["rates"], key=record["rates"].get)

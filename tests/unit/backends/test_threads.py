@@ -1,0 +1,105 @@
+"""Threads: as many as others leave free."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from sapo_edge.backends import threads
+from sapo_edge.backends.threads import ThreadGovernor, threads_for
+
+
+@pytest.mark.parametrize(
+    ("cores", "others", "expected"),
+    [
+        (1, 0.0, 1),
+        (1, 5.0, 1),
+        (2, 0.0, 2),
+        (2, 0.29, 2),
+        (2, 0.5, 1),
+        (2, 2.0, 1),
+        (4, 0.2, 4),
+        (4, 1.0, 3),
+        (4, 1.3, 3),
+        (4, 1.5, 2),
+        (4, 4.0, 1),
+        (8, 1.0, 7),
+        (8, 2.0, 6),
+        (8, 100.0, 1),
+    ],
+)
+def test_others_keep_the_cores_they_use(cores: int, others: float, expected: int) -> None:
+    assert threads_for(cores, others) == expected
+
+
+class Machine:
+    """A machine of four cores with a clock and counters of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        self.busy = self.own = self.idle = 0.0
+        self.reads = 0
+        monkeypatch.setattr(threads, "available_cores", lambda: 4)
+        monkeypatch.setattr(threads.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(threads.psutil, "cpu_times", self.cpu_times)
+        monkeypatch.setattr(threads.psutil, "Process", lambda: SimpleNamespace(cpu_times=self.process_times))
+
+    def cpu_times(self) -> object:
+        self.reads += 1
+
+        class Times(tuple):  # as psutil's: a tuple with names
+            idle = self.idle
+            iowait = 3.0
+
+        return Times((self.busy, self.idle, 3.0))
+
+    def process_times(self) -> SimpleNamespace:
+        return SimpleNamespace(user=self.own * 0.75, system=self.own * 0.25)
+
+    def run(self, seconds: float, own: float, others: float) -> None:
+        """Let time pass with so many cores used."""
+        self.now += seconds
+        self.own += own * seconds
+        self.busy += (own + others) * seconds
+        self.idle += (4 - own - others) * seconds
+
+
+def test_the_governor_gives_way_to_others_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    governor = ThreadGovernor()
+    assert governor.current() == 4
+    machine.run(2.0, own=3.9, others=0.1)
+    assert governor.current() == 4
+    machine.run(2.0, own=2.0, others=1.2)
+    assert governor.current() == 3
+    machine.run(2.0, own=0.5, others=3.5)
+    assert governor.current() == 1
+    machine.run(2.0, own=1.0, others=0.0)
+    assert governor.current() == 4
+    assert "4 threads" in governor.reason
+
+
+def test_the_governor_measures_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    governor = ThreadGovernor()
+    for _ in range(9):
+        machine.run(0.1, own=0.0, others=4.0)
+        assert governor.current() == 4
+    assert machine.reads == 1
+    machine.run(0.2, own=0.0, others=4.0)
+    assert governor.current() == 1
+    assert machine.reads == 2
+
+
+def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch)
+    governor = ThreadGovernor(3)
+    machine.run(60.0, own=0.0, others=4.0)
+    assert governor.current() == governor.threads == 3
+    assert "as asked" in governor.reason
+
+
+def test_the_real_machine_can_be_read() -> None:
+    governor = ThreadGovernor()
+    assert 1 <= governor.current() <= governor.cores

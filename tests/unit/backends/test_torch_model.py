@@ -1,0 +1,89 @@
+"""A GGUF file in torch: the weights that transformers would load, an adapter that changes nothing at first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import LoraSettings
+from tests.models import SHAPES, ReferenceModel, encode_text
+
+TEXT = encode_text("two plus two")
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_weights_are_those_that_transformers_loads(
+    models: dict[str, Path], headers: dict[str, GgufHeader], name: str
+) -> None:
+    ours, theirs = load_base(headers[name]), ReferenceModel(models[name], SHAPES[name])
+    expected = theirs.base.state_dict()
+    assert ours.state_dict().keys() == expected.keys()
+    for key, value in ours.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected[key]), key
+    assert not any(parameter.requires_grad for parameter in ours.parameters())
+    with torch.no_grad():
+        logits = ours(torch.tensor([TEXT])).logits[0].double().numpy()
+    assert np.abs(logits - theirs.logits(TEXT)).max() < 1e-4
+
+
+def test_a_missing_tensor_is_refused(headers: dict[str, GgufHeader]) -> None:
+    header = headers["llama-gqa"]
+    tensors = {name: info for name, info in header.tensors.items() if name != "blk.1.attn_v.weight"}
+    with pytest.raises(ModelError, match="attn_v"):
+        load_base(replace(header, tensors=tensors))
+
+
+def test_a_tensor_that_torch_would_leave_out_is_refused(headers: dict[str, GgufHeader]) -> None:
+    header = headers["llama-gqa"]
+    bias = replace(header.tensors["blk.0.attn_norm.weight"], name="blk.0.attn_q.bias")
+    with pytest.raises(ModelError, match="attn_q"):
+        load_base(replace(header, tensors=header.tensors | {"blk.0.attn_q.bias": bias}))
+
+
+def test_another_architecture_is_refused(headers: dict[str, GgufHeader]) -> None:
+    header = headers["llama-gqa"]
+    with pytest.raises(ModelError, match="gemma"):
+        load_base(replace(header, metadata=header.metadata | {"general.architecture": "gemma"}))
+
+
+def test_scaled_positions_are_refused(headers: dict[str, GgufHeader]) -> None:
+    header = headers["llama-gqa"]
+    with pytest.raises(ModelError, match="RoPE"):
+        load_base(replace(header, metadata=header.metadata | {"llama.rope.scaling.type": "yarn"}))
+
+
+def adapter(header: GgufHeader, seed: int) -> dict[str, torch.Tensor]:
+    return adapter_parameters(add_adapter(load_base(header), LoraSettings(rank=4, alpha=8.0, seed=seed), "name"))
+
+
+def test_the_adapter_covers_every_linear_layer_but_the_output(headers: dict[str, GgufHeader]) -> None:
+    parameters = adapter(headers["qwen3"], 0)
+    modules = {name.rsplit(".lora_", 1)[0] for name in parameters}
+    assert {module.rsplit(".", 1)[1] for module in modules} == {
+        "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
+    }  # fmt: skip
+    assert len(modules) == 14
+    assert all(not values.any() for name, values in parameters.items() if ".lora_B." in name)
+    assert list(parameters) == sorted(parameters)
+
+
+def test_the_adapter_is_a_function_of_its_seed(headers: dict[str, GgufHeader]) -> None:
+    first, again, other = (adapter(headers["llama"], seed) for seed in (1, 1, 2))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_callers_random_numbers_are_left_alone(headers: dict[str, GgufHeader]) -> None:
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    adapter(headers["llama"], 1)
+    assert torch.equal(torch.rand(3), expected)

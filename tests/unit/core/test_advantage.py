@@ -1,0 +1,77 @@
+"""Group-relative advantages."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.advantage import EPSILON, group_advantages, informative
+
+rewards_lists = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=32)
+binary_groups = st.lists(st.sampled_from([0.0, 1.0]), min_size=2, max_size=32).filter(informative)
+
+
+def test_values_by_hand() -> None:
+    # Mean 1/4, deviation sqrt(3)/4.
+    deviation = math.sqrt(3) / 4
+    expected = (0.75 / (deviation + EPSILON), *[-0.25 / (deviation + EPSILON)] * 3)
+    assert group_advantages((1.0, 0.0, 0.0, 0.0)) == pytest.approx(expected, rel=1e-12)
+    assert group_advantages((1.0, 0.0)) == pytest.approx((0.5 / 0.5001, -0.5 / 0.5001), rel=1e-12)
+    assert group_advantages((0.0, 0.5, 1.0)) == pytest.approx(
+        (-0.5 / (math.sqrt(1 / 6) + EPSILON), 0.0, 0.5 / (math.sqrt(1 / 6) + EPSILON)), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1 / 3, 1.0])
+@pytest.mark.parametrize("answers", [1, 2, 3, 7, 32])
+def test_equally_rewarded_answers_have_exactly_no_advantage(reward: float, answers: int) -> None:
+    # 0.1 three times has a mean that is not 0.1.
+    assert group_advantages((reward,) * answers) == (0.0,) * answers
+    assert not informative((reward,) * answers)
+
+
+def test_no_answers_have_no_advantages() -> None:
+    assert group_advantages(()) == () and not informative(())
+
+
+@given(rewards_lists)
+def test_advantages_have_mean_zero_and_a_deviation_of_at_most_one(rewards: list[float]) -> None:
+    advantages = group_advantages(rewards)
+    assert len(advantages) == len(rewards)
+    assert math.fsum(advantages) / len(advantages) == pytest.approx(0.0, abs=1e-9)
+    assert math.sqrt(math.fsum(value**2 for value in advantages) / len(advantages)) <= 1.0 + 1e-9
+
+
+@given(rewards_lists)
+def test_a_better_answer_never_has_the_smaller_advantage(rewards: list[float]) -> None:
+    advantages = group_advantages(rewards)
+    ordered = sorted(zip(rewards, advantages, strict=True))
+    assert [advantage for _, advantage in ordered] == sorted(advantages)
+
+
+@given(binary_groups, st.floats(-5.0, 5.0))
+def test_a_constant_added_to_all_rewards_changes_nothing(rewards: list[float], shift: float) -> None:
+    shifted = [reward + shift for reward in rewards]
+    assert group_advantages(shifted) == pytest.approx(group_advantages(rewards), abs=1e-9)
+
+
+@given(binary_groups, st.floats(0.5, 100.0))
+def test_scaling_all_rewards_changes_almost_nothing(rewards: list[float], scale: float) -> None:
+    scaled = [reward * scale for reward in rewards]
+    assert group_advantages(scaled) == pytest.approx(group_advantages(rewards), rel=2e-3)
+
+
+@given(binary_groups, st.randoms())
+def test_the_order_of_the_answers_does_not_matter(rewards: list[float], random: object) -> None:
+    order = list(range(len(rewards)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    advantages = group_advantages(rewards)
+    assert group_advantages([rewards[i] for i in order]) == pytest.approx([advantages[i] for i in order])
+
+
+def test_a_nearly_flat_group_stays_bounded() -> None:
+    advantages = group_advantages((0.5, 0.5 + 1e-9))
+    assert informative((0.5, 0.5 + 1e-9)) and max(map(abs, advantages)) < 1e-4

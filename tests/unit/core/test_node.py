@@ -1,0 +1,426 @@
+"""The node with a scripted policy: checkpoints, recovery, the ways to end, what is written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import events
+from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.manifest import load_manifest
+from sapo_edge.node import PROGRESS_INTERVAL, Node, Stop
+from sapo_edge.paths import Paths
+from sapo_edge.policy import Control, UpdateStatistics
+from sapo_edge.settings import Settings
+from sapo_edge.store import Store
+from sapo_edge.swarm.memory import MemorySwarm
+from sapo_edge.swarm.transport import Solo, Transport
+from tests.fakes import FakePolicy, LengthScored, first_is_right
+
+SETTINGS = Settings(own=2, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)
+
+
+@pytest.fixture(scope="module")
+def source() -> LengthScored:
+    return LengthScored(load_manifest("starter"))
+
+
+class Machine:
+    """A state directory on which nodes are started one after the other, as on a real one."""
+
+    def __init__(self, home: Path, source: LengthScored) -> None:
+        self.paths = Paths.default(home)
+        self.source = source
+        self.policy = FakePolicy()
+        self.events: list[events.Event] = []
+        self.node: Node
+
+    def start(
+        self,
+        settings: Settings = SETTINGS,
+        prepare: Callable[[Machine], None] | None = None,
+        transport: Transport | None = None,
+        **policy: object,
+    ) -> events.NodeStopped:
+        """Run a node of a fresh process to its end."""
+        self.policy, self.events = FakePolicy(**policy), []  # type: ignore[arg-type]
+        with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
+            self.node = Node(settings, self.source, store, self.policy, transport or Solo(), self.events.append, ("r",))
+            if prepare is not None:
+                prepare(self)
+            return self.node.run()
+
+    def of(self, kind: type[events.Event]) -> list[events.Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def rounds(self) -> list[int]:
+        return [event.round for event in self.events if isinstance(event, events.RoundFinished)]
+
+    @property
+    def asked(self) -> list[list[str]]:
+        """The questions of each round."""
+        return [[prompt[-1].content for prompt in prompts] for prompts in self.policy.prompts]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, source: LengthScored) -> Machine:
+    return Machine(tmp_path / "home", source)
+
+
+def in_round(number: int, act: Callable[[Machine], None], machine: Machine) -> Callable[[FakePolicy], None]:
+    """Calls `act` when the policy is at work for the `number`-th time."""
+    calls = 0
+
+    def hook(_policy: FakePolicy) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == number:
+            act(machine)
+
+    return hook
+
+
+def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
+    stopped = machine.start()
+    assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3
+    with Store(machine.paths) as store:
+        assert store.checkpoints.rounds() == [1, 2, 3]
+        newest = store.checkpoints.latest()
+    assert newest is not None and newest.round == 3 and newest.seed == 5
+    assert newest.cursor == {"tasks": machine.node.cursor} and newest.settings["own"] == 2
+    assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
+    assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, "evaluate"]
+
+
+def test_events_tell_the_run_in_order(machine: Machine) -> None:
+    machine.start()
+    told = [event.event for event in machine.events if not isinstance(event, events.Progress)]
+    assert told == ["node_started", "held_out", *["round", "checkpoint"] * 3, "held_out", "node_stopped"]
+    started = machine.events[0]
+    assert isinstance(started, events.NodeStarted)
+    assert started.reasons == ("r",) and started.settings == SETTINGS.as_dict() and started.round == 0
+    for event in machine.events:
+        assert events.from_json(events.to_json(event)) == event
+
+
+def test_a_round_event_is_what_the_round_did(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1, external=1))
+    (event,) = machine.of(events.RoundFinished)
+    assert isinstance(event, events.RoundFinished)
+    assert (event.groups, event.own, event.external, event.reward_external) == (3, 3, 0, None)
+    assert event.statistics["groups"] == 3 and 0.0 <= event.reward_own <= 1.0
+
+
+def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> None:
+    machine.start()
+    with Store(machine.paths) as store:
+        rounds, held_out = store.journal.rounds(), store.journal.held_out()
+        assert rounds == machine.of(events.RoundFinished) and held_out == machine.of(events.HeldOut)
+        assert [event.round for event in held_out] == [0, 3]
+        kept = [event.event for _, event in store.journal.events()]
+        rollouts = [scored for number in (1, 2, 3) for scored in store.journal.rollouts(number)]
+    assert kept == ["node_started", "checkpoint", "checkpoint", "checkpoint", "node_stopped"]
+    assert [scored.rollout.sequence for scored in rollouts] == [1, 2, 3, 4, 5, 6]
+    assert {scored.rollout.author for scored in rollouts} == {machine.node.author}
+    for scored in rollouts:
+        assert scored.rewards == tuple(float(len(answer.text) % 2 == 0) for answer in scored.rollout.answers)
+        assert all(answer.token_ids is None for answer in scored.rollout.answers)
+
+
+def test_a_second_start_goes_on_at_the_right_round_with_the_tasks_of_an_unbroken_run(
+    machine: Machine, tmp_path: Path, source: LengthScored
+) -> None:
+    unbroken = Machine(tmp_path / "unbroken", source)
+    unbroken.start(replace(SETTINGS, rounds=4))
+    machine.start(replace(SETTINGS, rounds=2))
+    asked, seeds = machine.asked, machine.policy.seeds
+    stopped = machine.start(replace(SETTINGS, rounds=4))
+    assert machine.rounds == [3, 4] and stopped.rounds == 2
+    assert asked + machine.asked == unbroken.asked
+    assert seeds + machine.policy.seeds == unbroken.policy.seeds
+    assert machine.policy.state == unbroken.policy.state != "fresh"
+
+
+def test_a_resumed_run_does_not_evaluate_the_base_model_again(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    machine.start(replace(SETTINGS, rounds=2))
+    assert machine.policy.log == ["load", "generate", "update", "save", "evaluate"]
+
+
+def test_nothing_is_left_to_do_when_the_rounds_are_done(machine: Machine) -> None:
+    machine.start()
+    stopped = machine.start()
+    assert machine.policy.log == ["load"] and machine.rounds == []
+    assert stopped.rounds == 0 and stopped.adapter is not None
+    assert machine.start(replace(SETTINGS, rounds=2)).rounds == 0
+
+
+def test_another_seed_on_the_same_state_is_refused(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    with pytest.raises(ConfigError, match="made with seed 5, not 6; give --seed 5"):
+        machine.start(replace(SETTINGS, seed=6))
+    assert machine.start(SETTINGS).rounds == 2
+
+
+def test_without_a_seed_the_identity_gives_one_that_stays(machine: Machine) -> None:
+    unseeded = replace(SETTINGS, seed=None, rounds=1)
+    machine.start(unseeded)
+    assert machine.start(replace(unseeded, rounds=2)).rounds == 1
+
+
+def test_another_model_on_the_same_state_is_refused(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    with pytest.raises(CheckpointError, match="another model; go on with"):
+        machine.start(model_digest="another")
+
+
+def test_another_manifest_on_the_same_state_is_refused(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    machine.source = LengthScored(load_manifest("reasoning-gym-nine"))
+    with pytest.raises(CheckpointError, match="another manifest; go on with"):
+        machine.start()
+
+
+@pytest.mark.parametrize("step", ["before_generate", "before_update"])
+def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: str) -> None:
+    hook = in_round(2, lambda machine: machine.node.stop.after_round(), machine)
+    stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
+    assert machine.rounds == [1, 2] and stopped.reason == "asked to stop" and stopped.rounds == 2
+    assert machine.policy.log[-1] == "save"
+    assert machine.start().rounds == 1
+
+
+@pytest.mark.parametrize("step", ["before_generate", "before_update"])
+def test_the_second_stop_loses_the_round_in_progress_and_no_other(
+    machine: Machine, tmp_path: Path, source: LengthScored, step: str
+) -> None:
+    hook = in_round(2, lambda machine: machine.node.stop.at_once(), machine)
+    stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
+    assert machine.rounds == [1] and stopped.rounds == 1 and "at once" in stopped.reason
+    # Nothing of the step itself is finished either.
+    assert machine.policy.log[-1] == step.removeprefix("before_")
+    machine.start()
+    assert machine.rounds == [2, 3]
+    unbroken = Machine(tmp_path / "unbroken", source)
+    unbroken.start()
+    assert machine.policy.state == unbroken.policy.state
+
+
+def test_a_stop_at_once_during_an_evaluation_counts_only_rounds_that_were_saved(machine: Machine) -> None:
+    class Impatient(FakePolicy):
+        def generate(self, *arguments: object, **options: object) -> list[list[object]]:  # type: ignore[override]
+            if arguments[3] == 0.0 and self.updates:
+                machine.node.stop.at_once()
+            return super().generate(*arguments, **options)  # type: ignore[arg-type, return-value]
+
+    policy = Impatient()
+    with Store(machine.paths) as store:
+        settings = replace(SETTINGS, evaluate_every=2)
+        machine.node = Node(settings, machine.source, store, policy, Solo(), machine.events.append)
+        assert machine.node.run().rounds == 1
+    assert machine.start().rounds == 2
+
+
+def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
+    machine.start(prepare=lambda machine: machine.node.stop.at_once())
+    assert machine.rounds == [] and "generate" not in machine.policy.log
+
+
+def test_a_stop_ends_steps_that_began_before_and_after_it() -> None:
+    stop = Stop()
+    generating, updating = stop.control(lambda *_: None), stop.control(lambda *_: None)
+    stop.after_round()
+    assert not generating.cancelled and not updating.cancelled
+    updating.cancel()
+    assert not generating.cancelled and updating.cancelled
+    stop.at_once()
+    assert generating.cancelled and stop.control(lambda *_: None).cancelled
+
+
+@pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
+def test_it_evaluates_at_start_at_the_end_and_every_so_many_rounds(
+    machine: Machine, every: int, expected: list[int]
+) -> None:
+    machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
+    assert [event.round for event in machine.events if isinstance(event, events.HeldOut)] == expected
+
+
+def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, held_out=0, evaluate_every=1))
+    assert "evaluate" not in machine.policy.log and machine.of(events.HeldOut) == []
+
+
+def test_an_evaluation_tells_its_interval(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    for event in machine.of(events.HeldOut):
+        assert isinstance(event, events.HeldOut)
+        assert event.questions == 4 and event.accuracy == event.correct / 4
+        assert event.low <= event.accuracy <= event.high
+
+
+def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
+    # The answers to the four questions after each round; an even length is right.
+    right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
+
+    class Known(FakePolicy):
+        def generate(self, *arguments: object, **options: object) -> list[list[object]]:  # type: ignore[override]
+            if arguments[3] == 0.0:
+                count = right[len(self.updates)]
+                self.script = lambda prompt, position: "xx" if self.answered(count) else "x"
+                self.left = count
+            else:
+                self.script = None
+            return super().generate(*arguments, **options)  # type: ignore[arg-type, return-value]
+
+        def answered(self, _count: int) -> bool:
+            self.left -= 1
+            return self.left >= 0
+
+    settings = replace(SETTINGS, rounds=4, evaluate_every=1, keep_checkpoints=1)
+    with Store(machine.paths, keep_checkpoints=1) as store:
+        node = Node(settings, machine.source, store, Known(), Solo(), machine.events.append)
+        stopped = node.run()
+        assert store.checkpoints.rounds() == [2, 4]
+        best = store.checkpoints.best()
+    assert best is not None and best.round == 2 and best.accuracy == 1.0
+    assert stopped.adapter == str(best.directory)
+    saved = [event for event in machine.events if isinstance(event, events.CheckpointSaved)]
+    assert [event.round for event in saved if event.best] == [1, 2]
+
+
+def test_the_final_evaluation_belongs_to_the_last_checkpoint(machine: Machine) -> None:
+    machine.start()
+    (_, final) = machine.of(events.HeldOut)
+    assert isinstance(final, events.HeldOut)
+    with Store(machine.paths) as store:
+        newest = store.checkpoints.latest()
+    assert newest is not None and newest.accuracy == final.accuracy
+
+
+def test_a_gradient_that_is_not_finite_is_told_and_the_run_goes_on(machine: Machine) -> None:
+    machine.start(steps=0, script=lambda prompt, position: "x" * position)
+    notices = [event for event in machine.events if isinstance(event, events.Notice)]
+    assert [event.level for event in notices] == ["warning"] * 3
+    assert "round 1: the gradient was not finite" in notices[0].text
+    assert machine.rounds == [1, 2, 3]
+
+
+def test_equally_rewarded_groups_are_no_reason_for_a_notice(machine: Machine) -> None:
+    machine.start(steps=0, script=lambda prompt, position: "x")
+    assert machine.of(events.Notice) == []
+
+
+def test_statistics_that_are_not_finite_end_no_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
+    monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
+    assert machine.start().rounds == 3
+
+
+def test_a_killed_node_makes_the_rounds_again_that_have_no_checkpoint(
+    machine: Machine, tmp_path: Path, source: LengthScored
+) -> None:
+    class Killed(BaseException):
+        """As abrupt as a process can end and be tested here; tests/cli kills a real one."""
+
+    def die(_machine: Machine) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        machine.start(before_update=in_round(3, die, machine))
+    with Store(machine.paths) as store:
+        # As if it had been killed between journal and checkpoint.
+        store.journal.record(replace(store.journal.rounds()[-1], round=3))
+    machine.start()
+    assert machine.rounds == [3]
+    notices = [event.text for event in machine.events if isinstance(event, events.Notice)]
+    assert notices == ["1 finished rounds came after the checkpoint of round 2 and are made again"]
+    unbroken = Machine(tmp_path / "unbroken", source)
+    unbroken.start()
+    assert machine.policy.state == unbroken.policy.state
+    with Store(machine.paths) as store:
+        assert [event.round for event in store.journal.rounds()] == [1, 2, 3]
+
+
+def test_two_identities_draw_different_tasks_and_have_different_names(tmp_path: Path, source: LengthScored) -> None:
+    first, second = Machine(tmp_path / "a", source), Machine(tmp_path / "b", source)
+    for machine in (first, second):
+        machine.start(replace(SETTINGS, seed=None, own=8))
+    assert first.node.author != second.node.author
+    shared = sum(question in second.asked[0] for question in first.asked[0])
+    assert shared < 4 and first.policy.seeds != second.policy.seeds
+
+
+def test_the_same_seed_gives_two_nodes_the_same_tasks_and_still_two_names(tmp_path: Path, source: LengthScored) -> None:
+    first, second = Machine(tmp_path / "a", source), Machine(tmp_path / "b", source)
+    for machine in (first, second):
+        machine.start()
+    assert first.asked == second.asked and first.policy.state == second.policy.state
+    assert first.node.author != second.node.author
+
+
+def test_the_secret_is_not_in_the_authors_name(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=1))
+    secret = machine.node.store.secret
+    assert secret.hex()[:16] not in machine.node.author and len(machine.node.author) == 32
+
+
+def test_rollouts_of_others_reach_the_pool_and_own_ones_do_not_come_back(machine: Machine, tmp_path: Path) -> None:
+    swarm = MemorySwarm()
+    other = Machine(tmp_path / "other", machine.source)
+    with Store(other.paths) as store:
+        listener = Node(SETTINGS, machine.source, store, FakePolicy(), swarm.join(), other.events.append)
+        machine.start(replace(SETTINGS, rounds=2), transport=swarm.join())
+        assert len(listener.pool) == 4 and len(machine.node.pool) == 0
+        assert {rollout.author for rollout in listener.pool.candidates()} == {machine.node.author}
+
+
+def test_progress_is_told_of_each_step_at_most_ten_times_a_second_and_at_its_end(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, own=16, rounds=1))
+    told = [event for event in machine.events if isinstance(event, events.Progress)]
+    ends = [(event.phase, event.unit, event.total) for event in told if event.done == event.total]
+    assert ends == [
+        ("evaluate", "answers", 4),
+        ("generate", "answers", 48),
+        ("update", "groups", 16),
+        ("evaluate", "answers", 4),
+    ]
+    assert len(told) <= 4 + 4 * 2 and PROGRESS_INTERVAL == 0.1
+
+
+def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+    monkeypatch.setattr(
+        FakePolicy, "update", lambda self, groups, settings, control: seen.append(settings) or UpdateStatistics()
+    )
+    changed = {
+        "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
+        "max_gradient_norm": 0.5, "epochs": 2, "temperature": 0.75,
+    }  # fmt: skip
+    machine.start(replace(SETTINGS, rounds=1, kl=0.25, **changed))  # type: ignore[arg-type]
+    (settings,) = seen
+    assert {name: getattr(settings, name) for name in changed} == changed
+    assert settings.kl_coefficient == 0.25  # type: ignore[attr-defined]
+
+
+def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine) -> None:
+    seen: list[Control] = []
+
+    def prepare(machine: Machine) -> None:
+        original = machine.node.stop.control
+
+        def control(progress: Callable[[int, int], None]) -> Control:
+            seen.append(original(progress))
+            return seen[-1]
+
+        machine.node.stop.control = control  # type: ignore[method-assign]
+
+    def stop(machine: Machine) -> None:
+        machine.node.stop.at_once()
+        assert all(control.cancelled for control in seen[-2:])
+
+    machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)
+    assert machine.rounds == []

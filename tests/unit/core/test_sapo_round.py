@@ -1,0 +1,302 @@
+"""One round of SAPO with a scripted policy: the steps, what is trained on, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from sapo_edge.advantage import group_advantages
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import Control, TrainingGroup, UpdateSettings
+from sapo_edge.pool import STRATEGIES, Admission, Pool, PoolLimits
+from sapo_edge.rollout import Rollout, Task
+from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, make_rollout, numbered_tasks, score_text
+
+
+@dataclass
+class Shared:
+    """A transport that keeps what is published; `arriving` comes in at that moment."""
+
+    published: list[Rollout] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    on_publish: Callable[[], None] | None = None
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        self.log.append("publish")
+        self.published.extend(rollouts)
+        if self.on_publish is not None:
+            self.on_publish()
+
+    def subscribe(self, receiver: Callable[[Rollout], None]) -> None:
+        raise AssertionError("a round subscribes to nothing")
+
+    def close(self) -> None:
+        raise AssertionError("a round closes nothing")
+
+
+class Bench:
+    """Everything that a round needs, and what it did with it."""
+
+    def __init__(self, own: int = 2, external: int = 0, questions: int = 0, strategy: str = "informative") -> None:
+        self.log: list[str] = []
+        self.policy = FakePolicy(first_is_right, log=self.log)
+        self.transport = Shared(log=self.log)
+        self.clock = Clock()
+        self.pool = Pool("me", PoolLimits(seconds=60, author_share=1.0), self.clock)
+        self.settings = RoundSettings(
+            own, external, questions or own, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings()
+        )
+        self.generating, self.updating = Control(), Control()
+        self.context = RoundContext(
+            self.policy,
+            self.pool,
+            self.transport,
+            self.tasks,
+            self.score,
+            lambda rollout: tuple(float(answer.text == RIGHT) for answer in rollout.answers),
+            ask,
+            "me",
+        )
+
+    def tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+        self.log.append("tasks")
+        return numbered_tasks(cursor, count)
+
+    def score(self, task: Task, text: str) -> float:
+        if self.log[-1] != "score":
+            self.log.append("score")
+        return score_text(task, text)
+
+    def fill(self, *rollouts: Rollout) -> None:
+        for rollout in rollouts:
+            assert self.pool.add(rollout) is Admission.ADDED
+
+    def run(self, number: int = 1, cursor: int = 10, seed: int = 5, sequence: int = 100) -> RoundResult:
+        return sapo_round(number, cursor, seed, sequence, self.context, self.settings, self.generating, self.updating)
+
+    @property
+    def trained(self) -> tuple[TrainingGroup, ...]:
+        return self.policy.updates[-1]
+
+    def asked(self, group: TrainingGroup) -> str:
+        return group.prompt[0].content
+
+
+def is_own(group: TrainingGroup) -> bool:
+    return all(answer.token_ids is not None for answer in group.answers)
+
+
+def externals(count: int, author: str = "other", **details: object) -> list[Rollout]:
+    return [make_rollout(author, number, **details) for number in range(count)]  # type: ignore[arg-type]
+
+
+def test_the_steps_are_the_papers_in_its_order() -> None:
+    bench = Bench(own=2, external=1)
+    bench.fill(make_rollout())
+    bench.run()
+    assert bench.log == ["tasks", "generate", "score", "publish", "update"]
+
+
+def test_own_rollouts_carry_what_the_round_is() -> None:
+    bench = Bench(own=3)
+    result = bench.run(number=7, cursor=40, sequence=100)
+    assert [scored.rollout.question for scored in result.own] == ["question 40", "question 41", "question 42"]
+    assert [scored.rollout.sequence for scored in result.own] == [100, 101, 102]
+    assert {(scored.rollout.author, scored.rollout.round) for scored in result.own} == {("me", 7)}
+    assert all(scored.rewards == (1.0, 0.0, 0.0, 0.0) for scored in result.own)
+    assert (result.number, result.cursor) == (7, 43)
+    assert result.tokens == 3 * (len(RIGHT) + 3 * len(WRONG))
+
+
+def test_the_update_takes_i_own_and_j_external_whole_rollouts() -> None:
+    bench = Bench(own=3, external=2)
+    bench.fill(*externals(5, texts=(RIGHT, WRONG, WRONG)))
+    result = bench.run()
+    own = [group for group in bench.trained if is_own(group)]
+    others = [group for group in bench.trained if not is_own(group)]
+    assert (len(own), len(others), result.missing) == (3, 2, 0)
+    assert all(len(group.answers) == 4 for group in own) and all(len(group.answers) == 3 for group in others)
+    assert {bench.asked(group) for group in others} == {scored.rollout.question for scored in result.external}
+
+
+def test_answers_come_with_their_group_relative_advantages() -> None:
+    bench = Bench(own=1, external=1)
+    bench.fill(make_rollout(texts=(WRONG, RIGHT)))
+    bench.run()
+    for group in bench.trained:
+        rewards = [float(answer.text == RIGHT) for answer in group.answers]
+        assert tuple(answer.advantage for answer in group.answers) == group_advantages(rewards)
+
+
+def test_own_answers_keep_their_sampled_ids() -> None:
+    bench = Bench(own=1)
+    bench.run()
+    (group,) = bench.trained
+    assert group.answers[0].token_ids == tuple(RIGHT.encode())
+    assert group.answers[0].logprobs == (-1.0,) * len(RIGHT)
+
+
+def test_external_text_brings_no_token_ids_into_training() -> None:
+    from sapo_edge.swarm.memory import MemorySwarm
+
+    swarm, bench = MemorySwarm(), Bench(own=1, external=1)
+    swarm.join().subscribe(lambda rollout: bench.fill(rollout))
+    sender = Bench(own=1)
+    sender.context = replace(sender.context, transport=swarm.join(), author="other")
+    sender.run()
+    bench.run()
+    (external,) = [group for group in bench.trained if not is_own(group)]
+    assert all(answer.token_ids is None and answer.logprobs is None for answer in external.answers)
+    assert [answer.text for answer in external.answers] == [RIGHT, WRONG, WRONG, WRONG]
+
+
+def test_own_rollouts_are_not_filtered() -> None:
+    bench = Bench(own=3)
+    bench.policy.script = lambda prompt, position: WRONG
+    result = bench.run()
+    assert len(bench.trained) == 3 and not any(group.informative for group in bench.trained)
+    assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
+
+
+def test_external_rollouts_without_a_gradient_are_passed_over() -> None:
+    bench = Bench(own=1, external=2)
+    useful = make_rollout(sequence=9)
+    bench.fill(*externals(4, texts=(WRONG, WRONG)), *externals(4, "third", texts=(RIGHT, RIGHT)), useful)
+    result = bench.run()
+    assert [scored.rollout for scored in result.external] == [useful] and result.missing == 1
+
+
+def test_the_uniform_strategy_takes_them_too() -> None:
+    bench = Bench(own=1, external=2, strategy="uniform")
+    bench.fill(*externals(2, texts=(WRONG, WRONG)))
+    assert len(bench.run().external) == 2
+
+
+@pytest.mark.parametrize("there", [0, 1, 2])
+def test_missing_external_rollouts_are_made_up_for_by_own_questions(there: int) -> None:
+    bench = Bench(own=2, external=3)
+    bench.fill(*externals(there))
+    result = bench.run(cursor=10)
+    assert (len(result.external), result.missing, len(result.own)) == (there, 3 - there, 5 - there)
+    assert len(bench.trained) == 5 and result.cursor == 15 - there
+    assert result.reward_external == (0.5 if there else None)
+
+
+def test_spare_questions_make_up_for_missing_ones_first() -> None:
+    bench = Bench(own=2, external=2, questions=6)
+    result = bench.run()
+    assert len(result.own) == 6 and len(bench.trained) == 4
+
+
+def test_all_questions_are_shared_and_only_i_are_trained_on() -> None:
+    bench = Bench(own=2, questions=5)
+    result = bench.run()
+    assert len(bench.transport.published) == 5 and len(result.own) == 5
+    assert len(bench.trained) == 2
+    assert {bench.asked(group) for group in bench.trained} <= {scored.rollout.question for scored in result.own}
+
+
+def test_informative_rollouts_are_shared_first() -> None:
+    bench = Bench(own=4)
+    bench.policy.script = lambda prompt, position: (
+        RIGHT if position == 0 and prompt[0].content in {"question 11", "question 13"} else WRONG
+    )
+    bench.run(cursor=10)
+    assert [rollout.question for rollout in bench.transport.published] == [
+        "question 11",
+        "question 13",
+        "question 10",
+        "question 12",
+    ]
+
+
+def test_an_external_rollout_is_trained_on_at_most_once() -> None:
+    bench = Bench(own=1, external=2)
+    rollouts = externals(3)
+    bench.fill(*rollouts)
+    first, second = bench.run(1), bench.run(2)
+    used = [scored.rollout.id for result in (first, second) for scored in result.external]
+    assert len(used) == len(set(used)) == 3 and second.missing == 1
+    assert [bench.pool.add(rollout) for rollout in rollouts] == [Admission.DUPLICATE] * 3
+    assert bench.run(3).missing == 2
+
+
+def test_what_cannot_be_verified_leaves_the_pool_and_is_never_trained_on() -> None:
+    bench = Bench(own=1, external=2)
+    lie, truth = make_rollout("liar"), make_rollout("honest")
+    score = bench.context.score_external
+    bench.context = replace(
+        bench.context, score_external=lambda rollout: None if rollout.author == "liar" else score(rollout)
+    )
+    bench.fill(lie, truth)
+    result = bench.run()
+    assert [scored.rollout for scored in result.external] == [truth]
+    assert len(bench.pool) == 0 and bench.pool.add(lie) is Admission.DUPLICATE
+
+
+def test_own_and_external_rewards_are_reported_apart() -> None:
+    bench = Bench(own=2, external=2, questions=4)
+    bench.fill(*externals(2, texts=(RIGHT, RIGHT, RIGHT, WRONG)))
+    result = bench.run()
+    assert (result.reward_own, result.reward_external) == (0.25, 0.75)
+
+
+def test_a_node_alone_scores_nothing_of_others() -> None:
+    bench = Bench(own=1, external=0)
+    bench.context = replace(bench.context, score_external=lambda rollout: pytest.fail("scored for nothing"))
+    bench.fill(make_rollout())
+    assert bench.run().external == () and len(bench.pool) == 1
+
+
+def test_rollouts_that_arrive_meanwhile_are_sampled_too() -> None:
+    bench = Bench(own=1, external=1, strategy="uniform")
+    bench.fill(make_rollout("early"))
+    late = externals(30, "late")
+    bench.policy.before_generate = lambda policy: bench.fill(*late)
+    assert bench.run().external[0].rollout.author == "late"
+
+
+def test_rollouts_that_age_while_answers_are_sampled_are_trained_on_all_the_same() -> None:
+    bench = Bench(own=1, external=2)
+    bench.fill(*externals(2))
+
+    def age(policy: FakePolicy) -> None:
+        bench.clock.now += 61
+
+    bench.policy.before_generate = age
+    result = bench.run()
+    assert (len(result.external), result.missing, len(bench.trained)) == (2, 0, 3)
+
+
+def test_the_same_seed_gives_the_same_round_and_another_one_another() -> None:
+    def chosen(seed: int) -> tuple[list[str], list[int]]:
+        bench = Bench(own=2, external=3, questions=6)
+        bench.fill(*externals(10))
+        bench.run(seed=seed)
+        return [bench.asked(group) for group in bench.trained], bench.policy.seeds
+
+    assert chosen(5) == chosen(5)
+    assert chosen(5)[0] != chosen(6)[0]
+
+
+@pytest.mark.parametrize("step", ["generating", "updating"])
+def test_cancellation_leaves_policy_and_pool_as_they_were(step: str) -> None:
+    bench = Bench(own=2, external=1)
+    bench.fill(*externals(3))
+    before = bench.policy.state, bench.pool.candidates()
+    getattr(bench, step).cancel()
+    with pytest.raises(Cancelled):
+        bench.run()
+    assert (bench.policy.state, bench.pool.candidates()) == before
+    assert bool(bench.transport.published) == (step == "updating")
+
+
+def test_progress_of_both_steps_is_reported() -> None:
+    bench, seen = Bench(own=2), []
+    bench.generating = Control(lambda done, total: seen.append(("answers", done, total)))
+    bench.updating = Control(lambda done, total: seen.append(("groups", done, total)))
+    bench.run()
+    assert seen == [("answers", 4, 8), ("answers", 8, 8), ("groups", 1, 2), ("groups", 2, 2)]

@@ -1,0 +1,200 @@
+"""The documents name what exists: code anchors, commands, settings, exit codes, generators, links."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from sapo_edge.cli.main import app
+from sapo_edge.config import OTHER_VARIABLES
+from sapo_edge.errors import ExitCode
+from sapo_edge.manifest import Manifest
+from sapo_edge.settings import reference
+from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
+from sapo_edge.tasks.verifiers import OWN_VERIFIERS
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+ANCHOR = re.compile(r"`((?:[\w.-]+/)*[\w.-]+\.py):([\w.]+)`")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def name_of(document: Path) -> str:
+    return document.relative_to(ROOT).as_posix()
+
+
+def anchors(text: str) -> list[tuple[str, str]]:
+    return sorted(set(ANCHOR.findall(text)))
+
+
+def defined(path: Path) -> set[str]:
+    """Functions, classes, methods and constants of a file, by their qualified names."""
+    names: set[str] = set()
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                names.add(prefix + node.name)
+                if isinstance(node, ast.ClassDef):
+                    visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, ast.Assign):
+                names.update(prefix + target.id for target in node.targets if isinstance(target, ast.Name))
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                names.add(prefix + node.target.id)
+
+    visit(ast.parse(path.read_text("utf-8")).body, "")
+    return names
+
+
+def section(text: str, heading: str) -> str:
+    """What stands below a heading of the second level."""
+    _, found, rest = text.partition(f"\n## {heading}\n")
+    assert found, f"there is no heading {heading!r}"
+    return rest.partition("\n## ")[0]
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by what the user types."""
+    if hasattr(command, "commands"):
+        for name, child in command.commands.items():
+            yield from commands(child, f"{path} {name}")
+    else:
+        yield path, command
+
+
+COMMANDS = dict(commands(typer.main.get_command(app), "sapo"))
+
+
+def generator_table() -> str:
+    """The allow-list as `docs/manifests.md` shows it."""
+    lines = ["| Generator | Settings, with bounds and default | Verifier |", "|---|---|---|"]
+    for name, settings in ALLOWED.items():
+        shown = [f"`{key}` {describe(bound)}" for key, bound in settings.items()]
+        verifier = "own" if name in OWN_VERIFIERS else "library's"
+        lines.append(f"| `{name}` | {'<br>'.join(shown) or 'none'} | {verifier} |")
+    return "\n".join(lines) + "\n"
+
+
+def describe(bound: Integer | Real | Flag | Choice | Choices) -> str:
+    if isinstance(bound, Integer):
+        return f"integer, {bound.low} to {bound.high} ({bound.default})"
+    if isinstance(bound, Real):
+        return f"number, {bound.low:g} to {bound.high:g} ({bound.default:g})"
+    if isinstance(bound, Flag):
+        return f"true or false ({str(bound.default).lower()})"
+    options = ", ".join(f"`{option}`" for option in bound.options)
+    return f"one of {options} (`{bound.default}`)" if isinstance(bound, Choice) else f"some of {options} (all)"
+
+
+@pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/manifests.md"])
+def test_code_anchors_exist(document: str) -> None:
+    found = anchors(read(document))
+    missing = [f"{path}:{name}" for path, name in found if name not in defined(ROOT / path)]
+    assert not missing
+    assert found or document != "docs/algorithm.md"
+
+
+def test_the_algorithm_names_every_function_of_the_round() -> None:
+    named = {name for path, name in anchors(read("docs/algorithm.md")) if path == "sapo_edge/sapo.py"}
+    tree = ast.parse(read("sapo_edge/sapo.py"))
+    assert {node.name for node in tree.body if isinstance(node, ast.FunctionDef)} <= named
+
+
+def test_the_architecture_names_every_module() -> None:
+    text = read("ARCHITECTURE.md")
+    files = [*(ROOT / "backends").glob("*.py")]
+    for directory in ("", "cli", "swarm", "tasks"):
+        files += (ROOT / "sapo_edge" / directory).glob("*.py")
+    missing = [name_of(file) for file in files if not file.name.startswith("__") and f"`{name_of(file)}`" not in text]
+    assert not sorted(missing)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_commands_are_documented_with_every_option_and_no_other(path: str) -> None:
+    text = section(read("docs/commands.md"), f"`{path}`")
+    options, arguments = set(), set()
+    for parameter in COMMANDS[path].params:
+        (arguments if parameter.param_type_name == "argument" else options).update(parameter.opts)
+    assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options - {"--help", "-h"}
+    assert set(re.findall(r"^\| `([A-Z]+)`", text, re.MULTILINE)) == {name.upper() for name in arguments}
+
+
+def test_only_commands_that_exist_are_documented() -> None:
+    assert set(re.findall(r"^## `(sapo[^`]*)`$", read("docs/commands.md"), re.MULTILINE)) == set(COMMANDS)
+
+
+def test_the_readme_lists_every_command() -> None:
+    assert not [path for path in COMMANDS if f"`{path}" not in read("README.md")]
+
+
+def test_exit_codes_are_documented() -> None:
+    rows = re.findall(r"^\| (\d+) \| `([A-Z_]+)` \|", read("docs/commands.md"), re.MULTILINE)
+    assert {name: int(number) for number, name in rows} == {code.name: code.value for code in ExitCode}
+
+
+def test_the_table_of_settings_is_that_of_the_code() -> None:
+    # To renew it, paste what `sapo_edge.settings.reference()` returns.
+    assert reference() in read("docs/configuration.md")
+
+
+def test_variables_that_are_no_settings_are_documented() -> None:
+    assert not [name for name in OTHER_VARIABLES if f"`{name}`" not in read("docs/configuration.md")]
+
+
+def test_the_table_of_generators_is_that_of_the_code() -> None:
+    # To renew it, paste what `generator_table()` returns.
+    assert generator_table() in read("docs/manifests.md")
+
+
+def test_refused_generators_are_documented_with_their_reason() -> None:
+    text = section(read("docs/manifests.md"), "Generators that are refused")
+    assert set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == EVALUATING | set(IRREPRODUCIBLE)
+    assert not [name for name, reason in IRREPRODUCIBLE.items() if f"| `{name}` | {reason} |" not in text]
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/manifests.md"])
+def test_examples_of_manifests_are_valid(document: str) -> None:
+    examples = [text for kind, text in FENCE.findall(read(document)) if kind == "toml" and "[[tasks]]" in text]
+    assert examples
+    for example in examples:
+        assert Manifest.from_toml(example).tasks
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_relative_links_resolve(document: Path) -> None:
+    broken = []
+    for link in LINK.findall(FENCE.sub("", document.read_text("utf-8"))):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, fragment = link.partition("#")
+        target = document.parent / file if file else document
+        if not target.exists():
+            broken.append(link)
+        elif fragment:
+            headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
+            if fragment not in {slug(heading) for heading in headings}:
+                broken.append(link)
+    assert not broken
+
+
+def test_the_readme_tells_which_sapo_this_is() -> None:
+    first = "\n".join(read("README.md").splitlines()[:6])
+    assert "Soft Adaptive Policy Optimization" in first
+    assert "Swarm sAmpling Policy Optimization" in first
+    assert "2509.08721" in first
