@@ -44,20 +44,19 @@ def transformers_config(header: GgufHeader) -> Any:
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
     check_supported(header)
-    heads = int(header.require("attention.head_count"))
-    width = int(header.require("embedding_length"))
+    heads, width = header.count("attention.head_count"), header.count("embedding_length")
     kinds = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
     return kinds[header.architecture](
         vocab_size=header.tensors["token_embd.weight"].shape[0],
         hidden_size=width,
-        intermediate_size=int(header.require("feed_forward_length")),
-        num_hidden_layers=int(header.require("block_count")),
+        intermediate_size=header.count("feed_forward_length"),
+        num_hidden_layers=header.count("block_count"),
         num_attention_heads=heads,
-        num_key_value_heads=int(header.value("attention.head_count_kv", heads)),
-        head_dim=int(header.value("attention.key_length", width // heads)),
-        rms_norm_eps=float(header.require("attention.layer_norm_rms_epsilon")),
-        rope_parameters={"rope_type": "default", "rope_theta": float(header.value("rope.freq_base", 10000.0))},
-        max_position_embeddings=int(header.require("context_length")),
+        num_key_value_heads=header.count("attention.head_count_kv", heads),
+        head_dim=header.count("attention.key_length", width // heads),
+        rms_norm_eps=header.number("attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": header.number("rope.freq_base", 10000.0)},
+        max_position_embeddings=header.count("context_length"),
         tie_word_embeddings="output.weight" not in header.tensors,
     )
 
@@ -67,18 +66,18 @@ def gguf_names(header: GgufHeader) -> Any:
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    return get_tensor_name_map(kinds[header.architecture], int(header.require("block_count")))
+    return get_tensor_name_map(kinds[header.architecture], header.count("block_count"))
 
 
 def rope_heads(header: GgufHeader, gguf_name: str) -> int:
     """Heads by which the rows of this tensor are reordered in GGUF; 0 if they are not."""
     if header.architecture not in PERMUTED:
         return 0
-    heads = int(header.require("attention.head_count"))
+    heads = header.count("attention.head_count")
     if ".attn_q." in gguf_name:
         return heads
     if ".attn_k." in gguf_name:
-        return int(header.value("attention.head_count_kv", heads))
+        return header.count("attention.head_count_kv", heads)
     return 0
 
 

@@ -20,6 +20,7 @@ MAGIC = b"GGUF"
 MAX_ENTRIES = 1 << 16
 MAX_STRING = 1 << 20
 KEPT_ARRAY = 64
+MAX_NUMBER = 1 << 31
 
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING = 8
@@ -65,18 +66,22 @@ class GgufHeader:
         """A value of the architecture, such as `embedding_length`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
-    def require(self, key: str) -> Any:
-        """As `value`, for one that the model can't do without.
+    def number(self, key: str, default: float | None = None) -> float:
+        """A positive number of the architecture, such as `embedding_length`.
 
         Raises:
-            ModelError: if the file has no such value.
+            ModelError: if the file has none and there is no default, or if it is no positive number.
         """
-        value = self.value(key)
-        if value is None:
+        value = self.value(key, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
             raise ModelError(
-                f"{self.path} has no {self.architecture}.{key}", "use a complete GGUF conversion of the model"
+                f"{self.path} has no usable {self.architecture}.{key}", "use a complete GGUF conversion of the model"
             )
         return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """As `number`, for a whole one."""
+        return int(self.number(key, default))
 
 
 class _Reader:

@@ -93,6 +93,11 @@ class LlamaCppPolicy:
         return f"llama.cpp + torch on the CPU, {self.header.model_name}"
 
     @property
+    def backend(self) -> str:
+        """The name in the settings."""
+        return "llama_cpp"
+
+    @property
     def model_digest(self) -> str:
         """SHA-256 (hex) of the model's own file."""
         return file_digest(self.header.path)
@@ -116,7 +121,7 @@ class LlamaCppPolicy:
         if not prompts:
             return []
         encoded = [self.model.encode_prompt(prompt) for prompt in prompts]
-        check_length(encoded, max_tokens, int(self.header.require("context_length")))
+        check_length(encoded, max_tokens, self.header.count("context_length"))
         shape = sampling_shape(encoded, answers, max_tokens, SLOTS)
         context = self._context_for(shape, use_adapter and self._has_adapter)
         sampler = GroupSampler(
@@ -258,10 +263,9 @@ def estimate_memory(
         sampler_bytes: size of the file that is sampled from; by default the largest that may be chosen.
         trainable: whether torch is loaded.
     """
-    weights, value = weights_of(header), header.value
-    width, layers, inner = (int(value(key)) for key in ("embedding_length", "block_count", "feed_forward_length"))
-    heads = int(value("attention.head_count"))
-    narrow = width * int(value("attention.head_count_kv", heads)) // heads
+    weights, heads = weights_of(header), header.count("attention.head_count")
+    width, layers, inner = (header.count(key) for key in ("embedding_length", "block_count", "feed_forward_length"))
+    narrow = width * header.count("attention.head_count_kv", heads) // heads
     vocabulary = header.tensors["token_embd.weight"].shape[0]
     slots = min(SLOTS, groups * answers)
     cells = prompt_tokens * groups + slots * max_tokens

@@ -74,13 +74,18 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
     for name in CANDIDATES:
-        rates[name] = _rate(_derive(header, directory, name), threads)
+        try:
+            rates[name] = _rate(_derive(header, directory, name), threads)
+        except ModelError as error:
+            narrate(f"not sampling from {name}: {error.message}")
+    if not rates:
+        return SamplerChoice(header.path, "original", "the model's own file: no other format could be made")
     best = max(rates, key=lambda name: rates[name])
     for name in BYTES_PER_WEIGHT:
         if name != best:
             (directory / f"{name}.gguf").unlink(missing_ok=True)
     record = {"machine": _machine(), "format": best, "rates": {name: round(rate, 1) for name, rate in rates.items()}}
-    temporary = directory / "choice.json.part"
+    temporary = directory / f"choice.json.{os.getpid()}.part"
     temporary.write_text(json.dumps(record))
     os.replace(temporary, directory / "choice.json")
     chosen = _remembered(directory, header)
@@ -116,7 +121,8 @@ def _derive(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     parameters.allow_requantize = True
     parameters.ftype = {"bf16": library.LLAMA_FTYPE_MOSTLY_BF16, "q8_0": library.LLAMA_FTYPE_MOSTLY_Q8_0}[name]
     path = directory / f"{name}.gguf"
-    temporary = directory / f"{name}.gguf.part"
+    # Of this process alone: `sapo eval` may be measuring at the same time.
+    temporary = directory / f"{name}.gguf.{os.getpid()}.part"
     if library.llama_model_quantize(str(header.path).encode(), str(temporary).encode(), parameters) != 0:
         raise ModelError(
             f"llama.cpp could not convert {header.path} to {name}", "free some disk space, or use another model file"

@@ -69,7 +69,7 @@ def sampling_shape(prompts: Sequence[Sequence[int]], answers: int, max_tokens: i
 
 
 class GroupSampler:
-    """One call of group sampling on a context; see `sample_groups`."""
+    """One call of group sampling on a context that was made for `shape`."""
 
     def __init__(
         self,

@@ -95,9 +95,11 @@ class TorchLearner:
         from sapo_edge.backends.torch_loss import LossSums
 
         informative = [group for group in groups if any(answer.advantage != 0.0 for answer in group.answers)]
+        # The KL term has a gradient everywhere.
+        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
         answers = [answer for group in groups for answer in group.answers]
         all_tokens = sum(len(answer.token_ids) for answer in answers)
-        layouts = [pack(members) for members in packs(informative, self.pack_tokens)]
+        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
         before = self._snapshot() if settings.epochs > 1 else None
         old: list[torch.Tensor] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0

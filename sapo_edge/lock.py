@@ -32,10 +32,10 @@ class StateLock:
         try:
             if not _try_lock(descriptor, self.path):
                 holder = self._holder(descriptor)
-                stop = f"kill {holder}" if holder else "a restart of this machine"
+                stop = f"kill {holder}" if holder else "restarting this machine"
                 raise StateLockedError(
                     f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
-                    f"stop it with `sapo stop` or {stop}, or use --home for a second one",
+                    f"stop it with Ctrl-C in its terminal or with: {stop}; or use --home for a second one",
                 )
             with reported("lock", self.path):
                 os.ftruncate(descriptor, 0)

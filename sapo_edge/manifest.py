@@ -34,7 +34,7 @@ MAX_EXAMPLES = 8
 """Most worked examples."""
 MAX_TEXT_BYTES = 4 * 1024
 """Longest system text, example question and example answer, in bytes of UTF-8."""
-MAX_TOKENS = 4096
+MAX_TOKENS = 2048
 """Highest limit of tokens per answer."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Bounds of an entry's weight."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from sapo_edge.advantage import group_advantages
@@ -90,6 +90,7 @@ class ExternalScorer:
 
     def __init__(self, source: TaskSource) -> None:
         self.source = source
+        self.refused: Counter[str] = Counter()
         self._known: OrderedDict[str, tuple[float, ...] | None] = OrderedDict()
 
     def __call__(self, rollout: Rollout) -> tuple[float, ...] | None:
@@ -104,11 +105,14 @@ class ExternalScorer:
     def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
         try:
             task = self.source.regenerate(rollout.ref)
-        except UnknownTaskError:
+        except UnknownTaskError as error:
+            self.refused[error.message] += 1
             return None
         if task.question != rollout.question or task.ground_truth != rollout.ground_truth:
+            self.refused["question or ground truth is not what the task's reference gives"] += 1
             return None
         if self.source.is_held_out(task.question):
+            self.refused["the question is held out"] += 1
             return None
         return tuple(self.source.score(task, answer.text) for answer in rollout.answers)
 
@@ -153,6 +157,8 @@ class Node:
         self._evaluated: int | None = None
         self.author = author_of(store.secret)
         self.pool = Pool(self.author)
+        self._external = ExternalScorer(source)
+        self._told: dict[str, int] = {}
         self.transport = transport
         transport.subscribe(self._receive)
         self._context = RoundContext(
@@ -161,7 +167,7 @@ class Node:
             transport,
             lambda cursor, count: source.training_tasks(self.seed, cursor, count),
             source.score,
-            ExternalScorer(source),
+            self._external,
             source.manifest.prompt_for,
             self.author,
         )
@@ -240,7 +246,7 @@ class Node:
         self.emit(
             NodeStarted(
                 model=self.policy.name,
-                backend=self.settings.backend,
+                backend=self.policy.backend,
                 reasons=self._reasons,
                 settings=self.settings.as_dict(),
                 round=self.round,
@@ -270,6 +276,7 @@ class Node:
             self.emit(
                 Notice(level="warning", text=f"round {number}: the gradient was not finite, the adapter is unchanged")
             )
+        self._tell_counts(result)
         self.round, self.cursor = number, result.cursor
         event = finished_event(result)
         self.store.journal.record(event, [journaled(scored) for scored in result.own])
@@ -277,6 +284,16 @@ class Node:
         every = self.settings.evaluate_every
         accuracy = self._evaluate() if every and number % every == 0 else None
         self._save(accuracy)
+
+    def _tell_counts(self, result: RoundResult) -> None:
+        """Say what was skipped, made up for, or failed: when it changes, not in every round."""
+        counts = {f"rollouts of others refused: {reason}": number for reason, number in self._external.refused.items()}
+        counts["answers scored 0 because a verifier failed"] = self.source.verifier_errors
+        counts["rollouts of others missing in each round, made up for by own questions"] = result.missing
+        for text, number in counts.items():
+            if number != self._told.get(text, 0):
+                self._told[text] = number
+                self.emit(Notice(level="warning", text=f"round {result.number}: {text}: {number}"))
 
     def _save(self, accuracy: float | None) -> None:
         state = Checkpoint(

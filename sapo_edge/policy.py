@@ -206,6 +206,11 @@ class Policy(Protocol):
         ...
 
     @property
+    def backend(self) -> str:
+        """The backend by the name that it has in the settings."""
+        ...
+
+    @property
     def model_digest(self) -> str:
         """SHA-256 (hex) of the base model's file: a checkpoint belongs to exactly one."""
         ...

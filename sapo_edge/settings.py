@@ -112,9 +112,7 @@ class Settings:
     manifest: str = _setting(
         "starter", "What to train on: the name of a manifest that ships with the program, or a file."
     )
-    model: str = _setting(
-        "", "The model to train: a name from `sapo models list` or a GGUF file; empty is the one that ships."
-    )
+    model: str = _setting("", "The GGUF file of the model to train; empty is the embedded one.")
     backend: str = _setting(
         "auto", "What runs the model; auto takes the best one installed.", choices=("auto", "llama_cpp")
     )
@@ -135,17 +133,16 @@ class Settings:
         low=2,
         high=32,
         unit="answers",
-        manifest=True,
     )
     strategy: str = _setting(
         "informative",
-        "How rollouts of others are chosen: those with a gradient first, uniformly, or the same number from each node.",
+        "How rollouts of others are chosen: only those with a gradient, any, or evenly from authors and tasks.",
         choices=("informative", "uniform", "balanced"),
     )
     rounds: int = _setting(
         0, "Rounds after which to stop; 0 goes on until stopped.", low=0, high=1_000_000_000, unit="rounds"
     )
-    temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, manifest=True)
+    temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2)
     max_tokens: int = _setting(
         0, "Longest answer; 0 is the manifest's own limit.", low=0, high=2048, unit="tokens", manifest=True
     )
@@ -178,7 +175,7 @@ class Settings:
         unit="rounds",
     )
     held_out: int = _setting(
-        100, "Questions of a held-out evaluation; 0 makes none.", low=0, high=10_000, unit="questions"
+        100, "Questions of a held-out evaluation; 0 makes none.", low=0, high=100, unit="questions"
     )
     keep_checkpoints: int = _setting(
         3, "Newest checkpoints to keep, beside the best one.", low=1, high=1000, unit="checkpoints"

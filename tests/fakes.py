@@ -56,6 +56,7 @@ class FakePolicy:
 
     script: Script | None = None
     name: str = "a fake"
+    backend: str = "fake"
     model_digest: str = "fake model"
     state: str = "fresh"
     steps: int = 1

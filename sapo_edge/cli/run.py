@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from sapo_edge import events
+from sapo_edge import events, logs
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
@@ -33,6 +34,7 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
     source = TaskSource(load_manifest(settings.manifest))
     source.held_out(0)
     with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store:
+        logs.configure(file=session.paths.log, stderr=False)
         seed = store.seed if settings.seed is None else settings.seed
         policy, reasons = open_policy(session, session.paths.runtime, trainable=True, seed=seed)
         try:
@@ -45,11 +47,11 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
                 _handle_signals(stop, narrator.say)
                 already = _rounds_done(store, settings.rounds)
                 stopped = node.run()
-                history = store.journal.held_out(1, after=-1), store.checkpoints.best()
+                evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
         finally:
             policy.close()
     if not as_json:
-        _tell_result(stopped, history[0], already)
+        _tell_result(stopped, evaluations, already)
     return ExitCode.INTERRUPTED if "at once" in stopped.reason else ExitCode.DONE
 
 
@@ -69,6 +71,8 @@ def _lasting(tell: Callable[[events.Event], None], stop: Callable[[], None]) -> 
 
     def emit(event: events.Event) -> None:
         nonlocal gone
+        if not isinstance(event, events.Progress):
+            logging.getLogger("sapo_edge.node").info(events.to_json(event))
         if gone:
             return
         try:
@@ -98,15 +102,23 @@ def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
             signal.signal(getattr(signal, name), handle)
 
 
-def _tell_result(stopped: events.NodeStopped, base: list[events.HeldOut], already: bool) -> None:
-    """What was reached, where it is, and how to use it."""
+def _tell_result(stopped: events.NodeStopped, evaluations: list[events.HeldOut], already: bool) -> None:
+    """What was reached, where it is, and how to use it.
+
+    Args:
+        evaluations: the first and the last, if there are any.
+    """
     narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if already else ""))
     if stopped.adapter is None:
         return
     directory = Path(stopped.adapter)
-    accuracy = json.loads((directory / "checkpoint.json").read_text()).get("accuracy")
-    if base and accuracy is not None:
-        narrate(f"held-out accuracy: {base[0].accuracy:.2f} before training, {accuracy:.2f} with the best adapter")
+    best = json.loads((directory / "checkpoint.json").read_text())
+    if evaluations and best.get("accuracy") is not None:
+        first, last = evaluations[0], evaluations[-1]
+        narrate(
+            f"held-out accuracy: {first.accuracy:.2f} before training, {last.accuracy:.2f} after round {last.round}, "
+            f"{best['accuracy']:.2f} at its best, after round {best['round']}"
+        )
     narrate(f"adapter: {directory}")
     command = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(("sapo", "sapo-edge")) else "sapo"
     narrate("use it:")

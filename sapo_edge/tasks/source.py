@@ -33,11 +33,6 @@ def derive_seed(purpose: str, *parts: str | int | bytes) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def node_task_seed(secret: bytes) -> int:
-    """The seed of a node's own task sequence, from a secret of its identity; tells nothing about the secret."""
-    return derive_seed("node", secret)
-
-
 class TaskSource:
     """Makes and verifies the tasks of one manifest. Thread-safe.
 

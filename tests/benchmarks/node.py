@@ -63,10 +63,10 @@ def run(rounds: int) -> None:
     )
     print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
     print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate.total / 1e9:.2f} GB:")
-    print(f"  sampler {estimate.sampler / 1e6:.0f} MB, learner {estimate.learner / 1e6:.0f} MB, adapter and optimizer")
-    print(
-        f"  {estimate.adapter / 1e6:.0f} MB, activations {estimate.activations / 1e6:.0f} MB, code {estimate.runtime / 1e6:.0f} MB"
-    )
+    parts = {
+        name: getattr(estimate, name) / 1e6 for name in ("sampler", "learner", "adapter", "activations", "runtime")
+    }
+    print("  " + ", ".join(f"{name} {size:.0f} MB" for name, size in parts.items()))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     shown = [
         seconds(

@@ -47,7 +47,7 @@ def run(repeats: int) -> None:
             candidates[f"llama_cpp.Llama.create_completion in a loop, {label}"] = _loop(llama, texts)
         candidates["transformers.generate, one batch, float32"] = _generate(policy.learner.model, texts)
         figures = interleaved(candidates, repeats)
-    title = f"Sampling {QUESTIONS} questions x {ANSWERS} answers x {TOKENS} tokens, {cores} threads ({policy.sampler.format})"
+    title = f"Sampling {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
 
 

@@ -80,6 +80,8 @@ def run(repeats: int) -> None:
         "padded batch": lambda: seconds(lambda: padded_gradient(learner, batch)),
     }
     figures = interleaved(candidates, repeats)
-    title = f"Update of {GROUPS} groups of {ANSWERS} x {TOKENS} tokens on {PROMPT}-token prompts, {available_cores()} threads"
+    title = (
+        f"Update of {GROUPS} groups of {ANSWERS} x {TOKENS} tokens, prompts of {PROMPT}, {available_cores()} threads"
+    )
     report(title, "s", figures, "sapo-edge (packed)", higher_is_better=False)
     print(f"\nRelative difference of the two gradients (L2 of the difference / L2): {apart / whole:.1e}")

@@ -52,13 +52,13 @@ def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
     header, shape = headers[name], SHAPES[name]
     assert header.architecture == shape.architecture
     assert header.model_name == name
-    assert header.require("embedding_length") == shape.width
+    assert header.count("embedding_length") == shape.width
     assert header.value("attention.head_count_kv") == shape.kv_heads
     assert header.value("no such thing", 7) == 7
     assert header.metadata["tokenizer.chat_template"] == CHAT_TEMPLATE
     assert header.metadata["tokenizer.ggml.tokens"] == VOCABULARY
     with pytest.raises(ModelError, match="no such thing"):
-        header.require("no such thing")
+        header.count("no such thing")
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-f16", "qwen3"])
@@ -181,3 +181,10 @@ def test_flipped_bits_are_read_or_refused(
 
 def test_a_digest_is_of_the_whole_file(models: dict[str, Path]) -> None:
     assert len({file_digest(path) for path in models.values()}) == len(models)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan")])
+def test_a_size_that_is_no_size_is_a_model_error(value: object) -> None:
+    header = GgufHeader(Path("model.gguf"), {"general.architecture": "llama", "llama.block_count": value}, {})
+    with pytest.raises(ModelError, match="block_count"):
+        header.count("block_count")

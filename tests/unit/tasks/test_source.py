@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.manifest import Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.rollout import MAX_INTEGER, Task, TaskRef
+from sapo_edge.secret import seed_from_secret
 from sapo_edge.tasks.allowed import ALLOWED, Integer, Real
 from sapo_edge.tasks.held_out import HELD_OUT
 from sapo_edge.tasks.library import library_version
-from sapo_edge.tasks.source import TaskSource, derive_seed, node_task_seed
+from sapo_edge.tasks.source import TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
@@ -42,7 +43,7 @@ def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> 
 
 @pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
 def test_a_task_is_made_anew_from_its_reference_for_every_entry(source: TaskSource) -> None:
-    drawn = [source.draw(node_task_seed(b"n"), index) for index in range(150)]
+    drawn = [source.draw(seed_from_secret(b"n"), index) for index in range(150)]
     assert {task.ref.entry for task in drawn} == {entry.name for entry in source.manifest.tasks}
     assert [source.regenerate(task.ref) for task in drawn] == drawn
 
@@ -53,7 +54,7 @@ def test_the_tasks_of_a_reference_never_change() -> None:
 
 
 def test_two_identities_draw_different_sequences() -> None:
-    first, second = node_task_seed(b"one"), node_task_seed(b"two")
+    first, second = seed_from_secret(b"one"), seed_from_secret(b"two")
     assert first != second
     questions = [[NINE.draw(seed, index).question for index in range(50)] for seed in (first, second)]
     assert not set(questions[0]) & set(questions[1])
@@ -74,8 +75,8 @@ def test_entries_are_drawn_by_weight() -> None:
 @settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=64))
 def test_seeds_are_never_negative_and_fit_into_63_bits(secret: bytes) -> None:
-    assert 0 <= node_task_seed(secret) <= MAX_INTEGER
-    assert node_task_seed(secret) != derive_seed("other", secret)
+    assert 0 <= seed_from_secret(secret) <= MAX_INTEGER
+    assert seed_from_secret(secret) != derive_seed("other", secret)
 
 
 @settings(max_examples=100, deadline=None)
