@@ -1,4 +1,4 @@
-"""A run as a person reads it on stderr: one line a round, a bar for the step in progress."""
+"""A run as a person reads it on stderr: a line of at most 80 columns a round, a bar for the step in progress."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ class Narrator:
         number = f"round {event.round}" + (f"/{self.rounds}" if self.rounds else "")
         parts = [
             f"{number:13} reward {event.reward_own:.2f}",
-            f"{event.informative}/{event.groups} groups informative",
-            f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tokens/s",
+            f"informative {event.informative}/{event.groups}",
+            f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s",
             f"{event.seconds_generate + event.seconds_update:.1f} s",
         ]
         if event.reward_external is not None:

@@ -1,8 +1,9 @@
-"""`python -m tests.benchmarks [--repeats N] [--rounds N] [sampling|update|node ...]`"""
+"""`python -m tests.benchmarks [--repeats N] [--rounds N] [--home DIR] [sampling|update|node|exports ...]`"""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from tests.benchmarks.measure import machine
 
@@ -10,9 +11,10 @@ from tests.benchmarks.measure import machine
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", []])
+    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", "exports", []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--home", type=Path, help="a trained state directory, for exports")
     arguments = parser.parse_args()
     names = arguments.names or ["sampling", "update", "node"]
     print(f"machine: {machine()}")
@@ -28,6 +30,10 @@ def main() -> None:
         from tests.benchmarks import node
 
         node.run(arguments.rounds)
+    if "exports" in names:
+        from tests.benchmarks import exports
+
+        exports.run(arguments.home)
 
 
 main()

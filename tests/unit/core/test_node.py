@@ -18,7 +18,7 @@ from sapo_edge.settings import Settings
 from sapo_edge.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.swarm.transport import Solo, Transport
-from tests.fakes import FakePolicy, LengthScored, first_is_right
+from tests.fakes import FakePolicy, LengthScored, first_is_right, make_rollout
 
 SETTINGS = Settings(own=2, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)
 
@@ -351,7 +351,7 @@ def test_two_identities_draw_different_tasks_and_have_different_names(tmp_path: 
         machine.start(replace(SETTINGS, seed=None, own=8))
     assert first.node.author != second.node.author
     shared = sum(question in second.asked[0] for question in first.asked[0])
-    assert shared < 4 and first.policy.seeds != second.policy.seeds
+    assert shared < 4 and not set(first.policy.seeds) & set(second.policy.seeds)
 
 
 def test_the_same_seed_gives_two_nodes_the_same_tasks_and_still_two_names(tmp_path: Path, source: LengthScored) -> None:
@@ -376,6 +376,27 @@ def test_rollouts_of_others_reach_the_pool_and_own_ones_do_not_come_back(machine
         machine.start(replace(SETTINGS, rounds=2), transport=swarm.join())
         assert len(listener.pool) == 4 and len(machine.node.pool) == 0
         assert {rollout.author for rollout in listener.pool.candidates()} == {machine.node.author}
+
+
+def warnings(machine: Machine) -> list[str]:
+    return [event.text for event in machine.events if isinstance(event, events.Notice) and event.level == "warning"]
+
+
+def test_missing_rollouts_are_told_when_their_number_changes(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, external=2))
+    (told,) = warnings(machine)
+    assert told.startswith("round 1: ") and "missing" in told and told.endswith(": 2")
+
+
+def test_refused_rollouts_are_counted_by_reason_and_told(machine: Machine) -> None:
+    def prepare(machine: Machine) -> None:
+        for sequence in range(3):
+            machine.node.pool.add(make_rollout("liar", sequence, entry="none"))
+
+    machine.start(replace(SETTINGS, external=1), prepare=prepare)
+    (told,) = [text for text in warnings(machine) if "refused" in text]
+    assert told.startswith("round 1: ") and "no such task" in told and told.endswith(": 3")
+    assert len(machine.node.pool) == 0
 
 
 def test_progress_is_told_of_each_step_at_most_ten_times_a_second_and_at_its_end(machine: Machine) -> None:
