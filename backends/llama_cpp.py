@@ -12,7 +12,7 @@ from sapo_edge.backends.architectures import check_supported
 from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
 from sapo_edge.backends.llama_requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
 from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.llama_sampler import GroupSampler, SamplingShape, check_length, sampling_shape
+from sapo_edge.backends.llama_sampler import GroupSampler, check_length, sampling_shape
 from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.threads import ThreadGovernor
 from sapo_edge.backends.torch_lora import CHECKPOINTED_TOKENS, LOGIT_ROWS, PACK_TOKENS, TorchLearner
@@ -78,10 +78,7 @@ class LlamaCppPolicy:
         # The template and names come from the model's own file, the weights from the one that samples fastest.
         self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
         self.adapter_path = workspace / "sampler-adapter.gguf"
-        self._context: LlamaContext | None = None
-        self._shape: SamplingShape | None = None
         self._has_adapter = False
-        self._in_context: bool | None = None
         self.learner: TorchLearner | None = None
         if trainable:
             narrate("loading the model into torch for training")
@@ -123,33 +120,24 @@ class LlamaCppPolicy:
         encoded = [self.model.encode_prompt(prompt) for prompt in prompts]
         check_length(encoded, max_tokens, self.header.count("context_length"))
         shape = sampling_shape(encoded, answers, max_tokens, SLOTS)
-        context = self._context_for(shape, use_adapter and self._has_adapter)
-        sampler = GroupSampler(
-            context,
-            encoded,
-            shape,
-            answers=answers,
-            max_tokens=max_tokens,
-            temperature=temperature,
-            seed=seed,
-            control=control or Control(),
-            between_steps=lambda: context.set_threads(self.governor.current()),
-        )
-        return sampler.run()
-
-    def _context_for(self, shape: SamplingShape, with_adapter: bool) -> LlamaContext:
-        """A context that holds this shape, decoding with the adapter or without."""
-        known = self._shape
-        if self._context is None or known is None or shape.cells > known.cells or shape.sequences > known.sequences:
-            self._close_context()
-            self._context = LlamaContext(
-                self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
+        # Made anew for each call, which takes some tenths of a second: between calls the learner needs the memory.
+        with LlamaContext(
+            self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
+        ) as context:
+            if use_adapter and self._has_adapter:
+                context.set_adapter(self.adapter_path)
+            sampler = GroupSampler(
+                context,
+                encoded,
+                shape,
+                answers=answers,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                seed=seed,
+                control=control or Control(),
+                between_steps=lambda: context.set_threads(self.governor.current()),
             )
-            self._shape, self._in_context = shape, False
-        if self._in_context is not with_adapter:
-            self._context.set_adapter(self.adapter_path if with_adapter else None)
-            self._in_context = with_adapter
-        return self._context
+            return sampler.run()
 
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
@@ -189,12 +177,7 @@ class LlamaCppPolicy:
         """Hand the learner's adapter to the sampler."""
         assert self.learner is not None
         write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
-        self._adapter_changed()
-
-    def _adapter_changed(self) -> None:
         self._has_adapter = True
-        if self._in_context:
-            self._in_context = None
 
     def save(self, directory: Path) -> None:
         """Write adapter and optimizer; see `Policy.save`."""
@@ -216,7 +199,7 @@ class LlamaCppPolicy:
             self._bridge()
         else:
             write_adapter(self.adapter_path, self.header, read_adapter(directory), alpha)
-            self._adapter_changed()
+            self._has_adapter = True
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
         """Bytes at the peak of a round; see `estimate_memory`."""
@@ -231,14 +214,8 @@ class LlamaCppPolicy:
             trainable=self.learner is not None,
         )
 
-    def _close_context(self) -> None:
-        if self._context is not None:
-            self._context.close()
-        self._context = None
-
     def close(self) -> None:
         """Free native memory."""
-        self._close_context()
         self.model.close()
         self.learner = None
 
