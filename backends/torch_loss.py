@@ -7,7 +7,8 @@ Per answer token, with A its answer's advantage:
     loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(base, policy)
 
 summed and divided by the number of answer tokens of the *whole* update, groups without a signal included: leaving those
-out of the forward pass then changes nothing but the time. Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip
+out of the forward pass then changes nothing but the time (with a KL term, which has a gradient everywhere, none is
+left out). Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip
 range (DAPO, 2503.14476), truncated importance sampling for the sampler's mismatch (fengyao.notion.site/off-policy-rl),
 k3 (joschu.net/blog/kl-approx.html).
 """

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from sapo_edge.advantage import group_advantages
 from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.errors import Cancelled, ConfigError, UnknownTaskError
+from sapo_edge.errors import Cancelled, ConfigError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.events import (
     CheckpointSaved,
@@ -23,20 +21,20 @@ from sapo_edge.events import (
     Progress,
     RoundFinished,
 )
+from sapo_edge.external import ExternalScorer
 from sapo_edge.journal import ScoredRollout as JournaledRollout
 from sapo_edge.policy import Control, Policy, UpdateSettings
 from sapo_edge.pool import STRATEGIES, Pool, ScoredRollout
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.settings import Settings
+from sapo_edge.stop import Stop
 from sapo_edge.store import Store
 from sapo_edge.swarm.transport import Transport
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between two progress events of one step."""
-SCORED_EXTERNAL = 4096
-"""External rollouts whose local rewards are remembered."""
 
 Emit = Callable[[Event], None]
 
@@ -49,72 +47,6 @@ def adapter_seed(seed: int) -> int:
 def author_of(secret: bytes) -> str:
     """A node's name on its rollouts; tells nothing about the secret."""
     return hashlib.sha256(b"sapo-edge author" + secret).hexdigest()[:32]
-
-
-class Stop:
-    """How a node is asked to end, from any thread or signal handler."""
-
-    def __init__(self) -> None:
-        self.finish = threading.Event()
-        self._now = threading.Event()
-
-    def after_round(self) -> None:
-        """Finish the round in progress, save, and end."""
-        self.finish.set()
-
-    def at_once(self) -> None:
-        """End now; the round in progress is lost."""
-        self.finish.set()
-        self._now.set()
-
-    def control(self, progress: Callable[[int, int], None]) -> Control:
-        """A control for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
-        return _StopControl(progress, self._now)
-
-
-class _StopControl(Control):
-    """A control that all long steps of a node share the end of."""
-
-    def __init__(self, progress: Callable[[int, int], None], now: threading.Event) -> None:
-        super().__init__(progress)
-        self._now = now
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether this step, or the whole node, is to end."""
-        return self._now.is_set() or super().cancelled
-
-
-class ExternalScorer:
-    """Local rewards of other nodes' rollouts: each task is made anew and compared before anything is scored."""
-
-    def __init__(self, source: TaskSource) -> None:
-        self.source = source
-        self.refused: Counter[str] = Counter()
-        self._known: OrderedDict[str, tuple[float, ...] | None] = OrderedDict()
-
-    def __call__(self, rollout: Rollout) -> tuple[float, ...] | None:
-        """Rewards of the answers, or None if the rollout must not be trained on."""
-        identity = rollout.id
-        if identity not in self._known:
-            self._known[identity] = self._score(rollout)
-            while len(self._known) > SCORED_EXTERNAL:
-                self._known.popitem(last=False)
-        return self._known[identity]
-
-    def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
-        try:
-            task = self.source.regenerate(rollout.ref)
-        except UnknownTaskError as error:
-            self.refused[error.message] += 1
-            return None
-        if task.question != rollout.question or task.ground_truth != rollout.ground_truth:
-            self.refused["question or ground truth is not what the task's reference gives"] += 1
-            return None
-        if self.source.is_held_out(task.question):
-            self.refused["the question is held out"] += 1
-            return None
-        return tuple(self.source.score(task, answer.text) for answer in rollout.answers)
 
 
 class Node:

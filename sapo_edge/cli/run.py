@@ -18,7 +18,8 @@ from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import ExitCode
 from sapo_edge.manifest import load_manifest
-from sapo_edge.node import Node, Stop
+from sapo_edge.node import Node
+from sapo_edge.stop import Stop
 from sapo_edge.store import Store
 from sapo_edge.swarm.transport import Solo
 from sapo_edge.tasks.source import TaskSource

@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [--repeats N] [--rounds N] [--home DIR] [sampling|update|node|exports ...]`"""
+"""`python -m tests.benchmarks [--repeats N] [--rounds N] [--home DIR] [sampling|update|node|exports|stability ...]`"""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tests.benchmarks.measure import machine
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", "exports", []])
+    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", "exports", "stability", []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--home", type=Path, help="a trained state directory, for exports")
+    parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     arguments = parser.parse_args()
     names = arguments.names or ["sampling", "update", "node"]
     print(f"machine: {machine()}")
@@ -33,7 +33,11 @@ def main() -> None:
     if "exports" in names:
         from tests.benchmarks import exports
 
-        exports.run(arguments.home)
+        exports.run(arguments.home[0])
+    if "stability" in names:
+        from tests.benchmarks import stability
+
+        stability.run(arguments.home)
 
 
 main()

@@ -78,7 +78,8 @@ def reference_update(
             with model.disable_adapter():
                 base_rows = distributions(model, group, settings.temperature)
         new_rows = distributions(model, group, settings.temperature)
-        informative = any(answer.advantage != 0.0 for answer in group.answers)
+        # The KL term has a gradient in every group.
+        trained = settings.kl_coefficient > 0 or any(answer.advantage != 0.0 for answer in group.answers)
         for answer, new, old, base in zip(group.answers, new_rows, old_rows, base_rows, strict=True):
             for k, token in enumerate(answer.token_ids):
                 ratio = torch.exp(new[k, token] - old[k, token])
@@ -89,7 +90,7 @@ def reference_update(
                 sums.loss = sums.loss - weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
                 difference = base[k, token] - new[k, token]
                 divergence = torch.exp(difference) - 1 - difference
-                if informative:
+                if trained:
                     sums.loss = sums.loss + settings.kl_coefficient * divergence
                     sums.reference += divergence.item()
                     sums.clipped += (bounded * answer.advantage < ratio * answer.advantage).item()
@@ -213,12 +214,14 @@ def test_leaving_out_groups_without_a_signal_changes_nothing(
     assert distance(recorder.gradients[1], scaled) < 1e-6
 
 
-@pytest.mark.parametrize(("constant", "value"), [("LOGIT_ROWS", 3), ("CHECKPOINTED_TOKENS", 0)])
+@pytest.mark.parametrize(("constant", "value"), [("LOGIT_ROWS", 3), ("CHECKPOINTED_TOKENS", 0), ("KEPT_TOKENS", 0)])
 def test_saving_memory_changes_nothing(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
 ) -> None:
     settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
     recorder.update(make_groups(), settings)
+    if constant == "CHECKPOINTED_TOKENS":
+        monkeypatch.setattr(torch_lora, "KEPT_TOKENS", value)
     monkeypatch.setattr(torch_lora, constant, value)
     recorder.update(make_groups(), settings)
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-6

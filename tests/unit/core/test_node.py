@@ -11,10 +11,11 @@ import pytest
 from sapo_edge import events
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.manifest import load_manifest
-from sapo_edge.node import PROGRESS_INTERVAL, Node, Stop
+from sapo_edge.node import PROGRESS_INTERVAL, Node
 from sapo_edge.paths import Paths
 from sapo_edge.policy import Control, UpdateStatistics
 from sapo_edge.settings import Settings
+from sapo_edge.stop import Stop
 from sapo_edge.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.swarm.transport import Solo, Transport

@@ -44,16 +44,20 @@ def test_layers_in_their_order_and_each_value_knows_its_source(tmp_path: Path) -
         {"own": 5, "seed": None},
         environ={"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"},
         file=file,
-        manifest=lambda name: {"max_tokens": 200, "temperature": 0.5},
+        manifest=lambda name: {"max_tokens": 200},
     )
     settings, sources = resolved.settings, resolved.sources
     assert (settings.own, sources["own"]) == (5, "flag")
     assert (settings.answers, sources["answers"]) == (6, "environment SAPO_EDGE_ANSWERS")
     assert (settings.rank, sources["rank"]) == (8, f"file {file}")
     assert (settings.max_tokens, sources["max_tokens"]) == (100, f"file {file}")
-    assert (settings.temperature, sources["temperature"]) == (0.5, "manifest starter")
     assert (settings.seed, sources["seed"]) == (None, "default")
     assert ("own", 5, "flag", SETTINGS["own"].explanation) in resolved.rows()
+
+
+def test_the_manifest_goes_before_the_default() -> None:
+    resolved = resolve(environ={}, manifest=lambda name: {"max_tokens": 200})
+    assert (resolved.settings.max_tokens, resolved.sources["max_tokens"]) == (200, "manifest starter")
 
 
 def test_the_manifest_is_asked_by_the_name_that_was_chosen() -> None:

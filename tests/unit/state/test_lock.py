@@ -33,7 +33,7 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
-    with pytest.raises(StateLockedError, match=f"process {holder.pid}.*sapo stop"):
+    with pytest.raises(StateLockedError, match=f"process {holder.pid}.*kill {holder.pid}"):
         StateLock(tmp_path / "lock").acquire()
 
 
