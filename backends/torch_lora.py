@@ -114,7 +114,7 @@ class TorchLearner:
                 if epoch == 0:
                     old.append(logprobs)
                 control.report(epoch * len(layouts) + index + 1, settings.epochs * len(layouts))
-            rate = self._learning_rate(settings)
+            rate = settings.rate(self.steps + 1)
             norms.append(self._step(rate, settings))
             steps += math.isfinite(norms[-1])
         self.optimizer.zero_grad(set_to_none=True)
@@ -235,9 +235,6 @@ class TorchLearner:
         layout = pack([group])
         with torch.no_grad():
             return self._logprobs(self._hidden(layout), torch.from_numpy(layout.targets), temperature).numpy()
-
-    def _learning_rate(self, settings: UpdateSettings) -> float:
-        return settings.learning_rate * min(1.0, (self.steps + 1) / max(settings.warmup, 1))
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""

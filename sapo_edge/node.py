@@ -114,6 +114,7 @@ class Node:
             UpdateSettings(
                 learning_rate=settings.learning_rate,
                 warmup=settings.warmup,
+                decay_after=settings.decay_after,
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 importance_cap=settings.importance_cap,

@@ -6,6 +6,7 @@ and the commands know only this Protocol. `tests/contract/` holds one suite that
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -126,6 +127,7 @@ class UpdateSettings:
     Attributes:
         learning_rate: Adam's, after the warm-up.
         warmup: updates over which the rate rises linearly to `learning_rate`.
+        decay_after: update from which it falls with the inverse square root of the updates made; 0 keeps it.
         betas: Adam's decay rates.
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
         importance_cap: the sampler/learner importance weight is truncated here.
@@ -137,6 +139,7 @@ class UpdateSettings:
 
     learning_rate: float = 2e-4
     warmup: int = 5
+    decay_after: int = 20
     betas: tuple[float, float] = (0.9, 0.99)
     clip_low: float = 0.2
     clip_high: float = 0.28
@@ -145,6 +148,15 @@ class UpdateSettings:
     kl_coefficient: float = 0.0
     epochs: int = 1
     temperature: float = 1.0
+
+    def rate(self, update: int) -> float:
+        """The learning rate of an update, counted from 1: warm-up, then constant, then inverse square root.
+
+        A node has no last round that a schedule could aim at; and late rounds, with few informative groups, are noisy.
+        """
+        rising = min(1.0, update / self.warmup) if self.warmup else 1.0
+        falling = min(1.0, math.sqrt(self.decay_after / update)) if self.decay_after else 1.0
+        return self.learning_rate * rising * falling
 
 
 @dataclass(frozen=True, slots=True)

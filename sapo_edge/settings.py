@@ -150,6 +150,13 @@ class Settings:
     warmup: int = _setting(
         5, "Updates over which the learning rate rises to its value.", low=0, high=10_000, unit="updates"
     )
+    decay_after: int = _setting(
+        20,
+        "Update from which the learning rate falls with the inverse square root of their number; 0 keeps it.",
+        low=0,
+        high=1_000_000,
+        unit="updates",
+    )
     epochs: int = _setting(1, "Passes over the rollouts of a round.", low=1, high=8, unit="passes")
     kl: float = _setting(
         0.0, "Weight of the KL term that holds the adapter near the base model; 0 leaves it out.", low=0, high=1
