@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable
@@ -121,7 +122,9 @@ def _tell_result(stopped: events.NodeStopped, evaluations: list[events.HeldOut],
             f"{best['accuracy']:.2f} at its best, after round {best['round']}"
         )
     narrate(f"adapter: {directory}")
-    command = os.path.basename(sys.argv[0]) if sys.argv[0].endswith(("sapo", "sapo-edge")) else "sapo"
+    started = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
+    # As it can be typed again: a virtual environment's command need not be on the path.
+    command = "sapo" if shutil.which("sapo") == os.path.abspath(started) else started
     narrate("use it:")
     narrate(f"  {command} eval                          compare base and adapter on the held-out questions")
     narrate(f"  {command} export --to gguf DIRECTORY    for llama.cpp, Ollama, LM Studio")
