@@ -289,6 +289,8 @@ def test_ctrl_c_before_the_run_has_begun(tmp_path: Path) -> None:
     code = """
 import signal, sys
 from sapo_edge.cli import inspect, main
+# As in a terminal: a test run in the background inherits that SIGINT is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 inspect.run_paths = lambda *_, **__: signal.raise_signal(signal.SIGINT)
 sys.argv = ["sapo", "paths"]
 main.main()
