@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +84,7 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
             policy.load(directory)
             results = {}
             for name, use_adapter in (("base", False), ("adapter", True)):
-                with _progress(name) as (control, _):
+                with _progress(name) as control:
                     results[name] = evaluate(
                         policy,
                         tasks,
@@ -102,23 +104,14 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
         _print_table(results, source.manifest.name)
 
 
-class _progress:  # noqa: N801 -- used as a function
+@contextmanager
+def _progress(name: str) -> Iterator[Control]:
     """A bar on stderr while a policy answers."""
-
-    def __init__(self, name: str) -> None:
-        console = Console(stderr=True)
-        self.bar = Progress(
-            TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions"),
-            console=console, transient=True, disable=not console.is_terminal,
-        )  # fmt: skip
-        self.task = self.bar.add_task(name, total=1)
-
-    def __enter__(self) -> tuple[Control, Progress]:
-        self.bar.start()
-        return Control(lambda done, total: self.bar.update(self.task, completed=done, total=total)), self.bar
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+    console = Console(stderr=True)
+    columns = TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions")
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=1)
+        yield Control(lambda done, total: bar.update(task, completed=done, total=total))
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:
