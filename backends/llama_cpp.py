@@ -257,8 +257,9 @@ def estimate_memory(
     # Weight, gradient, Adam's two moments.
     adapter = rank * layers * edges * 4 * 4
     tokens = max(PACK_TOKENS, prompt_tokens + answers * max_tokens)
-    # Per token and layer: the large products' results, attention's, and the layer's input.
-    kept = layers * (5 * width + 2 * narrow + 2 * inner) if tokens <= CHECKPOINTED_TOKENS else layers * width
-    # One layer's insides, while it is recomputed.
+    # Per token and layer: both norms' inputs and results, q, k, v as they are and as the branches attend to them,
+    # attention's result, gate and up.
+    kept = layers * (9 * width + 6 * narrow + 2 * inner) if tokens <= CHECKPOINTED_TOKENS else layers * width
+    # One layer's insides, on the way back.
     activations = tokens * 4 * (kept + 14 * width + 6 * inner)
     return MemoryEstimate(sampler, weights * 4, adapter, activations + 5 * LOGIT_ROWS * vocabulary * 4, RUNTIME_BYTES)

@@ -1,8 +1,11 @@
 """Packing groups into one sequence: what answers have in common is computed once.
 
 A pack is a tree laid out flat: the tokens that all prompts begin with, then for each group the rest of its prompt and
-its answers. A block mask lets each token see its ancestors and itself, and positions count along the branch, so each
-answer is computed exactly as if it stood alone behind its prompt. Gradients equal those of a padded batch.
+its answers. Each token attends to its ancestors and to its own branch alone, and positions count along the branch, so
+each answer is computed exactly as if it stood alone behind its prompt. Gradients equal those of a padded batch.
+
+What attends to what is given as `Segment`s, not as one (n, n) mask: most of such a mask would be computed and thrown
+away, at 100-token prompts with 8 answers of 64 tokens three quarters of the attention, a quarter of the update's time.
 """
 
 from __future__ import annotations
@@ -35,9 +38,29 @@ class EncodedGroup:
     answers: tuple[EncodedAnswer, ...]
 
     @property
+    def informative(self) -> bool:
+        """Whether the group has a gradient."""
+        return any(answer.advantage != 0.0 for answer in self.answers)
+
+    @property
     def tokens(self) -> int:
         """Tokens of the group when its prompt is computed once."""
         return len(self.prompt) + sum(len(answer.token_ids) for answer in self.answers)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Branches of one group that attend alike: its answers, or what stands before them.
+
+    Attributes:
+        queries: (branches, l) indices of tokens; a short branch is filled up with its own first token.
+        keys: (branches, k) indices of what they may attend to, filled up likewise.
+        visible: (branches, l, k), True where a query sees a key. Each query sees at least one.
+    """
+
+    queries: IntArray
+    keys: IntArray
+    visible: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +69,8 @@ class Pack:
 
     Attributes:
         token_ids, positions: (n,).
-        mask: (n, n), True where the row's token sees the column's.
+        segments: each token is a query of exactly one of them, filling aside.
+        order: (n,) for each token, its place among all segments' queries, one after the other.
         sources: (m,) index of the token whose output predicts each target.
         targets: (m,) the answer token ids.
         advantages: (m,) each token's advantage.
@@ -55,7 +79,8 @@ class Pack:
 
     token_ids: IntArray
     positions: IntArray
-    mask: npt.NDArray[np.bool_]
+    segments: tuple[Segment, ...]
+    order: IntArray
     sources: IntArray
     targets: IntArray
     advantages: npt.NDArray[np.float32]
@@ -63,25 +88,41 @@ class Pack:
 
 
 class _Layout:
-    """Appends segments of the tree one after the other."""
+    """Appends branches of the tree one after the other, and the segments in which they attend."""
 
     def __init__(self, tokens: int) -> None:
         self.token_ids = np.zeros(tokens, np.int64)
         self.positions = np.zeros(tokens, np.int64)
-        self.mask = np.zeros((tokens, tokens), np.bool_)
-        self.used = 0
+        self.order = np.zeros(tokens, np.int64)
+        self.segments: list[Segment] = []
+        self._used = 0
+        self._queries = 0
 
-    def add(self, token_ids: Sequence[int], ancestors: Sequence[slice]) -> slice:
-        """Append a segment that sees `ancestors` and, causally, itself."""
-        here = slice(self.used, self.used + len(token_ids))
-        depth = sum(part.stop - part.start for part in ancestors)
-        self.token_ids[here] = token_ids
-        self.positions[here] = np.arange(depth, depth + len(token_ids))
-        for part in ancestors:
-            self.mask[here, part] = True
-        self.mask[here, here] = np.tri(len(token_ids), dtype=np.bool_)
-        self.used = here.stop
-        return here
+    def add(self, branches: Sequence[Sequence[int]], ancestors: IntArray) -> list[IntArray]:
+        """Append branches that attend to `ancestors` and, causally, to themselves; returns their indices."""
+        placed = []
+        for token_ids in branches:
+            here = np.arange(self._used, self._used + len(token_ids))
+            self.token_ids[here] = token_ids
+            self.positions[here] = np.arange(len(ancestors), len(ancestors) + len(token_ids))
+            self._used += len(token_ids)
+            placed.append(here)
+        longest = max(map(len, placed), default=0)
+        if longest:
+            self._attend(placed, ancestors, longest)
+        return placed
+
+    def _attend(self, placed: Sequence[IntArray], ancestors: IntArray, longest: int) -> None:
+        placed = [here for here in placed if len(here)]
+        queries = np.stack([np.concatenate([here, np.repeat(here[:1], longest - len(here))]) for here in placed])
+        keys = np.concatenate([np.tile(ancestors, (len(placed), 1)), queries], axis=1)
+        # Filling stands behind its branch: causality hides it from the branch, and what it computes itself is not used.
+        visible = np.ones((len(placed), longest, keys.shape[1]), np.bool_)
+        visible[:, :, len(ancestors) :] = np.tri(longest, dtype=np.bool_)
+        self.segments.append(Segment(queries, keys, visible))
+        for row, here in enumerate(placed):
+            self.order[here] = self._queries + row * longest + np.arange(len(here))
+        self._queries += queries.size
 
 
 def shared_length(groups: Sequence[EncodedGroup]) -> int:
@@ -93,22 +134,22 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
     """Lay groups out as one sequence."""
     shared = shared_length(groups)
     layout = _Layout(shared + sum(group.tokens - shared for group in groups))
-    root = layout.add(groups[0].prompt[:shared], [])
-    sources: list[int] = []
+    (root,) = layout.add([groups[0].prompt[:shared]], np.zeros(0, np.int64))
+    sources: list[IntArray] = []
     for group in groups:
-        rest = layout.add(group.prompt[shared:], [root])
-        for answer in group.answers:
-            here = layout.add(answer.token_ids, [root, rest])
+        (rest,) = layout.add([group.prompt[shared:]], root)
+        for here in layout.add([answer.token_ids for answer in group.answers], np.concatenate([root, rest])):
             # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
-            sources += [rest.stop - 1, *range(here.start, here.stop - 1)]
+            sources += [rest[-1:], here[:-1]]
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
     unknown = float("nan")
     return Pack(
         layout.token_ids,
         layout.positions,
-        layout.mask,
-        np.array(sources, np.int64),
+        tuple(layout.segments),
+        layout.order,
+        np.concatenate(sources),
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
         np.repeat(np.array([answer.advantage for answer in answers], np.float32), lengths),
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),

@@ -19,8 +19,8 @@ from sapo_edge.backends.adapter_files import (
 )
 from sapo_edge.backends.allocator import return_freed_memory
 from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.pack_attention import PackAttention
 from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
-from sapo_edge.backends.recompute import keep_matrix_products
 from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base, require_torch
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
@@ -30,11 +30,8 @@ if TYPE_CHECKING:
 
     from sapo_edge.backends.torch_loss import LossSums
 
-PACK_TOKENS = 384
-"""Tokens of one pack: its activations are most of the learner's memory, and its attention is quadratic."""
-KEPT_TOKENS = 256
-"""A pack longer than this keeps the results of its large matrix products alone and recomputes the rest when it goes
-back: as quick, at two thirds of the memory."""
+PACK_TOKENS = 256
+"""Tokens of one pack: its activations are most of what the learner needs beside the weights."""
 CHECKPOINTED_TOKENS = 1024
 """A pack longer than this (one large group) keeps only each layer's input: a third slower, at a tenth of the memory."""
 LOGIT_ROWS = 64
@@ -68,7 +65,6 @@ class TorchLearner:
         self.head: Any = causal.lm_head
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
         self.pack_tokens = PACK_TOKENS
-        self._selective = keep_matrix_products(lora.rank)
 
     def set_threads(self, threads: int) -> None:
         """Change the number of threads between two updates."""
@@ -94,7 +90,7 @@ class TorchLearner:
         """
         from sapo_edge.backends.torch_loss import LossSums
 
-        informative = [group for group in groups if any(answer.advantage != 0.0 for answer in group.answers)]
+        informative = [group for group in groups if group.informative]
         # The KL term has a gradient everywhere.
         trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
         answers = [answer for group in groups for answer in group.answers]
@@ -198,27 +194,22 @@ class TorchLearner:
         """(m, width) final states at the places that predict an answer token."""
         import torch
 
-        mask = torch.zeros(layout.mask.shape)
-        mask.masked_fill_(torch.from_numpy(~layout.mask), torch.finfo(torch.float32).min)
         self._keep_activations(len(layout.token_ids))
         states = self.trunk(
             input_ids=torch.from_numpy(layout.token_ids)[None],
-            attention_mask=mask[None, None],
             position_ids=torch.from_numpy(layout.positions)[None],
             use_cache=False,
+            pack=PackAttention(layout),
         ).last_hidden_state
         selected: torch.Tensor = states[0, torch.from_numpy(layout.sources)]
         return selected
 
     def _keep_activations(self, tokens: int) -> None:
         """Choose what the forward pass of a pack keeps for the backward pass."""
-        if tokens <= KEPT_TOKENS:
-            self.model.activation_checkpointing_disable()
-            return
-        options: dict[str, Any] = {"use_reentrant": False}
         if tokens <= CHECKPOINTED_TOKENS:
-            options["context_fn"] = self._selective
-        self.model.activation_checkpointing_enable(options)
+            self.model.activation_checkpointing_disable()
+        else:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
 
     def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
         import torch

@@ -14,6 +14,7 @@ import numpy as np
 
 from sapo_edge.backends.architectures import from_gguf_rows, gguf_names, rope_heads, transformers_config
 from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.pack_attention import IMPLEMENTATION, register
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings
 
@@ -51,9 +52,10 @@ def load_base(header: GgufHeader) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
+    register()
     config = transformers_config(header)
     with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=IMPLEMENTATION)
     model.tie_weights()
     _fill(model, header)
     model.requires_grad_(False)
@@ -105,6 +107,8 @@ def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
     import torch
     from peft import LoraConfig, TaskType, get_peft_model
 
+    from sapo_edge.backends.fused import fuse
+
     model.name_or_path = name
     config = LoraConfig(
         r=settings.rank,
@@ -121,6 +125,7 @@ def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
             # PEFT and transformers disagree about the name of a method; nothing that a user could act on.
             warnings.simplefilter("ignore", FutureWarning)
             adapted = get_peft_model(model, config)
+    fuse(adapted)
     return adapted.train()
 
 

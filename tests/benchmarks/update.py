@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+import warnings
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
+from peft import get_peft_model
 
 from sapo_edge.backends.gguf_file import read_header
 from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.threads import available_cores
 from sapo_edge.backends.torch_lora import TorchLearner
+from sapo_edge.backends.torch_model import adapter_parameters, load_base
 from sapo_edge.models import find_model
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
@@ -30,25 +35,40 @@ def groups() -> list[EncodedGroup]:
     return made
 
 
-def padded_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> float:
+def plain_model(learner: TorchLearner) -> Any:
+    """The learner's model and adapter as transformers and PEFT compute them by themselves."""
+    model = load_base(read_header(find_model("")))
+    model.set_attn_implementation("sdpa")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        plain = get_peft_model(model, learner.model.peft_config["default"])
+    with torch.no_grad():
+        for name, parameter in adapter_parameters(plain).items():
+            parameter.copy_(learner.parameters[name])
+    return plain.train()
+
+
+def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> float:
     """The same loss, group by group as a padded batch, logits only where an answer is predicted; returns the norm."""
-    learner.optimizer.zero_grad(set_to_none=True)
-    learner.model.activation_checkpointing_disable()
+    parameters = list(adapter_parameters(plain).values())
+    for parameter in parameters:
+        parameter.grad = None
+    causal = plain.base_model.model
     total = sum(len(answer.token_ids) for group in batch for answer in group.answers)
     for group in batch:
         rows = torch.tensor([group.prompt + answer.token_ids for answer in group.answers])
-        hidden = learner.trunk(input_ids=rows, attention_mask=torch.ones_like(rows), use_cache=False).last_hidden_state
+        hidden = causal.model(input_ids=rows, attention_mask=torch.ones_like(rows), use_cache=False).last_hidden_state
         states = hidden[:, len(group.prompt) - 1 : -1]
-        logprobs = torch.log_softmax(learner.head(states), -1).gather(2, rows[:, len(group.prompt) :, None])[..., 0]
+        logprobs = torch.log_softmax(causal.lm_head(states), -1).gather(2, rows[:, len(group.prompt) :, None])[..., 0]
         advantages = torch.tensor([answer.advantage for answer in group.answers])[:, None]
         ratio = torch.exp(logprobs - logprobs.detach())
         torch.autograd.backward(-(ratio * advantages).sum() / total)
-    return float(torch.nn.utils.clip_grad_norm_(learner.parameters.values(), float("inf")))
+    return float(torch.nn.utils.clip_grad_norm_(parameters, float("inf")))
 
 
-def gradients(learner: TorchLearner) -> dict[str, np.ndarray]:
+def gradients(parameters: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     """The adapter's gradient by name."""
-    return {name: p.grad.detach().numpy().copy() for name, p in learner.parameters.items() if p.grad is not None}
+    return {name: p.grad.detach().numpy().copy() for name, p in parameters.items() if p.grad is not None}
 
 
 def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[str, np.ndarray]:
@@ -56,7 +76,7 @@ def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[st
     found: dict[str, np.ndarray] = {}
 
     def keep(_rate: float, _settings: UpdateSettings) -> float:
-        found.update(gradients(learner))
+        found.update(gradients(learner.parameters))
         return 0.0
 
     step, learner._step = learner._step, keep  # type: ignore[method-assign]
@@ -71,13 +91,14 @@ def run(repeats: int) -> None:
     batch = groups()
     learner.update(batch[:2], UpdateSettings(learning_rate=1e-3), Control())  # B is no longer zero
     packed = packed_gradient(learner, batch)
-    padded_gradient(learner, batch)
-    padded = gradients(learner)
+    plain = plain_model(learner)
+    padded_gradient(plain, batch)
+    padded = gradients(adapter_parameters(plain))
     whole = np.sqrt(sum(float((value.astype(np.float64) ** 2).sum()) for value in padded.values()))
     apart = np.sqrt(sum(float(((packed[name] - padded[name]).astype(np.float64) ** 2).sum()) for name in padded))
     candidates = {
         "sapo-edge (packed)": lambda: seconds(lambda: packed_gradient(learner, batch)),
-        "padded batch": lambda: seconds(lambda: padded_gradient(learner, batch)),
+        "padded batch, transformers and PEFT": lambda: seconds(lambda: padded_gradient(plain, batch)),
     }
     figures = interleaved(candidates, repeats)
     title = (

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
+from peft.tuners.lora import Linear as PeftLinear
 
 from sapo_edge.backends import torch_lora
+from sapo_edge.backends.fused import AdaptedLinear
 from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.torch_lora import TorchLearner
@@ -128,8 +130,14 @@ class Recorder:
         monkeypatch.setattr(self.learner, "_step", record)
 
     def copy(self, dtype: torch.dtype) -> torch.nn.Module:
+        """The model as transformers and PEFT compute it by themselves."""
         model = copy.deepcopy(self.learner.model)
         model.zero_grad()
+        model.set_attn_implementation("sdpa")
+        for module in model.modules():
+            if isinstance(module, AdaptedLinear):
+                module.__class__ = PeftLinear
+            module.__dict__.pop("forward", None)
         return model.to(dtype)
 
     def update(self, groups: list[EncodedGroup], settings: UpdateSettings) -> UpdateStatistics:
@@ -214,17 +222,15 @@ def test_leaving_out_groups_without_a_signal_changes_nothing(
     assert distance(recorder.gradients[1], scaled) < 1e-6
 
 
-@pytest.mark.parametrize(("constant", "value"), [("LOGIT_ROWS", 3), ("CHECKPOINTED_TOKENS", 0), ("KEPT_TOKENS", 0)])
+@pytest.mark.parametrize(("constant", "value"), [("LOGIT_ROWS", 3), ("CHECKPOINTED_TOKENS", 0)])
 def test_saving_memory_changes_nothing(
     recorder: Recorder, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
 ) -> None:
     settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
     recorder.update(make_groups(), settings)
-    if constant == "CHECKPOINTED_TOKENS":
-        monkeypatch.setattr(torch_lora, "KEPT_TOKENS", value)
     monkeypatch.setattr(torch_lora, constant, value)
     recorder.update(make_groups(), settings)
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-6
+    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
 @pytest.mark.parametrize("tokens", [1, 45])

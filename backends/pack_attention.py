@@ -1,0 +1,89 @@
+"""Attention over a pack's segments, as an attention implementation of transformers.
+
+Registered under a name of its own (transformers' public `AttentionInterface`), so that the models' code stays theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sapo_edge.backends.packing import Pack
+
+if TYPE_CHECKING:
+    import torch
+
+IMPLEMENTATION = "sapo_edge_pack"
+"""The name that a model's configuration asks for."""
+
+
+class PackAttention:
+    """A pack's segments as tensors, made once and used by every layer.
+
+    Args:
+        pack: the layout.
+        device: where the model is.
+    """
+
+    def __init__(self, pack: Pack, device: str = "cpu") -> None:
+        import torch
+
+        self.order = torch.from_numpy(pack.order).to(device)
+        self.segments = [
+            (
+                torch.from_numpy(segment.queries).to(device),
+                torch.from_numpy(segment.keys).to(device),
+                torch.from_numpy(segment.visible).to(device)[:, None],
+            )
+            for segment in pack.segments
+        ]
+
+    def __call__(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+    ) -> torch.Tensor:
+        """Attend.
+
+        Args:
+            query: (1, heads, n, width of a head).
+            key, value: (1, KV heads, n, width of a head).
+            scaling: of the scores.
+
+        Returns:
+            (1, n, heads, width of a head).
+        """
+        import torch
+        from torch.nn.functional import scaled_dot_product_attention
+
+        heads, width = query.shape[1], query.shape[3]
+        queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+        parts = []
+        for rows, columns, visible in self.segments:
+            # (branches, heads, l, width), from (branches, l, heads, width)
+            q, k, v = (states.transpose(1, 2) for states in (queries[rows], keys[columns], values[columns]))
+            attended = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scaling, enable_gqa=True)
+            parts.append(attended.transpose(1, 2).reshape(-1, heads, width))
+        return torch.cat(parts)[self.order][None]
+
+
+def register() -> None:
+    """Make `IMPLEMENTATION` known to transformers."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.modeling_utils import AttentionInterface
+
+    def attend(
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        pack: PackAttention | None = None,
+        **options: Any,
+    ) -> tuple[torch.Tensor, Any]:
+        if pack is None:
+            # Whole sequences without filling: what transformers does by itself.
+            plain = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+            return plain[0], None
+        return pack(query, key, value, scaling), None
+
+    AttentionInterface.register(IMPLEMENTATION, attend)
