@@ -127,6 +127,7 @@ class Rollout:
         round: the author's round in which it was made.
         sequence: the author's running number of the rollout, unique per author.
         time: Unix seconds at which it was made.
+        digest: SHA-256 (hex) of the signed bytes by which the swarm knows it; "" until it is signed.
     """
 
     ref: TaskRef
@@ -137,11 +138,13 @@ class Rollout:
     round: int
     sequence: int
     time: float
+    digest: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         _check_text("question", self.question, MAX_QUESTION_BYTES)
         _check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
         _check_text("author", self.author, MAX_NAME_BYTES)
+        _check_text("digest", self.digest, 64)
         _check_integer("round", self.round)
         _check_integer("sequence", self.sequence)
         if not 1 <= len(self.answers) <= MAX_ANSWERS:
@@ -160,7 +163,9 @@ class Rollout:
 
     @property
     def id(self) -> str:
-        """SHA-256 (hex) of the shared form: equal rollouts have equal ids, whoever delivers them."""
+        """Of a signed rollout the digest by which the whole swarm knows it; else SHA-256 (hex) of the shared form."""
+        if self.digest:
+            return self.digest
         body = [
             self.author,
             self.sequence,

@@ -30,8 +30,10 @@ class MemorySwarm:
                 self._members.remove(member)
 
     def deliver(self, sender: MemoryTransport, rollouts: Sequence[Rollout]) -> None:
-        """Hand rollouts to all members but the sender."""
+        """Hand rollouts to all members but the sender, who reaches nobody once it left."""
         with self._lock:
+            if sender not in self._members:
+                return
             others = [member for member in self._members if member is not sender]
         for rollout in rollouts:
             shared = rollout.as_text()

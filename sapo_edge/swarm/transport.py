@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from sapo_edge.errors import SapoError
 from sapo_edge.rollout import Rollout
+
+
+class SwarmError(SapoError):
+    """The swarm can't be joined, or a peer of it can't be asked."""
+
 
 Receiver = Callable[[Rollout], None]
 """Called with each rollout that arrives; must return soon and never raise."""

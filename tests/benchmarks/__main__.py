@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [--repeats N] [--rounds N] [--home DIR] [sampling|update|node|exports|stability ...]`"""
+"""`python -m tests.benchmarks [--repeats N] [--rounds N] [--home DIR] [NAME ...]`"""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from tests.benchmarks.measure import machine
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", choices=["sampling", "update", "node", "exports", "stability", []])
+    known = ["sampling", "update", "node", "bandwidth", "exports", "stability"]
+    parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
@@ -30,6 +31,10 @@ def main() -> None:
         from tests.benchmarks import node
 
         node.run(arguments.rounds)
+    if "bandwidth" in names:
+        from tests.benchmarks import bandwidth
+
+        bandwidth.run(arguments.rounds)
     if "exports" in names:
         from tests.benchmarks import exports
 

@@ -1,0 +1,174 @@
+"""Multiaddresses as this swarm uses them, and which of them may be dialled.
+
+An address that a peer handed over is only a claim. Dialled unseen, it would let a stranger point every node of a swarm
+at somebody's server, or at the services of the node's own machine and home.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from dataclasses import dataclass
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+MAX_ADDRESS_CHARACTERS = 300
+"""Longest multiaddress that is looked at."""
+LOWEST_PORT = 1024
+"""Peers can't send a node to ports below, where mail, shells and printers listen; 443 is allowed, for relays."""
+
+_ID = r"[1-9A-HJ-NP-Za-km-z]{46,62}"
+_DIRECT = re.compile(rf"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{{1,253}})/tcp/([0-9]{{1,5}})/p2p/({_ID})")
+_CIRCUIT = re.compile(rf"{_DIRECT.pattern}/p2p-circuit/p2p/({_ID})")
+_SHARED_SPACE = ipaddress.ip_network("100.64.0.0/10")
+_VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|cali|podman|vmnet|vboxnet|lxc)")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One TCP multiaddress of a peer.
+
+    Attributes:
+        kind: "ip4", "ip6", or "dns", "dns4", "dns6".
+        host: the IP address or name.
+        port: TCP port.
+        peer_id: who is meant to answer in the end.
+        relay: peer id of the relay that listens at host and port; None if the peer itself does.
+    """
+
+    kind: str
+    host: str
+    port: int
+    peer_id: str
+    relay: str | None = None
+
+    def __str__(self) -> str:
+        circuit = f"/p2p/{self.relay}/p2p-circuit" if self.relay else ""
+        return f"/{self.kind}/{self.host}/tcp/{self.port}{circuit}/p2p/{self.peer_id}"
+
+    @property
+    def ip(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+        """The IP address; None for a name."""
+        return ipaddress.ip_address(self.host) if self.kind in {"ip4", "ip6"} else None
+
+    @property
+    def via(self) -> Address:
+        """The address of the relay in a circuit address; the address itself in a direct one."""
+        return Address(self.kind, self.host, self.port, self.relay) if self.relay else self
+
+
+def parse_address(text: str) -> Address:
+    """Read a multiaddress with `/p2p/`, direct or through one relay.
+
+    Raises:
+        ValueError: if it is none of TCP, or too long.
+    """
+    if len(text) > MAX_ADDRESS_CHARACTERS:
+        raise ValueError("an address that is too long")
+    match = _DIRECT.fullmatch(text) or _CIRCUIT.fullmatch(text)
+    if match is None:
+        raise ValueError("not a TCP address that ends in /p2p/ and a peer id")
+    kind, host, port, first, *last = match.groups()
+    if not 0 < int(port) < 65536:
+        raise ValueError(f"there is no port {port}")
+    if kind == "ip4":
+        host = str(ipaddress.IPv4Address(host))
+    elif kind == "ip6":
+        host = str(ipaddress.IPv6Address(host))
+    elif ":" in host:
+        raise ValueError("not a name")
+    return Address(kind, host, int(port), last[0], first) if last else Address(kind, host, int(port), first)
+
+
+def direct_address(ip: str, port: int, peer_id: str) -> Address:
+    """The address of a peer that listens itself.
+
+    Raises:
+        ValueError: if `ip` is none, or there is no such port.
+    """
+    kind = "ip6" if ":" in ip else "ip4"
+    return parse_address(f"/{kind}/{ip}/tcp/{port}/p2p/{peer_id}")
+
+
+def host_address(host: str, port: int, peer_id: str) -> Address:
+    """The address of a peer that listens at a host name or an IP address.
+
+    Raises:
+        ValueError: if `host` is neither, or there is no such port.
+    """
+    try:
+        return direct_address(host, port, peer_id)
+    except ValueError:
+        return parse_address(f"/dns/{host}/tcp/{port}/p2p/{peer_id}")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The networks that this machine is in.
+
+    Attributes:
+        addresses: its own IP addresses, without loopback; those of bridges to containers come last.
+        networks: what they belong to.
+        loopback: whether loopback is all that it listens on, or all that it has.
+    """
+
+    addresses: tuple[str, ...]
+    networks: tuple[Network, ...]
+    loopback: bool
+
+    @property
+    def listening(self) -> tuple[str, ...]:
+        """IP addresses at which others may reach this machine."""
+        return ("127.0.0.1",) if self.loopback else self.addresses
+
+    def may_dial(self, address: Address, trusted: bool = False) -> bool:
+        """Whether to dial an address.
+
+        Args:
+            address: where to.
+            trusted: the owner wrote it down. Whatever else comes from a peer, who may lie.
+        """
+        if trusted:
+            return True
+        ip = address.ip
+        if ip is None or (address.port < LOWEST_PORT and address.port != 443):
+            return False
+        if isinstance(ip, ipaddress.IPv6Address) and (ip.ipv4_mapped or ip.sixtofour or ip.teredo):
+            return False
+        if ip.is_loopback:
+            return self.loopback
+        if ip.is_multicast or ip.is_unspecified or ip.is_reserved:
+            return False
+        return ip.is_global or any(ip in network for network in self.networks)
+
+    def local(self, address: Address) -> bool:
+        """Whether an address is on a network of this machine."""
+        ip = address.ip
+        return ip is not None and (ip.is_loopback or any(ip in network for network in self.networks))
+
+
+def look_around(listen: str = "all") -> Surroundings:
+    """The networks that this machine is in now; takes about a millisecond.
+
+    Args:
+        listen: "loopback" if nobody else is to reach this node.
+    """
+    import psutil
+
+    up = {name for name, state in psutil.net_if_stats().items() if state.isup}
+    found: list[tuple[bool, str]] = []
+    networks: list[Network] = []
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if name not in up or entry.family != socket.AF_INET:
+                continue
+            ip = ipaddress.IPv4Address(entry.address)
+            if ip.is_loopback or ip.is_unspecified:
+                continue
+            found.append((_VIRTUAL.match(name) is not None, str(ip)))
+            network = ipaddress.ip_network(f"{ip}/{entry.netmask or 32}", strict=False)
+            # Overlay networks as Tailscale give single addresses of this range, which nobody reaches otherwise.
+            networks.append(_SHARED_SPACE if ip in _SHARED_SPACE and network.prefixlen == 32 else network)
+    addresses = tuple(ip for _, ip in sorted(found))
+    return Surroundings(addresses, tuple(networks), loopback=listen == "loopback" or not addresses)

@@ -1,0 +1,296 @@
+"""A node's side of circuit relay v2: a place kept with a relay, connections through it, and holes punched past it.
+
+Of the library's client only the messages and the two stream handlers are used. The rest asks relays for a place before
+each dial, takes circuits from anybody, and dials whatever addresses a peer names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.connection_types import ConnectionType
+from libp2p.exceptions import BaseLibp2pError
+from libp2p.network.connection.raw_connection import RawConnection
+from libp2p.network.exceptions import SwarmException
+from libp2p.peer.id import ID
+from libp2p.rcmgr import Direction
+from libp2p.relay.circuit_v2.dcutr import PROTOCOL_ID as DCUTR
+from libp2p.relay.circuit_v2.dcutr import DCUtRProtocol
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import PeerId as CircuitPeer
+from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
+from libp2p.relay.circuit_v2.protocol import STOP_PROTOCOL_ID, CircuitV2Protocol
+from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
+from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_msg
+from libp2p.security.pnet.protector import new_protected_conn
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.hardening import ENDED, quietly
+from sapo_edge.swarm.tally import Tally
+
+MAX_RELAYS = 2
+"""Relays that keep a place for this node."""
+ASK_SECONDS = 10.0
+"""Time for one request to a relay."""
+RENEW_SECONDS = 600.0
+"""Longest time until a place is asked for again."""
+MAX_PUNCHED = 4
+"""Addresses of one peer that are dialled to punch a hole."""
+PUNCH_ATTEMPTS = 2
+"""Attempts for each relayed connection; each takes up to 20 s."""
+RELAYED_STAYS = 10.0
+"""Seconds for which a relayed connection stays beside a direct one; `moving.py` moves what was on it."""
+POLL_SECONDS = 2.0
+"""Time between two looks at the connections."""
+FAILED = (*ENDED, BaseLibp2pError, OSError, ValueError, trio.TooSlowError)
+"""What a dial or a request may end with."""
+
+MayDial = Callable[[Address], bool]
+
+
+class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not followed
+    """A connection inside a stream to a relay. It has no socket of its own: to close it must not close the relay's."""
+
+    def __init__(self, stream: INetStream, initiator: bool, path: str) -> None:
+        super().__init__(stream, initiator, ConnectionType.RELAYED, [Multiaddr(path)])
+
+    def get_remote_address(self) -> None:
+        """None; the library would give the relay's."""
+        return
+
+
+def is_relayed(connection: Any) -> bool:
+    """Whether a connection goes through a relay."""
+    return any("/p2p-circuit" in str(address) for address in connection.get_transport_addresses())
+
+
+async def dial_through(host: IHost, address: Address) -> None:
+    """Connect to a peer through a relay that this node is connected to.
+
+    Raises:
+        SwarmException: if the relay has no place for that peer, or the handshake fails.
+    """
+    assert address.relay is not None
+    target = ID.from_string(address.peer_id)
+    stream = await host.new_stream(ID.from_string(address.relay), [HOP])
+    try:
+        await _request(stream, HopMessage(type=HopMessage.CONNECT, peer=CircuitPeer(id=target.to_bytes())))
+        raw: Any = RelayedConnection(stream, True, str(address))
+        psk = host.get_network().psk
+        if psk is not None:
+            # The library does so for whoever is dialled, and not for the dialler.
+            raw = new_protected_conn(raw, psk)
+        connection = await host.upgrade_outbound_connection(raw, target)
+        connection.set_transport_info([Multiaddr(str(address))], ConnectionType.RELAYED)
+    except BaseException:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            await quietly(stream.reset)
+        raise
+
+
+async def _request(stream: INetStream, message: HopMessage) -> Any:
+    await write_delimited_msg(stream, message)
+    with trio.fail_after(ASK_SECONDS):
+        response = await read_delimited_msg(stream, HopMessage)
+    if response.type != HopMessage.STATUS or response.status != StatusCode.OK:
+        raise SwarmException(f"the relay refused: status {int(response.status)}")
+    return response
+
+
+class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
+    """Connections that come in through relays, from those relays alone that keep a place for this node."""
+
+    def __init__(self, host: IHost, kept_by: Callable[[str], Address | None], tally: Tally) -> None:
+        super().__init__(host)
+        self._kept_by = kept_by
+        self._tally = tally
+
+    async def _handle_stop_stream(self, stream: INetStream) -> None:
+        if self._kept_by(str(stream.muxed_conn.peer_id)) is None:
+            self._tally.count("circuits refused: of a relay not asked for it")
+            await quietly(stream.reset)
+            return
+        await super()._handle_stop_stream(stream)
+
+    async def handle_incoming_connection(self, stream: INetStream, remote_peer_id: bytes) -> None:
+        """Have the connection inside the stream secured as any other."""
+        relay = self._kept_by(str(stream.muxed_conn.peer_id))
+        path = f"{relay}/p2p-circuit/p2p/{ID(remote_peer_id)}"
+        try:
+            raw = RelayedConnection(stream, False, path)
+            muxed = await self.host.upgrade_inbound_connection(raw, Multiaddr(path))
+        except FAILED:
+            self._tally.count("circuits that failed")
+            await quietly(stream.reset)
+            return
+        for connection in self.host.get_network().get_connections(muxed.peer_id):
+            if connection.muxed_conn is muxed:
+                connection.set_transport_info([Multiaddr(path)], ConnectionType.RELAYED)
+
+
+class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
+    """Direct connections for relayed ones. Dials a few checked addresses, where the library dials all it is told."""
+
+    def __init__(self, host: IHost, may_dial: MayDial, nursery: trio.Nursery) -> None:
+        super().__init__(host)
+        self._may_dial = may_dial
+        self._nursery = nursery
+
+    def _decode_observed_addrs(self, addr_bytes: list[bytes]) -> list[Multiaddr]:
+        return [addr for addr in super()._decode_observed_addrs(addr_bytes[:MAX_PUNCHED]) if "/tcp/" in str(addr)]
+
+    async def _dial_peer(
+        self, peer_id: ID, addr: Multiaddr, source: tuple[str, int] | None = None, as_responder: bool = False
+    ) -> None:
+        plain = str(addr).split("/p2p/")[0]
+        try:
+            if not self._may_dial(parse_address(f"{plain}/p2p/{peer_id}")):
+                return
+            with trio.fail_after(self.dial_timeout):
+                if as_responder:
+                    await self._answer_punch(peer_id, Multiaddr(plain), source)
+                else:
+                    await self.host.get_network().dial_addr(Multiaddr(plain), peer_id, source)
+        except FAILED:
+            return
+        if await self._verify_direct_connection(peer_id):
+            self._direct_connections.add(peer_id)
+
+    async def _answer_punch(self, peer_id: ID, addr: Multiaddr, source: tuple[str, int] | None) -> None:
+        """As the library's `dial_addr_as_responder`, which encrypts twice in a private swarm."""
+        network = self.host.get_network()
+        transport = network.transport_manager.transport_for_dialing(addr)
+        target = Multiaddr(f"{addr}/p2p/{peer_id}")
+        raw = await (transport.dial_with_source(target, source) if source else transport.dial(target))
+        muxed = await network.upgrade_inbound_raw_conn(raw, target)
+        if muxed.peer_id != peer_id:
+            await muxed.close()
+
+    async def _close_relayed_conns_after_grace(self, peer_id: ID, grace: float = RELAYED_STAYS) -> None:
+        await super()._close_relayed_conns_after_grace(peer_id, grace)
+
+    async def _try_unilateral_upgrade(self, peer_id: ID) -> bool:
+        # It dials the addresses that the peer claims; those that count come with the exchange of peers.
+        return False
+
+
+class RelayClient:
+    """Keeps places with relays, and makes relayed connections direct where it can.
+
+    Args:
+        host: a host that listens.
+        reached_at: the direct address at which this node reached a peer.
+        may_dial: whether an address may be dialled.
+        wanted: whether this node needs relays; False while others reach it directly.
+        tally: counts and notices.
+    """
+
+    def __init__(
+        self,
+        host: IHost,
+        reached_at: Callable[[str], Address | None],
+        may_dial: MayDial,
+        wanted: Callable[[], bool],
+        tally: Tally,
+    ) -> None:
+        self._host = host
+        self._reached_at = reached_at
+        self._may_dial = may_dial
+        self._wanted = wanted
+        self._tally = tally
+        self._kept: dict[str, float] = {}
+        self._refused: dict[str, float] = {}
+        self._punched: dict[int, int] = {}
+
+    def addresses(self) -> tuple[Address, ...]:
+        """Circuit addresses at which others reach this node."""
+        own = str(self._host.get_id())
+        relays = [relay for peer_id in self._kept if (relay := self._reached_at(peer_id)) is not None]
+        return tuple(Address(relay.kind, relay.host, relay.port, own, relay.peer_id) for relay in relays)
+
+    def kept_by(self, peer_id: str) -> Address | None:
+        """The address of a relay that keeps a place for this node."""
+        return self._reached_at(peer_id) if peer_id in self._kept else None
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        inbound = Inbound(self._host, self.kept_by, self._tally)
+        self._host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
+        async with trio.open_nursery() as nursery:
+            punch = HolePunch(self._host, self._may_dial, nursery)
+            self._host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
+            while True:
+                await self._keep_places()
+                self._punch(punch, nursery)
+                await trio.sleep(POLL_SECONDS)
+
+    async def _keep_places(self) -> None:
+        now = time.monotonic()
+        connected = {str(peer) for peer in self._host.get_network().connections}
+        for lost in self._kept.keys() - connected:
+            del self._kept[lost]
+        if not self._wanted():
+            # Places lapse by themselves; those that use them keep their connections.
+            self._kept.clear()
+            return
+        for peer_id in connected:
+            due = self._kept.get(peer_id, self._refused.get(peer_id, 0.0)) <= now
+            if due and self.is_relay(peer_id) and (peer_id in self._kept or len(self._kept) < MAX_RELAYS):
+                await self._ask_for_place(peer_id, now)
+        if len(self._refused) > 256:
+            self._refused.clear()
+
+    async def _ask_for_place(self, peer_id: str, now: float) -> None:
+        stream = None
+        try:
+            with trio.fail_after(ASK_SECONDS * 1.5):
+                stream = await self._host.new_stream(ID.from_string(peer_id), [HOP])
+                response = await _request(stream, HopMessage(type=HopMessage.RESERVE))
+                await stream.close()
+        except FAILED:
+            self._kept.pop(peer_id, None)
+            self._refused[peer_id] = now + 60.0
+            self._tally.count("places refused by relays")
+            if stream is not None:
+                await quietly(stream.reset)
+            return
+        lasts = max(20.0, response.reservation.expire - time.time())
+        if peer_id not in self._kept:
+            self._tally.count("places kept by relays")
+        self._kept[peer_id] = now + min(lasts / 2, RENEW_SECONDS)
+
+    def is_relay(self, peer_id: str) -> bool:
+        """Whether a connected peer that this node dialled is a relay."""
+        if self._reached_at(peer_id) is None:
+            return False
+        store = self._host.get_peerstore()
+        peer = ID.from_string(peer_id)
+        return peer in store.peer_ids() and str(HOP) in store.get_protocols(peer)
+
+    def _punch(self, punch: HolePunch, nursery: trio.Nursery) -> None:
+        """Whoever was dialled through a relay tries to make the connection direct: both at once would collide."""
+        seen: dict[int, int] = {}
+        for peer, connections in list(self._host.get_network().connections.items()):
+            relayed = [connection for connection in connections if is_relayed(connection)]
+            for connection in relayed:
+                seen[id(connection)] = self._punched.get(id(connection), 0)
+            if not relayed or len(relayed) < len(connections) or relayed[0].direction != Direction.INBOUND:
+                continue
+            key = id(relayed[0])
+            if seen[key] < PUNCH_ATTEMPTS and peer not in punch._in_progress:
+                seen[key] += 1
+                nursery.start_soon(self._punch_one, punch, peer)
+        self._punched = seen
+
+    async def _punch_one(self, punch: HolePunch, peer: ID) -> None:
+        try:
+            direct = await punch.initiate_hole_punch(peer)
+        except Exception as error:  # noqa: BLE001 - the boundary of a library's task; the relayed connection goes on
+            self._tally.fault("hole punching", error)
+            return
+        self._tally.count("holes punched" if direct else "holes not punched")

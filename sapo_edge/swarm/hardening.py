@@ -1,0 +1,256 @@
+"""Ways around faults of py-libp2p 0.8.1 by which a peer, or mere chance, ends the process or wedges a connection.
+
+Each class and function says which. `gossip.py` holds those of GossipSub, `traffic.py` those of sockets. All of them are
+tested with and without the way around, so that a version that needs it no longer is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from libp2p.abc import IHost, IMuxedConn, INetStream, ISecureConn
+from libp2p.exceptions import ParseError
+from libp2p.io.exceptions import IOException
+from libp2p.network.connection.exceptions import RawConnError
+from libp2p.network.exceptions import SwarmException
+from libp2p.peer.id import ID
+from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
+from libp2p.stream_muxer.yamux import yamux as yamux_module
+from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
+
+from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.traffic import Meter
+
+MAX_STREAMS = 256
+"""Most streams that a connection may have; a peer that opens more is disconnected."""
+MAX_BUFFERED = 4 * 1024 * 1024
+"""Most bytes of all streams of a connection that wait to be read; the library itself enforces no window."""
+MAX_WINDOW = 256 * 1024
+"""Most bytes that a peer may send ahead on one stream; the library lets it grow to 16 MiB."""
+
+_log = logging.getLogger(__name__)
+
+ENDED = (
+    IOException, ParseError, RawConnError, SwarmException, MuxedConnError, MuxedStreamError, trio.ClosedResourceError,
+    trio.BrokenResourceError, trio.EndOfChannel,
+)  # fmt: skip
+"""What a connection or stream that ends raises; nothing is wrong with this node then."""
+
+Blame = Callable[[str, str], None]
+"""(peer id, what it did): called when a peer does what no honest one does."""
+
+
+class _Streams(dict[int, YamuxStream]):
+    """The streams of a connection; too many of them end it."""
+
+    def __setitem__(self, number: int, stream: YamuxStream) -> None:
+        if len(self) >= MAX_STREAMS:
+            raise RawConnError("too many streams")
+        super().__setitem__(number, stream)
+
+
+class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
+    """Yamux whose memory is bounded, whose failure ends one connection, and which notices that the other end froze.
+
+    The library only warns when a peer sends more than its window, lets an exception of the reader end the whole host,
+    and measures the round trip without acting when no answer comes.
+    """
+
+    meter: Meter
+    tally: Tally
+    keepalive: float
+    _ping_id: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.streams = _Streams()
+
+    async def start(self) -> None:
+        """Run the connection until it ends, whatever ends it."""
+        try:
+            await super().start()
+        except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host goes on
+            self._failed(error)
+        finally:
+            if not self.event_closed.is_set():
+                self.abort()
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
+                    await self._cleanup_on_error()
+
+    def abort(self) -> None:
+        """Close the socket at once: a frozen peer would block an orderly farewell for ever."""
+        self.event_shutting_down.set()
+        metered = self.meter.find(self.get_remote_address())
+        if metered is not None:
+            metered.abort()
+        if self._nursery is not None:
+            # A relayed connection has no socket whose end would wake its reader.
+            self._nursery.cancel_scope.cancel()
+
+    async def _read_data_body(self, length: int) -> bytes:
+        if length + sum(len(buffer) for buffer in self.stream_buffers.values()) > MAX_BUFFERED:
+            self.tally.count("connections closed for what they left unread")
+            self.abort()
+            raise RawConnError("too much data that nobody reads")
+        try:
+            return bytes(await super()._read_data_body(length))
+        except trio.TooSlowError as error:
+            # Going on after a part of a frame would read data as headers.
+            self.abort()
+            raise RawConnError("half a frame") from error
+
+    async def _measure_rtt_loop(self) -> None:
+        await trio.sleep(min(0.5, self.keepalive))
+        while not self.event_shutting_down.is_set():
+            self._ping_id = (self._ping_id + 1) % 2**32
+            self._ping_event = trio.Event()
+            self._ping_sent_time = trio.current_time()
+            header = struct.pack(
+                yamux_module.YAMUX_HEADER_FORMAT, 0, yamux_module.TYPE_PING, yamux_module.FLAG_SYN, 0, self._ping_id
+            )
+            try:
+                await self._write_frame(header)
+            except ENDED:
+                return
+            if not await self._answered():
+                self.tally.count("frozen peers dropped")
+                self.abort()
+                return
+            with trio.move_on_after(self.keepalive):
+                await self.event_shutting_down.wait()
+
+    async def _answered(self) -> bool:
+        """Whether anything arrives within two intervals: under load the answer queues behind data."""
+        metered = self.meter.find(self.get_remote_address())
+        for _ in range(2):
+            before = metered.received if metered else 0
+            with trio.move_on_after(self.keepalive):
+                await self._ping_event.wait()
+            if self._ping_event.is_set():
+                return True
+            if metered is not None and metered.received > before:
+                return True
+        return bool(self.event_shutting_down.is_set())
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(innermost(error), ENDED):
+            self.tally.count("connections broken")
+        else:
+            self.tally.fault("connection", error)
+
+
+def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
+    """The muxer of one host.
+
+    Args:
+        keepalive: seconds between two signs of life.
+    """
+    # The library reads the limit from its module at each read.
+    yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW
+    return type("HostYamux", (SafeYamux,), {"meter": meter, "tally": tally, "keepalive": keepalive})
+
+
+def use_own_muxer(host: IHost) -> None:
+    """Have connections made with the muxer that the host was given: the library makes its own Yamux all the same."""
+    multistream = host.get_network().upgrader.muxer_multistream
+
+    async def new_connection(secured: ISecureConn, peer_id: ID) -> IMuxedConn:
+        protocol, muxer = await multistream._selector.select(
+            secured, secured.is_initiator, multistream.negotiate_timeout
+        )
+        connection = muxer(secured, peer_id, is_initiator=secured.is_initiator)
+        return multistream._annotate_connection(connection, secured, protocol)
+
+    multistream.new_conn = new_connection
+
+
+def contain_streams(host: IHost, tally: Tally, blame: Blame) -> None:
+    """Let a failing stream handler, or text that is not UTF-8 in a negotiation, end one stream instead of the host."""
+    negotiate_and_handle = host._swarm_stream_handler
+
+    async def contained(stream: INetStream) -> None:
+        try:
+            await negotiate_and_handle(stream)
+        except Exception as error:  # noqa: BLE001 - a peer chooses what a handler meets
+            cause = innermost(error)
+            if isinstance(cause, UnicodeDecodeError):
+                tally.count("streams with garbage")
+                blame(str(stream.muxed_conn.peer_id), "garbage")
+            elif isinstance(cause, ENDED):
+                tally.count("streams broken")
+            else:
+                tally.fault("stream handler", error)
+            await quietly(stream.reset)
+
+    host.get_network().set_stream_handler(contained)
+
+
+def contain_identify(host: IHost, tally: Tally) -> None:
+    """Let a failing identify exchange end alone: it runs in a system task, whose failure ends the event loop."""
+    identify = host._identify_peer
+
+    async def contained(peer_id: ID, *, reason: str) -> None:
+        try:
+            await identify(peer_id, reason=reason)
+        except Exception as error:  # noqa: BLE001 - a peer chooses what it answers
+            if not isinstance(innermost(error), ENDED):
+                tally.fault("identify", error)
+
+    host._identify_peer = contained
+
+
+def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally) -> None:
+    """Let a failing background task of a library's service end alone.
+
+    The library's own manager ends the service, and with it the host, with the first exception of any task.
+
+    Args:
+        service: a running service.
+        place: what to call it.
+        nursery: runs the tasks from now on.
+        tally: counts failures.
+    """
+
+    async def contained(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
+        try:
+            await function(*arguments)
+        except Exception as error:  # noqa: BLE001 - the boundary of a library's task
+            if isinstance(innermost(error), ENDED):
+                tally.count(f"{place} tasks that ended with their connection")
+            else:
+                tally.fault(place, error)
+
+    manager = service.get_manager()
+    schedule = manager.run_task
+
+    def run_task(
+        function: Callable[..., Awaitable[None]], *arguments: Any, daemon: bool = False, name: str | None = None
+    ) -> None:
+        if daemon:
+            # A service without its daemon does nothing any more: then the host has to start again.
+            schedule(function, *arguments, daemon=True, name=name)
+        else:
+            nursery.start_soon(functools.partial(contained, function, *arguments), name=name or repr(function))
+
+    manager.run_task = run_task
+
+
+def disconnect(host: IHost, peer_id: ID) -> None:
+    """Close a peer's sockets at once. An orderly farewell would wait for a peer that reads nothing."""
+    for connection in host.get_network().get_connections(peer_id):
+        abort = getattr(connection.muxed_conn, "abort", None)
+        if abort is not None:
+            abort()
+
+
+async def quietly(action: Callable[[], Awaitable[None]]) -> None:
+    """Do what may fail because the other end is gone already."""
+    try:
+        await action()
+    except Exception as error:  # noqa: BLE001 - the stream or connection is given up anyway
+        _log.debug("giving up a stream: %s", type(error).__name__)

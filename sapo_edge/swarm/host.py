@@ -1,0 +1,169 @@
+"""A libp2p host as this swarm wants it: TCP, Noise and nothing else, Yamux, and the faults worked around."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import trio
+from libp2p import new_host
+from libp2p.abc import IHost
+from libp2p.crypto.ed25519 import Ed25519PublicKey
+from libp2p.crypto.keys import KeyPair, KeyType, PrivateKey, PublicKey
+from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
+from libp2p.custom_types import TProtocol
+from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.peer.id import ID
+from libp2p.peer.peerinfo import info_from_p2p_addr
+from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
+from libp2p.security.noise.transport import Transport as NoiseTransport
+from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.hardening import Blame, contain_identify, contain_streams, contain_tasks, safe_yamux, use_own_muxer
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.traffic import Meter, MeteredTCP
+from sapo_edge.swarm.transport import SwarmError
+
+MAX_CONNECTIONS = 64
+"""Most connections, whoever opened them."""
+UPGRADE_SECONDS = 10.0
+"""Time that a handshake or a negotiation may take."""
+MAX_REMEMBERED_PEERS = 256
+"""Peers whose addresses and keys the library may keep after they left."""
+
+
+class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
+    """The node's key as libp2p wants it; it signs and never shows its secret."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+
+    def sign(self, data: bytes) -> bytes:
+        """The signature of `data`."""
+        return self._identity.sign(data)
+
+    def get_public_key(self) -> PublicKey:
+        """The public half."""
+        return Ed25519PublicKey.from_bytes(self._identity.public_key)
+
+    def get_type(self) -> KeyType:
+        """Ed25519."""
+        return KeyType.Ed25519
+
+    def to_bytes(self) -> bytes:
+        """Refused: nothing in libp2p needs the secret itself."""
+        raise PermissionError("the secret key is not shown")
+
+
+class _InboundLimit:
+    """Stands in for a limiter that the library never releases: after 250 connections in all it would refuse every one.
+
+    The number of open sockets is bounded by `Meter`.
+    """
+
+    total_tokens = MAX_CONNECTIONS
+
+    def acquire_nowait(self) -> None:
+        """Nothing to wait for."""
+
+    def release(self) -> None:
+        """Nothing to give back."""
+
+
+def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally, keepalive: float) -> IHost:
+    """A host that does not run yet.
+
+    Args:
+        identity: the node's key.
+        psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
+        meter: counts the bytes of its sockets.
+        tally: counts its faults.
+        keepalive: seconds between two signs of life on a connection.
+    """
+    key = IdentityKey(identity)
+    pair = KeyPair(key, key.get_public_key())
+    host = new_host(
+        key_pair=pair,
+        # The default also accepts plaintext, TLS and mplex.
+        sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},
+        muxer_opt={TProtocol(YAMUX): safe_yamux(meter, tally, keepalive)},
+        transports=[MeteredTCP(meter)],
+        psk=psk.hex() if psk else None,
+        negotiate_timeout=int(UPGRADE_SECONDS),
+        connection_config=ConnectionConfig(
+            max_connections=MAX_CONNECTIONS,
+            min_connections=0,
+            low_watermark=0,
+            high_watermark=MAX_CONNECTIONS,
+            inbound_upgrade_timeout=UPGRADE_SECONDS,
+            outbound_upgrade_timeout=UPGRADE_SECONDS,
+        ),
+    )
+    use_own_muxer(host)
+    network = host.get_network()
+    network.retry_config = RetryConfig(max_retries=0)
+    network._inbound_limiter = _InboundLimit()
+    # A failed dial would be refused for a minute, though the network may be back in a second.
+    network._negative_peer_cache._ttl = 0.0
+    # It would dial whatever peers call an address; our own discovery checks them.
+    network.auto_connector.run_background_task = _nothing
+    network.auto_connector.maybe_connect = _nothing
+    return host
+
+
+async def _nothing(*_: object) -> None:
+    pass
+
+
+@asynccontextmanager
+async def running(
+    host: IHost, listen: Literal["all", "loopback"] | None, port: int, meter: Meter, tally: Tally, blame: Blame
+) -> AsyncIterator[trio.Nursery]:
+    """Run a host, and yield a nursery for whatever works with it.
+
+    Args:
+        listen: None to dial out alone.
+
+    Raises:
+        SwarmError: if it can't listen.
+    """
+    contain_streams(host, tally, blame)
+    contain_identify(host, tally)
+    addresses = {None: [], "all": ["0.0.0.0"], "loopback": ["127.0.0.1"]}[listen]
+    async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
+        if addresses and not host.get_transport_addrs():
+            raise SwarmError(f"port {port} can't be listened on", "choose another port, or 0 for any")
+        try:
+            async with trio.open_nursery() as nursery:
+                contain_tasks(host.get_network(), "network", nursery, tally)
+                yield nursery
+                nursery.cancel_scope.cancel()
+        finally:
+            # Farewells to peers that read nothing would keep the host from ending.
+            meter.abort_all()
+
+
+def forget_strangers(host: IHost) -> None:
+    """Drop what the library remembers of peers that left: its own bound is a thousand."""
+    store = host.get_peerstore()
+    known = store.peer_ids()
+    if len(known) <= MAX_REMEMBERED_PEERS:
+        return
+    connected = {*host.get_network().connections, host.get_id()}
+    for peer_id in known:
+        if peer_id not in connected:
+            store.clear_peerdata(peer_id)
+
+
+async def dial(host: IHost, address: str) -> ID:
+    """Connect to a multiaddress with `/p2p/`.
+
+    Raises:
+        SwarmException: if nobody answers there, or another peer than the address names.
+    """
+    info = info_from_p2p_addr(Multiaddr(address))
+    await host.connect(info)
+    return info.peer_id

@@ -1,0 +1,209 @@
+"""Who a node is: an Ed25519 key, the peer id that libp2p derives from it, and a name that people can say.
+
+The secret on disk (`secret.py`) is the key's seed. Nothing here needs libp2p.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import base58
+
+from sapo_edge.errors import StateError
+
+if TYPE_CHECKING:
+    from nacl.signing import SigningKey
+
+KEY_BYTES = 32
+"""Length of a seed and of a public key."""
+SIGNATURE_BYTES = 64
+"""Length of a signature."""
+MAX_PEER_ID_CHARACTERS = 64
+"""Longest text that is looked at as a peer id."""
+MIN_PASSPHRASE_CHARACTERS = 8
+"""Shortest passphrase of a backup."""
+MAX_BACKUP_BYTES = 1024
+"""Largest backup that is looked at."""
+
+# Identity multihash (0x00) of 36 bytes: a protobuf with key type Ed25519 (1) and 32 bytes of key.
+_PREFIX = bytes.fromhex("002408011220")
+_BACKUP = b"sapo-edge identity backup v1\n"
+_SALT_BYTES = 16
+# Fixed, so that a file can't ask for gigabytes: libsodium's "moderate", 256 MB and about a second.
+_OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024
+
+_ADJECTIVES = (
+    "amber", "brave", "calm", "clear", "coral", "crisp", "dusky", "eager", "early", "fair", "fleet", "frosty",
+    "gentle", "golden", "green", "hazel", "humble", "ivory", "jolly", "keen", "kind", "lively", "lucid", "lunar",
+    "mellow", "misty", "noble", "opal", "pale", "patient", "plain", "proud", "quick", "quiet", "rapid", "rosy",
+    "rustic", "sandy", "serene", "silent", "silver", "sleepy", "smooth", "snowy", "solar", "spry", "steady", "still",
+    "sunny", "swift", "tawny", "tender", "tidal", "true", "upbeat", "velvet", "vivid", "warm", "wild", "windy",
+    "wise", "witty", "young", "zesty",
+)  # fmt: skip
+_ANIMALS = (
+    "badger", "bear", "beaver", "bison", "bittern", "cat", "crane", "cricket", "crow", "curlew", "deer", "dolphin",
+    "dove", "dragonfly", "eagle", "egret", "falcon", "ferret", "finch", "fox", "frog", "gecko", "goose", "gull",
+    "hare", "hawk", "hedgehog", "heron", "ibex", "ibis", "jackdaw", "kestrel", "kite", "lark", "lizard", "lynx",
+    "magpie", "marten", "mole", "moth", "newt", "nuthatch", "otter", "owl", "panda", "pelican", "plover", "puffin",
+    "quail", "rabbit", "raven", "robin", "salmon", "seal", "shrew", "sparrow", "stork", "swallow", "swan", "tern",
+    "thrush", "toad", "turtle", "wren",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node's key. Its secret is never shown.
+
+    Attributes:
+        secret: the 32 bytes from which the key is made.
+    """
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != KEY_BYTES:
+            raise ValueError(f"a secret has {KEY_BYTES} bytes, not {len(self.secret)}")
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> Identity:
+        """The identity of a secret of 32 bytes.
+
+        Raises:
+            ValueError: if it has another length.
+        """
+        return cls(secret)
+
+    @cached_property
+    def _key(self) -> SigningKey:
+        from nacl.signing import SigningKey
+
+        return SigningKey(self.secret)
+
+    @cached_property
+    def public_key(self) -> bytes:
+        """The 32 bytes by which others verify signatures."""
+        return bytes(self._key.verify_key)
+
+    @cached_property
+    def peer_id(self) -> str:
+        """The id by which libp2p and rollouts name the node."""
+        return peer_id_of(self.public_key)
+
+    def sign(self, data: bytes) -> bytes:
+        """Ed25519 signature (64 bytes) of data."""
+        return bytes(self._key.sign(data).signature)
+
+
+def peer_id_of(public_key: bytes) -> str:
+    """libp2p's id of an Ed25519 key, "12D3KooW...".
+
+    Raises:
+        ValueError: if the key has not 32 bytes.
+    """
+    if len(public_key) != KEY_BYTES:
+        raise ValueError(f"a public key has {KEY_BYTES} bytes, not {len(public_key)}")
+    text: bytes = base58.b58encode(_PREFIX + public_key)
+    return text.decode("ascii")
+
+
+@lru_cache(maxsize=4096)
+def public_key_of(peer_id: str) -> bytes:
+    """The public key that a peer id carries.
+
+    Raises:
+        ValueError: if the id is not one of an Ed25519 key.
+    """
+    # Decoding takes time quadratic in the length.
+    if len(peer_id) > MAX_PEER_ID_CHARACTERS:
+        raise ValueError("a peer id is not so long")
+    decoded: bytes = base58.b58decode(peer_id)
+    public_key = decoded[len(_PREFIX) :]
+    # The decoder passes over space at the end: one key must have one id.
+    if not decoded.startswith(_PREFIX) or len(public_key) != KEY_BYTES or peer_id_of(public_key) != peer_id:
+        raise ValueError("not the peer id of an Ed25519 key")
+    return public_key
+
+
+def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
+    """Whether a signature of data is that of a key; False for anything malformed."""
+    from nacl.exceptions import BadSignatureError
+    from nacl.signing import VerifyKey
+
+    if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:
+        return False
+    try:
+        VerifyKey(public_key).verify(data, signature)
+    except BadSignatureError:
+        return False
+    return True
+
+
+def readable_name(peer_id: str) -> str:
+    """A name for people, such as "amber-otter-041". Names may collide; ids don't."""
+    digest = hashlib.sha256(b"sapo-edge name\0" + peer_id.encode()).digest()
+    number = int.from_bytes(digest[:8], "big")
+    number, adjective = divmod(number, len(_ADJECTIVES))
+    number, animal = divmod(number, len(_ANIMALS))
+    return f"{_ADJECTIVES[adjective]}-{_ANIMALS[animal]}-{number % 1000:03d}"
+
+
+def backup(secret: bytes, passphrase: str) -> bytes:
+    """A secret, encrypted with a passphrase (argon2id, XSalsa20-Poly1305).
+
+    Raises:
+        StateError: if the passphrase is too short, or this machine has not the memory that the key takes.
+    """
+    from nacl.secret import SecretBox
+    from nacl.utils import random
+
+    if len(passphrase) < MIN_PASSPHRASE_CHARACTERS:
+        raise StateError(
+            f"the passphrase has {len(passphrase)} characters", f"give at least {MIN_PASSPHRASE_CHARACTERS}"
+        )
+    salt = random(_SALT_BYTES)
+    return _BACKUP + salt + bytes(SecretBox(_key_of(passphrase, salt)).encrypt(secret))
+
+
+def restore(data: bytes, passphrase: str) -> bytes:
+    """The secret that `backup` encrypted.
+
+    Raises:
+        StateError: if the data is no backup, is damaged, the passphrase is another, or there is too little memory.
+    """
+    from nacl.exceptions import CryptoError
+    from nacl.secret import SecretBox
+
+    if len(data) > MAX_BACKUP_BYTES or not data.startswith(_BACKUP):
+        raise StateError("this is no backup of an identity", "give the file that `sapo identity backup` wrote")
+    salt, box = data[len(_BACKUP) :][:_SALT_BYTES], data[len(_BACKUP) + _SALT_BYTES :]
+    if len(box) != SecretBox.NONCE_SIZE + SecretBox.MACBYTES + KEY_BYTES:
+        raise StateError("the backup is cut off, or something follows it", "use another copy of it")
+    key = _key_of(passphrase, salt)
+    try:
+        return bytes(SecretBox(key).decrypt(box))
+    except CryptoError as error:
+        raise StateError("the backup can't be opened", "check the passphrase; or the file is damaged") from error
+
+
+def _key_of(passphrase: str, salt: bytes) -> bytes:
+    from nacl.exceptions import CryptoError
+    from nacl.pwhash import argon2id
+    from nacl.secret import SecretBox
+
+    try:
+        # One passphrase has several forms in Unicode, and keyboards differ in which they make.
+        typed = unicodedata.normalize("NFKC", passphrase).encode()
+    except UnicodeEncodeError as error:
+        raise StateError("the passphrase is not valid text", "type it again") from error
+    try:
+        return bytes(argon2id.kdf(SecretBox.KEY_SIZE, typed, salt, opslimit=_OPERATIONS, memlimit=_MEMORY))
+    except (CryptoError, MemoryError) as error:
+        # libsodium has no other reason to fail here.
+        raise StateError(
+            f"the passphrase can't be used: it takes {_MEMORY >> 20} MB of memory",
+            "close other programs, and try again",
+        ) from error

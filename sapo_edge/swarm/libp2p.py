@@ -1,0 +1,195 @@
+"""A node's connection to its swarm over libp2p: a thread of its own, behind the same Protocol as every transport."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sapo_edge.events import Event
+from sapo_edge.manifest import Manifest
+from sapo_edge.rollout import Rollout
+from sapo_edge.swarm.member import Member
+from sapo_edge.swarm.status import SwarmStatus
+from sapo_edge.swarm.tally import innermost
+from sapo_edge.swarm.transport import Receiver, SwarmError
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.admission import Admission
+    from sapo_edge.swarm.identity import Identity
+    from sapo_edge.swarm.session import Session
+
+RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 60.0
+"""Time before the first restart of a host that fell; it doubles with each, up to the second figure."""
+STEADY_SECONDS = 120.0
+"""A life of this length makes the next restart a first one."""
+CLOSE_SECONDS = 5.0
+"""Time that leaving the swarm may take."""
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class SwarmConfig:
+    """How a node joins its swarm.
+
+    Attributes:
+        identity: the node's key.
+        manifest: what the swarm trains on; its digest is the swarm.
+        psk: 32 bytes that all members of a private swarm share; None in an open one.
+        bootstrap: multiaddresses with `/p2p/` of peers to dial.
+        port: TCP port to listen on; 0 for any.
+        listen: on all interfaces, or on this machine alone.
+        mdns: whether to look for peers on the local network, and to be found there.
+        upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
+            others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
+            pass in advance.
+        download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
+            neighbours send it nothing; beyond that it reads at the rate of the cap, and TCP slows the senders down.
+        known_peers: file in which addresses of peers are remembered; None to forget them.
+        keepalive: seconds between two signs of life on a connection; one that misses two is closed.
+    """
+
+    identity: Identity
+    manifest: Manifest
+    psk: bytes | None = None
+    bootstrap: tuple[str, ...] = ()
+    port: int = 0
+    listen: Literal["all", "loopback"] = "all"
+    mdns: bool = True
+    upload: int = 0
+    download: int = 0
+    known_peers: Path | None = None
+    keepalive: float = 15.0
+
+
+class Libp2pTransport:
+    """A member of a libp2p swarm. Thread-safe; all its work is done in the thread `sapo-swarm`.
+
+    A host that falls is started again with the same identity, after a pause that grows. The exception is counted and
+    told as a notice.
+
+    Args:
+        config: how to join.
+        admission: checks whatever arrives.
+        emit: receives notices, from the swarm's thread; must return soon and not raise.
+    """
+
+    def __init__(self, config: SwarmConfig, admission: Admission, emit: Emit) -> None:
+        self._member = Member(config, admission, emit)
+        self._closing = threading.Event()
+        self._session: Session | None = None
+        self._thread = threading.Thread(target=self._live, name="sapo-swarm", daemon=True)
+        self._thread.start()
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        """Hand out rollouts of this node; returns at once, whatever the network does.
+
+        Raises:
+            ValueError: if one of them is of another author.
+        """
+        self._member.publish(rollouts)
+
+    def subscribe(self, receiver: Receiver) -> None:
+        """Have `receiver` called, from the swarm's thread, with each rollout that was admitted."""
+        self._member.subscribe(receiver)
+
+    def status(self) -> SwarmStatus:
+        """A snapshot; what it says of peers is at most a second old."""
+        return self._member.status()
+
+    def close(self) -> None:
+        """Leave the swarm; waits a few seconds at most."""
+        self._closing.set()
+        session = self._session
+        if session is not None:
+            session.stop()
+        self._thread.join(CLOSE_SECONDS)
+
+    def _live(self) -> None:
+        pause = RESTART_SECONDS
+        while not self._closing.is_set():
+            started = time.monotonic()
+            try:
+                self._one_life()
+            except BaseException as error:  # noqa: BLE001 - the end of a thread would be noticed by nobody
+                self._fell(error)
+            if time.monotonic() - started > STEADY_SECONDS:
+                pause = RESTART_SECONDS
+            if not self._closing.wait(pause):
+                self._member.restarts()
+                pause = min(2 * pause, MAX_RESTART_SECONDS)
+        self._member.closed()
+
+    def _one_life(self) -> None:
+        with logging_kept():
+            import trio
+
+            from sapo_edge.swarm.session import Session
+
+        async def life() -> None:
+            self._session = Session(self._member)
+            if not self._closing.is_set():
+                await self._session.run()
+
+        try:
+            trio.run(life)
+        except BaseException:
+            if self._session is not None:
+                self._session.salvage()
+            raise
+        finally:
+            self._session = None
+
+    def _fell(self, error: BaseException) -> None:
+        if type(error).__name__ == "TrioInternalError" and error.__cause__ is not None:
+            error = error.__cause__
+        cause = innermost(error)
+        if isinstance(cause, SwarmError):
+            self._member.tally.notice("error", str(cause), f"swarm error: {cause.message}")
+        else:
+            self._member.tally.fault("host", error)
+
+
+def fetch_manifest(
+    digest: bytes, bootstrap: Sequence[str], psk: bytes | None = None, timeout: float = 30.0
+) -> Manifest:
+    """Fetch a swarm's manifest from one of its members and check it against the swarm's id.
+
+    Args:
+        digest: SHA-256 of the manifest, 32 bytes: the swarm's id.
+        bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
+        psk: of a private swarm.
+        timeout: seconds for all of them together.
+
+    Raises:
+        SwarmError: if nobody answers with a manifest of that digest.
+    """
+    with logging_kept():
+        import trio
+
+        from sapo_edge.swarm.fetch import fetch
+    manifest: Manifest = trio.run(fetch, digest, tuple(bootstrap), psk, timeout)
+    return manifest
+
+
+@contextmanager
+def logging_kept() -> Iterator[None]:
+    """Undo what importing libp2p does to logging: it installs handlers on stderr, and lets peers' text through."""
+    root, library = logging.getLogger(), logging.getLogger("libp2p")
+    level, handlers = root.level, list(root.handlers)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        # Without any handler, logging.warning(), which libp2p calls, would install one on stderr.
+        root.handlers[:] = handlers or [logging.NullHandler()]
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith("libp2p.")]:
+            logging.getLogger(name).handlers.clear()
+        library.handlers[:] = [logging.NullHandler()]
+        library.propagate = root.isEnabledFor(logging.DEBUG)

@@ -1,0 +1,220 @@
+"""Peers that a node knows of: where they may be, how dialling them went, and which are worth keeping on disk."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.durable import write_atomically
+from sapo_edge.swarm.addresses import Address, parse_address
+
+VERSION = 1
+"""Version of the file."""
+MAX_PEERS = 512
+"""Peers in memory."""
+MAX_SAVED = 128
+"""Peers in the file."""
+MAX_FILE_BYTES = 256 * 1024
+"""Largest file that is read."""
+MAX_ADDRESSES = 6
+"""Addresses kept of one peer."""
+MAX_TOLD_BY_ONE = 32
+"""Peers that one peer can have told of and that nobody has reached yet: it can't fill the book."""
+FIRST_DELAY = 2.0
+"""Seconds before the second attempt; doubled with each failure."""
+FORGET_AFTER = {0: 3, 1: 12}
+"""Failures in a row after which a peer is forgotten, by whether it was ever reached."""
+SAVED_FOR = 30 * 86400.0
+"""Seconds for which a peer that was reached is kept in the file."""
+
+
+class Origin(IntEnum):
+    """Where a peer is known from; the smaller, the sooner it is dialled."""
+
+    BOOTSTRAP = 0
+    LAN = 1
+    MET = 2
+    TOLD = 3
+
+
+_LONGEST_DELAY = {Origin.BOOTSTRAP: 120.0, Origin.LAN: 120.0, Origin.MET: 900.0, Origin.TOLD: 900.0}
+
+
+@dataclass(slots=True)
+class KnownPeer:
+    """One peer.
+
+    Attributes:
+        peer_id: who.
+        origin: where it is known from.
+        addresses: most promising first.
+        told_by: peer id of who told of it; empty if nobody did.
+        reached: Unix seconds at which it was connected last; 0 for never.
+        failures: attempts in a row that failed.
+        due: seconds of the book's clock before which it is not dialled.
+    """
+
+    peer_id: str
+    origin: Origin
+    addresses: list[Address] = field(default_factory=list)
+    told_by: str = ""
+    reached: float = 0.0
+    failures: int = 0
+    due: float = 0.0
+
+
+class PeerBook:
+    """Known peers, bounded. For one thread.
+
+    Args:
+        own_id: the node's peer id, which is never entered.
+        clock: seconds that only grow.
+        rng: jitter.
+    """
+
+    def __init__(
+        self, own_id: str, clock: Callable[[], float] = time.monotonic, rng: random.Random | None = None
+    ) -> None:
+        self.own_id = own_id
+        self.peers: dict[str, KnownPeer] = {}
+        self.changed = False
+        self._clock = clock
+        self._rng = rng or random.Random()
+
+    def add(self, address: Address, origin: Origin, told_by: str = "") -> KnownPeer | None:
+        """Enter an address that may be dialled; None if there is no place for it."""
+        if address.peer_id == self.own_id:
+            return None
+        peer = self.peers.get(address.peer_id)
+        if peer is None:
+            if origin is Origin.TOLD and self._unreached_from(told_by) >= MAX_TOLD_BY_ONE:
+                return None
+            if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
+                return None
+            # Two nodes that find each other in the same instant would otherwise end up with two connections.
+            wait = 0.0 if origin is Origin.BOOTSTRAP or self.own_id < address.peer_id else 3.0
+            peer = KnownPeer(address.peer_id, origin, told_by=told_by, due=self._clock() + wait)
+            self.peers[address.peer_id] = peer
+        elif origin < peer.origin:
+            peer.origin = origin
+            peer.due, peer.failures = min(peer.due, self._clock()), 0
+        if address not in peer.addresses:
+            # What the peer was reached at stays; of the rest, the newest.
+            peer.addresses.insert(1 if peer.reached else 0, address)
+            del peer.addresses[MAX_ADDRESSES:]
+        return peer
+
+    def reached(self, peer_id: str, address: Address | None) -> None:
+        """Note a connection, and the address at which it was dialled."""
+        peer = self.peers.get(peer_id)
+        if peer is None:
+            return
+        peer.reached, peer.failures = time.time(), 0
+        peer.origin = min(peer.origin, Origin.MET)
+        if address is not None:
+            peer.addresses = [address, *(other for other in peer.addresses if other != address)][:MAX_ADDRESSES]
+        self.changed = True
+
+    def failed(self, peer_id: str) -> None:
+        """Note a failed attempt: later next time, and at last never again."""
+        peer = self.peers.get(peer_id)
+        if peer is None:
+            return
+        peer.failures += 1
+        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= FORGET_AFTER[int(peer.reached > 0)]:
+            del self.peers[peer_id]
+            self.changed = self.changed or peer.reached > 0
+            return
+        delay = min(FIRST_DELAY * 2.0 ** min(peer.failures - 1, 16), _LONGEST_DELAY[peer.origin])
+        peer.due = self._clock() + delay * self._rng.uniform(0.5, 1.5)
+
+    def lost(self, peer_id: str) -> None:
+        """Note the end of a connection: again soon, and not all nodes in the same instant."""
+        peer = self.peers.get(peer_id)
+        if peer is not None:
+            peer.due = self._clock() + self._rng.uniform(0.5, 2.0) + (3.0 if self.own_id > peer_id else 0.0)
+
+    def forget(self, peer_id: str) -> None:
+        """Drop a peer that is in another swarm, unless the owner named it."""
+        peer = self.peers.get(peer_id)
+        if peer is not None and peer.origin is not Origin.BOOTSTRAP:
+            del self.peers[peer_id]
+            self.changed = True
+
+    def hurry(self) -> None:
+        """Try soon all that wait long: this machine is on another network now."""
+        for peer in self.peers.values():
+            peer.due = min(peer.due, self._clock() + self._rng.uniform(0.0, 3.0))
+
+    def due(self, excluded: Iterable[str]) -> list[KnownPeer]:
+        """Peers to dial now, best first."""
+        now, without = self._clock(), set(excluded)
+        ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in without]
+        return sorted(ready, key=lambda peer: (peer.origin, peer.failures, peer.due))
+
+    def save(self, path: Path) -> None:
+        """Write those that were reached; blocks on the disk.
+
+        Raises:
+            OSError: if that fails; the old file is untouched.
+        """
+        write_atomically(path, self.as_bytes())
+
+    def as_bytes(self) -> bytes:
+        """The content of the file: the peers reached last."""
+        best = sorted((peer for peer in self.peers.values() if peer.reached), key=lambda peer: -peer.reached)
+        entries = [
+            {"addresses": [str(address) for address in peer.addresses], "reached": int(peer.reached)}
+            for peer in best[:MAX_SAVED]
+        ]
+        return json.dumps({"v": VERSION, "peers": entries}, indent=1).encode()
+
+    def load(self, data: bytes) -> int:
+        """Enter the peers of a file, and return how many there were.
+
+        Raises:
+            ValueError: if it is no such file.
+        """
+        if len(data) > MAX_FILE_BYTES:
+            raise ValueError("too large")
+        try:
+            content = json.loads(data)
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        if not isinstance(content, dict) or content.get("v") != VERSION or not isinstance(content.get("peers"), list):
+            raise ValueError("not a list of peers of this version")
+        return sum(self._load_entry(entry) for entry in content["peers"][:MAX_SAVED])
+
+    def _load_entry(self, entry: Any) -> bool:
+        if not isinstance(entry, dict) or not isinstance(entry.get("addresses"), list):
+            raise ValueError("not a peer")
+        reached = entry.get("reached")
+        if isinstance(reached, bool) or not isinstance(reached, int):
+            raise ValueError("not a time")
+        if not time.time() - SAVED_FOR < reached <= time.time() + 60:
+            return False
+        peer = None
+        for text in reversed(entry["addresses"][:MAX_ADDRESSES]):
+            if not isinstance(text, str):
+                raise ValueError("not an address")
+            peer = self.add(parse_address(text), Origin.MET) or peer
+        if peer is not None:
+            peer.reached = float(reached)
+        return peer is not None
+
+    def _unreached_from(self, told_by: str) -> int:
+        return sum(peer.told_by == told_by and not peer.reached for peer in self.peers.values())
+
+    def _drop_one(self, origin: Origin) -> bool:
+        """Make room for a peer, at the cost of one that is worth less."""
+        worst = max(self.peers.values(), key=lambda peer: (peer.origin, peer.failures, -peer.reached))
+        if worst.origin is Origin.BOOTSTRAP or (worst.origin < origin):
+            return False
+        del self.peers[worst.peer_id]
+        return True

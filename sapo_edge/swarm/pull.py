@@ -1,0 +1,329 @@
+"""What is asked for rather than sent: large rollouts, recent ones for a newcomer, manifests.
+
+One request and one response a stream, each a frame with a length of 4 bytes, big-endian, before it. A length is checked
+before anything is read, and every step has its time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+
+from sapo_edge.swarm import wire
+from sapo_edge.swarm.hardening import Blame, quietly
+from sapo_edge.swarm.records import RecordStore
+from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.traffic import Meter, TokenBucket
+
+PROTOCOL_ID = TProtocol("/sapo-edge/pull/1.0.0")
+READ_SECONDS = 10.0
+"""Time in which a request has to arrive."""
+ANSWER_SECONDS = 20.0
+"""Time until a response begins."""
+PULL_SECONDS = 60.0
+"""Time for a whole request: the largest response at 9 KB a second."""
+REQUESTS_PER_SECOND, REQUEST_BURST = 2.0, 30.0
+"""What one peer may ask for."""
+MAX_SERVED = 8
+"""Requests that are served at a time; others are refused."""
+MAX_WANTED = 512
+"""Announced rollouts that wait to be pulled; the oldest give way."""
+MAX_SOURCES = 4
+"""Peers that are remembered for one of them."""
+MAX_ATTEMPTS = 4
+"""Requests for one of them before it is given up."""
+RETRY_SECONDS = 2.0
+"""Time until the second attempt; it doubles with each."""
+MAX_PULLS = 4
+"""Requests of this node at a time, at most one a peer."""
+_LENGTH = struct.Struct(">I")
+
+
+class PullRefusedError(Exception):
+    """A peer can't or does not answer, or answers what it should not. Never leaves this package."""
+
+
+async def read_frame(stream: INetStream, limit: int) -> bytes:
+    """Read one frame.
+
+    Args:
+        stream: an open stream.
+        limit: most bytes of it.
+
+    Raises:
+        PullRefusedError: if it is longer, or the stream ends early.
+    """
+    return await _exactly(stream, await _frame_size(stream, limit))
+
+
+async def write_frame(stream: INetStream, data: bytes) -> None:
+    """Write one frame."""
+    await stream.write(_LENGTH.pack(len(data)) + data)
+
+
+async def _frame_size(stream: INetStream, limit: int) -> int:
+    (length,) = _LENGTH.unpack(await _exactly(stream, _LENGTH.size))
+    if length > limit:
+        raise PullRefusedError(f"a frame of {length} bytes, more than {limit}")
+    return int(length)
+
+
+async def _exactly(stream: INetStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = await stream.read(size - len(data))
+        if not part:
+            raise PullRefusedError("the stream ended early")
+        data += part
+    return bytes(data)
+
+
+class PullServer:
+    """Answers other peers' requests.
+
+    Args:
+        records: what may be handed out.
+        swarm: digest of the manifest.
+        manifest: its bytes.
+        meter: with the upload cap.
+        blame: told of requests that no honest peer makes.
+        ignored: whether a peer is ignored for now.
+        tally: counts.
+    """
+
+    def __init__(
+        self,
+        records: RecordStore,
+        swarm: bytes,
+        manifest: bytes,
+        meter: Meter,
+        blame: Blame,
+        ignored: Callable[[str], bool],
+        tally: Tally,
+    ) -> None:
+        self._records, self._swarm, self._manifest = records, swarm, manifest
+        self._digest = hashlib.sha256(manifest).digest()
+        self._meter, self._blame, self._ignored, self._tally = meter, blame, ignored, tally
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._serving = 0
+
+    async def handle(self, stream: INetStream) -> None:
+        """Serve one stream."""
+        peer_id = str(stream.muxed_conn.peer_id)
+        refusal = self._refusal(peer_id)
+        if refusal:
+            self._tally.count(f"pulls refused: {refusal}")
+            await quietly(stream.reset)
+            return
+        self._serving += 1
+        try:
+            await self._serve(stream)
+        except (wire.WireError, PullRefusedError):
+            self._tally.count("pulls refused: not a request")
+            self._blame(peer_id, "request")
+            await quietly(stream.reset)
+        except trio.TooSlowError:
+            self._tally.count("pulls refused: too slow")
+            await quietly(stream.reset)
+        finally:
+            self._serving -= 1
+
+    async def _serve(self, stream: INetStream) -> None:
+        with trio.fail_after(READ_SECONDS):
+            request = wire.decode_request(await read_frame(stream, wire.MAX_REQUEST_BYTES))
+        await write_frame(stream, self._response(request))
+        self._tally.count("pulls served")
+        await stream.close()
+
+    def _response(self, request: wire.Request) -> bytes:
+        limit = wire.MAX_RESPONSE_BYTES - 1024
+        if request.kind == "manifest":
+            return wire.encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
+        if request.kind == "recent":
+            records = self._records.recent(request.count, limit) if request.swarm == self._swarm else []
+        else:
+            records = self._records.find(request.digests, limit)
+        self._tally.count("rollouts served", len(records))
+        return wire.encode_response(records)
+
+    def _refusal(self, peer_id: str) -> str:
+        bucket = self._buckets.setdefault(peer_id, TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST))
+        self._buckets.move_to_end(peer_id)
+        while len(self._buckets) > 256:
+            self._buckets.popitem(last=False)
+        if self._ignored(peer_id):
+            return "ignored peer"
+        if not bucket.take():
+            return "rate"
+        if self._meter.upload.exhausted():
+            return "upload cap"
+        # Several responses at a time would each pass a cap that one of them uses up.
+        return "busy" if self._serving >= (1 if self._meter.upload.rate else MAX_SERVED) else ""
+
+
+async def request(host: IHost, peer_id: ID, data: bytes) -> bytes:
+    """Ask a connected peer, and return its response.
+
+    Raises:
+        PullRefusedError: if there is none, in time and within its bounds.
+    """
+    stream: INetStream | None = None
+    try:
+        with trio.fail_after(PULL_SECONDS):
+            with trio.fail_after(ANSWER_SECONDS):
+                stream = await host.new_stream(peer_id, [PROTOCOL_ID])
+                await write_frame(stream, data)
+                size = await _frame_size(stream, wire.MAX_RESPONSE_BYTES)
+            response = await _exactly(stream, size)
+    except PullRefusedError:
+        raise
+    except Exception as error:
+        # The peer chooses what the library's negotiation meets, which raises more than its own errors.
+        raise PullRefusedError(type(innermost(error)).__name__) from error
+    finally:
+        if stream is not None:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(stream.reset)
+    return response
+
+
+@dataclass
+class _Want:
+    sources: list[str] = field(default_factory=list)
+    attempts: int = 0
+    due: float = 0.0
+
+
+class Puller:
+    """Fetches what was announced, from whoever may hold it.
+
+    Args:
+        host: a running host.
+        neighbours: peer ids of connected members of the swarm, best first.
+        arrived: takes records and the peer that sent them.
+        have: whether a digest is known already.
+        meter: with the download cap.
+        tally: counts.
+    """
+
+    def __init__(
+        self,
+        host: IHost,
+        neighbours: Callable[[], Sequence[str]],
+        arrived: Callable[[Sequence[wire.RawRecord], str], None],
+        have: Callable[[bytes], bool],
+        meter: Meter,
+        tally: Tally,
+    ) -> None:
+        self._host, self._neighbours, self._arrived, self._have = host, neighbours, arrived, have
+        self._meter, self._tally = meter, tally
+        self._wanted: OrderedDict[bytes, _Want] = OrderedDict()
+        self._busy: set[str] = set()
+        self._changed = trio.Event()
+
+    def want(self, digests: Sequence[bytes], sources: Sequence[str]) -> None:
+        """Pull these rollouts, from `sources` before others."""
+        for digest in digests:
+            if self._have(digest):
+                continue
+            want = self._wanted.setdefault(digest, _Want())
+            want.sources += [peer for peer in sources if peer not in want.sources]
+            del want.sources[MAX_SOURCES:]
+        while len(self._wanted) > MAX_WANTED:
+            self._wanted.popitem(last=False)
+            self._tally.count("announced rollouts given up")
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Pull for ever."""
+        async with trio.open_nursery() as nursery:
+            while True:
+                while not self._meter.download.exhausted() and (batch := self._next()) is not None:
+                    nursery.start_soon(self._pull, *batch)
+                self._changed = trio.Event()
+                with trio.move_on_after(0.5):
+                    await self._changed.wait()
+
+    async def recent(self, peer_id: str, swarm: bytes, count: int) -> None:
+        """Ask a peer for its most recent rollouts."""
+        data = wire.encode_request(wire.Request("recent", swarm=swarm, count=count))
+        try:
+            records = await self._ask(peer_id, data)
+            self._tally.count("rollouts of backfill", len(records))
+            self._arrived(records, peer_id)
+        except Exception as error:  # noqa: BLE001 - a newcomer can do without
+            self._tally.fault("backfill", error)
+
+    def _next(self) -> tuple[str, list[bytes]] | None:
+        """A peer that is not busy, and what to ask it for."""
+        if len(self._busy) >= (1 if self._meter.download.rate else MAX_PULLS):
+            return None
+        now = time.monotonic()
+        neighbours = [peer for peer in self._neighbours() if peer not in self._busy]
+        batches: dict[str, list[bytes]] = {}
+        for digest, want in list(self._wanted.items()):
+            if self._have(digest):
+                del self._wanted[digest]
+            elif want.due <= now and (source := self._source(want, neighbours)) is not None:
+                batches.setdefault(source, []).append(digest)
+        if not batches:
+            return None
+        source = max(batches, key=lambda peer: len(batches[peer]))
+        digests = batches[source][: wire.MAX_REQUESTED]
+        for digest in digests:
+            want = self._wanted[digest]
+            want.attempts += 1
+            want.due = now + PULL_SECONDS
+        self._busy.add(source)
+        return source, digests
+
+    @staticmethod
+    def _source(want: _Want, neighbours: Sequence[str]) -> str | None:
+        """Who announced it in turn, then anybody."""
+        known = [peer for peer in want.sources if peer in neighbours]
+        others = [peer for peer in neighbours if peer not in want.sources]
+        candidates = known + others
+        return candidates[want.attempts % len(candidates)] if candidates else None
+
+    async def _pull(self, peer_id: str, digests: list[bytes]) -> None:
+        try:
+            data = wire.encode_request(wire.Request("rollouts", digests=tuple(digests)))
+            records = [record for record in await self._ask(peer_id, data) if record.digest in digests]
+            for record in records:
+                self._wanted.pop(record.digest, None)
+            self._tally.count("rollouts pulled", len(records))
+            self._arrived(records, peer_id)
+        except Exception as error:  # noqa: BLE001 - one pull must not end the others
+            self._tally.fault("pull", error)
+        finally:
+            self._busy.discard(peer_id)
+            self._retry(digests)
+            self._changed.set()
+
+    def _retry(self, digests: Sequence[bytes]) -> None:
+        for digest in digests:
+            want = self._wanted.get(digest)
+            if want is not None and want.attempts >= MAX_ATTEMPTS:
+                del self._wanted[digest]
+                self._tally.count("announced rollouts given up")
+            elif want is not None:
+                want.due = time.monotonic() + RETRY_SECONDS * 2 ** (want.attempts - 1)
+
+    async def _ask(self, peer_id: str, data: bytes) -> Sequence[wire.RawRecord]:
+        try:
+            response = await request(self._host, ID.from_base58(peer_id), data)
+            return wire.decode_response(response).records
+        except PullRefusedError:
+            self._tally.count("pulls failed")
+        except wire.WireError:
+            self._tally.count("pulls answered with garbage")
+        return ()

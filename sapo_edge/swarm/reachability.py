@@ -1,0 +1,208 @@
+"""What a swarm needs of this machine and its network, looked at from here and from a peer, for `sapo doctor`."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sapo_edge.swarm.addresses import LOWEST_PORT, Surroundings, look_around
+
+Status = Literal["pass", "warn", "fail"]
+
+CLOCK_WARN = 60.0
+"""Seconds by which this clock may differ from a peer's without a word."""
+CLOCK_FAIL = 3600.0
+"""Seconds from which on others may refuse this node's rollouts as too old, or from the future."""
+MULTICAST_SECONDS = 1.0
+"""Time for a multicast packet to come back."""
+ASK_SECONDS = 15.0
+"""Time for asking peers, all together."""
+MAX_ASKED = 3
+"""Peers that are asked."""
+_MDNS_PORT = 5353
+_TRIAL_GROUP = "239.255.83.65"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result: what the doctor shows as a check. `remedy` is empty for what passes."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a peer said.
+
+    Attributes:
+        seen: the IP address from which this machine reaches it.
+        reachable: whether it could connect to the port named; None if it did not try.
+        clock_ahead: seconds by which its clock is ahead of this one.
+    """
+
+    seen: str
+    reachable: bool | None
+    clock_ahead: float
+
+
+def examine_network(
+    *,
+    port: int = 0,
+    listen: Literal["all", "loopback"] = "all",
+    mdns: bool = True,
+    bootstrap: Sequence[str] = (),
+    swarm: bytes | None = None,
+    psk: bytes | None = None,
+    node_runs: bool = False,
+) -> list[Finding]:
+    """All checks of the network. Takes a few seconds; changes nothing.
+
+    Args:
+        port: at which the node listens or would; 0 for any.
+        listen: as in the settings.
+        mdns: whether the local network is to be searched.
+        bootstrap: addresses of peers to ask; without any, what only others can tell stays unknown.
+        swarm: the manifest's digest; None in no swarm.
+        psk: of a private swarm.
+        node_runs: whether a node of this state directory runs now, and holds the port.
+    """
+    surroundings = look_around(listen)
+    findings = [_network(surroundings, listen), _port(port, node_runs)]
+    if mdns:
+        findings.append(_multicast(surroundings))
+    opinions = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else []
+    return [*findings, _reachable(opinions, bool(bootstrap), surroundings), _clock(opinions)]
+
+
+def _network(surroundings: Surroundings, listen: str) -> Finding:
+    if listen == "loopback":
+        return Finding("network", "pass", "this machine alone, as set")
+    if not surroundings.addresses:
+        return Finding("network", "warn", "no network but loopback", "connect to one to find others; training goes on")
+    return Finding("network", "pass", ", ".join(surroundings.addresses[:4]))
+
+
+def _port(port: int, node_runs: bool) -> Finding:
+    if port == 0:
+        return Finding("port", "pass", "any free one")
+    if node_runs:
+        return Finding("port", "pass", f"TCP {port}, in use by the running node")
+    if port < LOWEST_PORT and port != 443:
+        return Finding("port", "warn", f"TCP {port} is not dialled by others", f"choose one from {LOWEST_PORT} on")
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("0.0.0.0", port))
+        except OSError as error:
+            reason = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
+            return Finding("port", "fail", f"TCP {port}: {reason}", "choose another port, or 0 for any")
+    return Finding("port", "pass", f"TCP {port}, free")
+
+
+def _multicast(surroundings: Surroundings) -> Finding:
+    works = [ip for ip in surroundings.listening if _multicast_returns(ip)]
+    if not works:
+        return Finding(
+            "mdns",
+            "warn",
+            "multicast does not work, so others on the local network can't be found",
+            "use an invite or a bootstrap address; in a container, use the host's network",
+        )
+    if not _mdns_port_is_shared():
+        return Finding(
+            "mdns", "warn", f"another program keeps UDP {_MDNS_PORT} to itself", "end it, or use an invite instead"
+        )
+    return Finding("mdns", "pass", f"multicast works on {', '.join(works[:3])} (routers may still drop it)")
+
+
+def _multicast_returns(ip: str) -> bool:
+    """Whether a packet to a group comes back to a member of it on the same interface."""
+    token = secrets.token_bytes(16)
+    try:
+        with (
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+        ):
+            receiver.bind(("", 0))
+            group = socket.inet_aton(_TRIAL_GROUP) + socket.inet_aton(ip)
+            receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(ip))
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
+            sender.sendto(token, (_TRIAL_GROUP, receiver.getsockname()[1]))
+            deadline = time.monotonic() + MULTICAST_SECONDS
+            while (left := deadline - time.monotonic()) > 0:
+                receiver.settimeout(left)
+                if receiver.recv(64) == token:
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def _mdns_port_is_shared() -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "SO_REUSEPORT"):
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            trial.bind(("", _MDNS_PORT))
+        except OSError:
+            return False
+    return True
+
+
+def _reachable(opinions: Sequence[Opinion], asked: bool, surroundings: Surroundings) -> Finding:
+    if not asked:
+        return Finding(
+            "reachability", "pass", "unknown: no bootstrap address to ask; on a local network it is no matter"
+        )
+    if not opinions:
+        return Finding(
+            "reachability", "warn", "no bootstrap address answers", "check the network, or ask for a new invite"
+        )
+    seen = next((opinion.seen for opinion in opinions if opinion.seen), "")
+    nat = "" if not seen or seen in surroundings.listening else f", behind a NAT as {seen}"
+    if any(opinion.reachable for opinion in opinions):
+        return Finding("reachability", "pass", f"others can connect to this machine{nat}")
+    if all(opinion.reachable is None for opinion in opinions):
+        return Finding("reachability", "pass", f"peers answer, and did not try to connect back{nat}")
+    return Finding(
+        "reachability",
+        "warn",
+        f"others can't connect to this machine{nat}; it dials them, and relays help",
+        "forward a TCP port to it and set that port, or use a bootstrap address of a relay (`sapo relay`)",
+    )
+
+
+def _clock(opinions: Sequence[Opinion]) -> Finding:
+    if not opinions:
+        return Finding("clock", "pass", "not compared: no peer answered")
+    values = sorted(opinion.clock_ahead for opinion in opinions)
+    ahead = values[len(values) // 2]
+    detail = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {len(values)} peer(s)"
+    if abs(ahead) < CLOCK_WARN:
+        return Finding("clock", "pass", detail)
+    status: Status = "fail" if abs(ahead) >= CLOCK_FAIL else "warn"
+    return Finding("clock", status, detail, "set this machine's clock by network time: peers refuse what is too old")
+
+
+def _ask(
+    port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
+) -> list[Opinion]:
+    """What peers say of this machine; empty if none answers, or the port can't be listened on."""
+    from sapo_edge.swarm.libp2p import logging_kept
+
+    with logging_kept():
+        import trio
+
+        from sapo_edge.swarm.opinions import ask_peers
+    opinions: list[Opinion] = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
+    return opinions

@@ -1,0 +1,251 @@
+"""A relay and bootstrap node: the fixed point of a community, without a model and in no swarm itself.
+
+It tells members of a swarm of each other, and passes connections on to those that nobody can dial. What passes through
+is encrypted between the two ends. Every resource that a stranger can take is bounded here; the library bounds few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
+from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
+from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
+from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
+from libp2p.relay.circuit_v2.resources import RelayLimits
+
+from sapo_edge.swarm.addresses import Address, host_address, look_around
+from sapo_edge.swarm.directory import Directory
+from sapo_edge.swarm.hardening import ENDED, disconnect, quietly
+from sapo_edge.swarm.host import forget_strangers, make_host, running
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.traffic import Meter
+
+CIRCUIT_SECONDS = 3600
+"""Longest life of a circuit; its ends then make a new one."""
+CIRCUIT_BYTES = 256 * 1024 * 1024
+"""Bytes that may pass through one circuit, both ways together."""
+MAX_CONNECTIONS = 120
+"""Connected nodes; `traffic.MAX_SOCKETS` leaves a few more for those that are arriving."""
+MAX_PLACES = 96
+"""Nodes for which a place is kept."""
+PLACE_SECONDS = 1800
+"""Time for which a place is kept."""
+MAX_CIRCUITS_TO_ONE = 16
+"""Circuits to one node."""
+MAX_CIRCUITS_FROM_ONE = 16
+"""Circuits from one node."""
+MAX_CIRCUITS = 128
+"""Circuits in all."""
+MAX_HOP_STREAMS_OF_ONE = 24
+"""Open requests of one node, its circuits included."""
+CHUNK = 64 * 1024
+"""Bytes that are passed on at a time."""
+KEEPALIVE = 15.0
+"""Seconds between two signs of life on a connection."""
+TIDY_SECONDS = 10.0
+"""Time between two sweeps and reports."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayConfig:
+    """How a relay runs.
+
+    Attributes:
+        identity: its key, which is part of its address.
+        port: TCP port to listen on; 0 for any.
+        listen: on all interfaces, or on this machine alone.
+        announce: host names or IP addresses at which it is reached from outside, if this machine can't know.
+        psk: 32 bytes of the one private swarm that it serves; None to serve open ones.
+        upload, download: caps in bytes per second; 0 for none.
+    """
+
+    identity: Identity
+    port: int = 0
+    listen: Literal["all", "loopback"] = "all"
+    announce: tuple[str, ...] = ()
+    psk: bytes | None = None
+    upload: int = 0
+    download: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RelayStatus:
+    """A relay at one moment: connections, nodes with a place, circuits, bytes on the wire since the start."""
+
+    connections: int
+    places: int
+    circuits: int
+    sent: int
+    received: int
+
+
+class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
+    """The relay's side of circuit relay v2.
+
+    The library gives places to whomever a request names, so that one peer can take them all in the names of others; has
+    no bound for circuits in all or from one; and when one circuit to a node ends, closes another one to it.
+    """
+
+    def __init__(self, host: IHost, meter: Meter, tally: Tally) -> None:
+        super().__init__(
+            host,
+            RelayLimits(CIRCUIT_SECONDS, CIRCUIT_BYTES, MAX_CIRCUITS_TO_ONE, MAX_PLACES, PLACE_SECONDS),
+            allow_hop=True,
+        )
+        self._meter = meter
+        self._tally = tally
+        self._streams: Counter[ID] = Counter()
+        self._circuits: Counter[ID] = Counter()
+        self._directions: dict[frozenset[int], list[trio.CancelScope]] = {}
+
+    @property
+    def circuits(self) -> int:
+        """Open circuits."""
+        return self._circuits.total()
+
+    @property
+    def places(self) -> int:
+        """Nodes that have a place now."""
+        self.resource_manager._clean_expired()
+        return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
+
+    def start(self) -> None:
+        """Serve from now on."""
+        self.host.set_stream_handler(HOP, self._handle_hop_stream)
+
+    async def _handle_hop_stream(self, stream: INetStream) -> None:
+        peer = stream.muxed_conn.peer_id
+        if self._streams[peer] >= MAX_HOP_STREAMS_OF_ONE:
+            self._tally.count("relaying refused: too many requests")
+            await quietly(stream.reset)
+            return
+        self._streams[peer] += 1
+        try:
+            await super()._handle_hop_stream(stream)
+        finally:
+            self._release(self._streams, peer)
+
+    async def _handle_reserve(self, stream: INetStream, msg: HopMessage) -> None:
+        self._drop_absent()
+        msg.ClearField("peer")
+        await super()._handle_reserve(stream, msg)
+
+    async def _handle_connect(self, stream: INetStream, msg: HopMessage) -> None:
+        source = stream.muxed_conn.peer_id
+        if self._circuits[source] >= MAX_CIRCUITS_FROM_ONE or self.circuits >= MAX_CIRCUITS:
+            self._tally.count("circuits refused: too many")
+            await self._send_status(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "too many circuits")
+            await quietly(stream.reset)
+            return
+        self._circuits[source] += 1
+        try:
+            self._tally.count("circuits")
+            await super()._handle_connect(stream, msg)
+        finally:
+            self._release(self._circuits, source)
+            self._active_relays.clear()
+
+    async def _relay_data(
+        self,
+        src_stream: INetStream,
+        dst_stream: INetStream,
+        peer_id: ID,
+        deadline: float | None = None,
+        circuit_data_limit: list[int] | None = None,
+    ) -> None:
+        """Pass bytes on in one direction until one end closes, or a limit is reached; then end both directions."""
+        budget = circuit_data_limit or [CIRCUIT_BYTES]
+        circuit = frozenset((id(src_stream), id(dst_stream)))
+        directions = self._directions.setdefault(circuit, [])
+        try:
+            with trio.move_on_after(CIRCUIT_SECONDS) as scope:
+                directions.append(scope)
+                while budget[0] > 0 and (data := await src_stream.read(CHUNK)):
+                    budget[0] -= len(data)
+                    if (delay := self._meter.upload.wait()) > 0:
+                        await trio.sleep(delay)
+                    await dst_stream.write(data)
+        except ENDED:
+            self._tally.count("circuits broken")
+        finally:
+            # Resetting a stream wakes nobody who reads it at this end.
+            for direction in directions:
+                direction.cancel()
+            self._directions.pop(circuit, None)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
+                await quietly(src_stream.reset)
+                await quietly(dst_stream.reset)
+
+    def _drop_absent(self) -> None:
+        """A place is kept for a connected node: whoever left must not fill the list for half an hour."""
+        reservations = self.resource_manager._reservations
+        for peer in [peer for peer in reservations if not self.host.get_network().get_connections(peer)]:
+            del reservations[peer]
+
+    @staticmethod
+    def _release(counter: Counter[ID], peer: ID) -> None:
+        counter[peer] -= 1
+        if counter[peer] <= 0:
+            del counter[peer]
+
+
+async def run_relay(
+    config: RelayConfig,
+    tally: Tally,
+    ready: Callable[[tuple[str, ...]], None],
+    report: Callable[[RelayStatus], Awaitable[None]] | None = None,
+) -> None:
+    """Run a relay until cancelled.
+
+    Args:
+        config: how.
+        tally: counts, faults and notices.
+        ready: called with its multiaddresses, best first, once it listens.
+        report: called every few seconds.
+
+    Raises:
+        SwarmError: if the port can't be listened on.
+    """
+    meter = Meter(config.upload, config.download, tally)
+    host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE)
+    host.get_network().connection_config.max_connections = MAX_CONNECTIONS
+
+    def blame(peer_id: str, _: str) -> None:
+        disconnect(host, ID.from_string(peer_id))
+
+    async with running(host, config.listen, config.port, meter, tally, blame):
+        own = own_addresses(host, config)
+        hop = Hop(host, meter, tally)
+        hop.start()
+        Directory(host, None, lambda: look_around(config.listen), lambda: own, _pass, tally).start()
+        ready(tuple(str(address) for address in own))
+        while True:
+            await trio.sleep(TIDY_SECONDS)
+            forget_strangers(host)
+            if report is not None:
+                connections = len(host.get_network().connections)
+                await report(RelayStatus(connections, hop.places, hop.circuits, meter.sent, meter.received))
+
+
+def _pass(_: Address) -> None:
+    """A relay dials nobody, so it has no use for addresses."""
+
+
+def own_addresses(host: IHost, config: RelayConfig) -> tuple[Address, ...]:
+    """Addresses at which a running relay is reached, announced ones first.
+
+    Raises:
+        ValueError: if an announced host is neither a name nor an IP address.
+    """
+    port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
+    peer_id = config.identity.peer_id
+    names = (*config.announce, *look_around(config.listen).listening)
+    return tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))

@@ -1,0 +1,284 @@
+"""One life of the host: everything that runs in trio's event loop, from listening to the last connection."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import trio
+from libp2p.peer.id import ID
+
+from sapo_edge.swarm.addresses import direct_address, look_around
+from sapo_edge.swarm.admission import Checked
+from sapo_edge.swarm.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.gossip import Gossip, Verdict
+from sapo_edge.swarm.host import forget_strangers, make_host, running
+from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.member import Member
+from sapo_edge.swarm.pull import PROTOCOL_ID, Puller, PullServer
+from sapo_edge.swarm.status import Direction, PeerInfo
+from sapo_edge.swarm.traffic import Meter, TokenBucket
+from sapo_edge.swarm.wire import RawRecord, SignedRollout
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.libp2p import SwarmConfig
+
+MAX_JUDGED = 512
+"""Rollouts that wait for the check of their task; more are dropped."""
+BACKFILL_PEERS = 3
+"""Neighbours that are asked for recent rollouts at once."""
+BACKFILL_SECONDS = 60.0
+"""Time after which one more may be asked."""
+BACKFILL_ROLLOUTS = 32
+"""Rollouts that each of them is asked for."""
+MAINTENANCE_SECONDS = 0.5
+"""Time between two looks at peers and caps, and the age of a status."""
+ADDRESS_SECONDS = 5.0
+"""Time between two looks at this machine's networks."""
+TIDY_SECONDS = 30.0
+"""Time between two sweeps of what the library remembers."""
+
+_DIRECTIONS: dict[str, Direction] = {"INBOUND": "in", "OUTBOUND": "out"}
+
+
+class Session:
+    """A host with its protocols, for a `Member` that outlives it."""
+
+    def __init__(self, member: Member) -> None:
+        config = member.config
+        self.member = member
+        self.tally = member.tally
+        self.meter = Meter(config.upload, config.download, self.tally)
+        self.host = make_host(config.identity, config.psk, self.meter, self.tally, config.keepalive)
+        self.gossip = Gossip(
+            self.host,
+            f"/sapo-edge/1/{member.swarm.hex()}",
+            self.check,
+            member.blame,
+            member.admission.reputation.score,
+            lambda: not self.meter.upload.exhausted(),
+            self.tally,
+        )
+        self.puller = Puller(self.host, self._neighbours, self.arrived, self._known, self.meter, self.tally)
+        self._judging, self._judged = trio.open_memory_channel[SignedRollout](MAX_JUDGED)
+        self._outgoing = trio.Event()
+        self._asked: set[str] = set()
+        self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
+        self._tidied = trio.current_time()
+        self._discovery: Discovery | None = None
+        self._where: tuple[str, ...] = ()
+        self._looked = -ADDRESS_SECONDS
+        self._scope = trio.CancelScope()
+        self._token = trio.lowlevel.current_trio_token()
+
+    def stop(self) -> None:
+        """End the session; may be called from any thread."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._scope.cancel)
+
+    def salvage(self) -> None:
+        """Close all sockets after the event loop itself fell, and left them as they were."""
+        streams: list[Any] = [metered.raw for metered in self.meter.sockets]
+        for listener in self.host.get_network().listeners.values():
+            streams += listener.listeners
+        for stream in streams:
+            stream.socket._sock.close()
+
+    async def run(self) -> None:
+        """Take part until cancelled.
+
+        Raises:
+            SwarmError: if the port can't be listened on.
+            ExceptionGroup: of whatever else ended it; the host is closed then.
+        """
+        config = self.member.config
+        server = PullServer(
+            self.member.records, self.member.swarm, config.manifest.to_bytes(), self.meter, self.member.blame,
+            self.member.ignored, self.tally,
+        )  # fmt: skip
+        self.host.set_stream_handler(PROTOCOL_ID, server.handle)
+        try:
+            with self._scope:
+                await self._run(config)
+        finally:
+            self.member.ended()
+
+    async def _run(self, config: SwarmConfig) -> None:
+        member = self.member
+        host = running(self.host, config.listen, member.port, self.meter, self.tally, member.blame)
+        async with host as nursery, self.gossip.running(nursery):
+            self._listening()
+            for task in (self._publish, self._judge, self.puller.run):
+                nursery.start_soon(task)
+            await nursery.start(self._discover)
+            await self._maintain()
+
+    def _listening(self) -> None:
+        def wake() -> None:
+            with contextlib.suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._set_outgoing)
+
+        self.member.listening(self._addresses(), self._port(), self.meter, wake)
+
+    def _port(self) -> int:
+        return int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+
+    def _addresses(self) -> tuple[str, ...]:
+        """At which others may dial this node: on its networks, and through relays."""
+        port, own = self._port(), self.member.config.identity.peer_id
+        direct = [direct_address(ip, port, own) for ip in look_around(self.member.config.listen).listening]
+        relayed = self._discovery.relays.addresses() if self._discovery else ()
+        return tuple(str(address) for address in (*direct, *relayed))
+
+    def _set_outgoing(self) -> None:
+        self._outgoing.set()
+
+    async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
+        config = self.member.config
+        settings = DiscoveryConfig(
+            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.listen, config.known_peers
+        )
+        self._discovery = Discovery(self.host, settings, self.tally)
+        await self._discovery.run(task_status)
+
+    async def _publish(self) -> None:
+        while True:
+            await self._outgoing.wait()
+            self._outgoing = trio.Event()
+            while self.member.outbox:
+                if self.meter.upload.exhausted():
+                    self.tally.count("messages deferred: upload cap")
+                    await trio.sleep(self.meter.upload.wait(self.meter.upload.burst / 4))
+                if (message := self.member.next_message()) is not None:
+                    try:
+                        await self.gossip.publish(message)
+                    except Exception as error:  # noqa: BLE001 - the next round's message may pass
+                        self.tally.fault("publishing", error)
+
+    def check(self, data: bytes, forwarder: str, origin: str) -> Verdict:
+        """Judge a message of GossipSub, and take what is good in it."""
+        if self.member.ignored(forwarder):
+            self.tally.count("messages of ignored peers")
+            return Verdict.IGNORE
+        checked = self.member.admission.check_message(data, forwarder)
+        self._take(checked, forwarder)
+        self.puller.want(checked.announced, (forwarder, origin))
+        if checked.blames_sender:
+            return Verdict.REJECT
+        return Verdict.ACCEPT if checked.passes_on else Verdict.IGNORE
+
+    def arrived(self, records: Sequence[RawRecord], sender: str) -> None:
+        """Take records that were pulled: they pass the same admission."""
+        unknown = [record for record in records if not self._known(record.digest)]
+        if unknown:
+            self._take(self.member.admission.check_records(unknown, sender), sender)
+
+    def _take(self, checked: Checked, sender: str) -> None:
+        self.member.rejected(sender, checked.rejections)
+        for signed in checked.accepted:
+            if signed.rollout.author == self.member.config.identity.peer_id:
+                # Of this node before a restart: it may go to others, and is nothing new here.
+                self.member.records.add(signed.record)
+                continue
+            try:
+                self._judging.send_nowait(signed)
+            except trio.WouldBlock:
+                self.tally.count("rollouts dropped: too many wait for their check")
+
+    async def _judge(self) -> None:
+        """Regenerate tasks, which takes time, one after the other in a thread of its own."""
+        one = trio.CapacityLimiter(1)
+        check = self.member.admission.check_task
+        async for signed in self._judged:
+            try:
+                rejection = await trio.to_thread.run_sync(check, signed, limiter=one, abandon_on_cancel=True)
+            except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
+                self.tally.fault("check of a task", error)
+                continue
+            if rejection is None:
+                self.member.admitted(signed)
+            else:
+                self.member.rejected(signed.rollout.author, [rejection])
+
+    def _known(self, digest: bytes) -> bool:
+        return digest in self.member.records
+
+    def _neighbours(self) -> list[str]:
+        connected = self.host.get_network().connections
+        peers = [peer for peer in self.gossip.subscribed() if peer in connected]
+        return [str(peer) for peer in peers if not self.member.ignored(str(peer))]
+
+    async def _maintain(self) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                neighbours = self._neighbours()
+                self._backfill(neighbours, nursery)
+                await self._respect_download_cap()
+                if trio.current_time() - self._tidied > TIDY_SECONDS:
+                    self._tidied = trio.current_time()
+                    self.gossip.forget_strangers()
+                    forget_strangers(self.host)
+                self._snapshot(bool(neighbours))
+                await trio.sleep(MAINTENANCE_SECONDS)
+
+    def _snapshot(self, company: bool) -> None:
+        seen = self._discovery.reachability if self._discovery else None
+        if trio.current_time() - self._looked > ADDRESS_SECONDS:
+            self._looked, self._where = trio.current_time(), self._addresses()
+        self.member.snapshot(
+            company,
+            peers=self._peers(),
+            paused=self._paused(),
+            addresses=self._where,
+            reachable=seen.reached if seen else None,
+            clock_ahead=seen.clock_ahead if seen else 0.0,
+        )
+
+    def _backfill(self, neighbours: Sequence[str], nursery: trio.Nursery) -> None:
+        """Ask whoever is new here: the first ones after joining, and those that come back after a loss."""
+        self._asked &= set(neighbours)
+        for peer in neighbours:
+            if peer not in self._asked and not self.meter.download.exhausted() and self._backfills.take():
+                self._asked.add(peer)
+                nursery.start_soon(self.puller.recent, peer, self.member.swarm, BACKFILL_ROLLOUTS)
+
+    async def _respect_download_cap(self) -> None:
+        """Leave the topic while the cap is used up: neighbours then send its messages to others, not to this node."""
+        bucket = self.meter.download
+        if self.gossip.joined and bucket.exhausted():
+            self.tally.count("left the topic: download cap")
+            await self.gossip.leave()
+        elif not self.gossip.joined and bucket.available > bucket.burst / 2:
+            await self.gossip.join()
+
+    def _paused(self) -> tuple[str, ...]:
+        upload = ("upload",) if self.meter.upload.exhausted() else ()
+        return upload + (() if self.gossip.joined else ("download",))
+
+    def _peers(self) -> tuple[PeerInfo, ...]:
+        mesh, subscribed = self.gossip.mesh(), self.gossip.subscribed()
+        return tuple(
+            self._peer(peer_id, peer_id in mesh, peer_id in subscribed)
+            for peer_id in list(self.host.get_network().connections)
+        )
+
+    def _peer(self, peer_id: ID, mesh: bool, subscribed: bool) -> PeerInfo:
+        text = str(peer_id)
+        connections = self.host.get_network().get_connections(peer_id)
+        sockets = [self.meter.find(connection.muxed_conn.get_remote_address()) for connection in connections]
+        first = connections[0]
+        addresses = first.get_transport_addresses()
+        return PeerInfo(
+            text,
+            readable_name(text),
+            str(addresses[0]) if addresses else "",
+            _DIRECTIONS.get(first.direction.name, "unknown"),
+            first._created_at,
+            mesh,
+            subscribed,
+            sum(socket.sent for socket in sockets if socket),
+            sum(socket.received for socket in sockets if socket),
+            self.member.rejections_of(text),
+            self.gossip.score(peer_id),
+        )

@@ -1,0 +1,84 @@
+"""What a swarm's thread counts, and the faults that it tells the owner about."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from sapo_edge.events import Event, Level, Notice
+
+TOLD_AGAIN_AFTER = 300.0
+"""Seconds for which one kind of notice is not repeated: a hostile peer must not fill the owner's log."""
+MAX_DETAIL = 200
+"""Characters of an error's text that are logged; it may quote a peer."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tally:
+    """Counters and notices. Thread-safe.
+
+    Args:
+        emit: receives notices.
+        clock: seconds.
+    """
+
+    def __init__(self, emit: Callable[[Event], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._counts: Counter[str] = Counter()
+        self._faults: Counter[str] = Counter()
+        self._told: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def count(self, name: str, number: int = 1) -> None:
+        """Count something that was skipped, dropped, served or repaired."""
+        with self._lock:
+            self._counts[name] += number
+
+    def fault(self, place: str, error: BaseException) -> None:
+        """Count an exception that no peer should be able to cause, log it, and tell the owner once in a while.
+
+        Args:
+            place: where it was caught, in our own words.
+            error: shown by its type; its text goes to the log alone, escaped and cut.
+        """
+        with self._lock:
+            self._faults[place] += 1
+        cause = innermost(error)
+        _log.warning("%s: %s: %s", place, type(cause).__name__, ascii(str(cause))[:MAX_DETAIL])
+        self.notice("warning", f"the swarm survived an error in its {place} ({type(cause).__name__})", place)
+
+    def notice(self, level: Level, text: str, kind: str) -> None:
+        """Tell the owner, unless the same kind was told lately."""
+        now = self._clock()
+        with self._lock:
+            if now - self._told.get(kind, -TOLD_AGAIN_AFTER) < TOLD_AGAIN_AFTER:
+                return
+            self._told[kind] = now
+        try:
+            self._emit(Notice(level=level, text=text))
+        except Exception as error:  # noqa: BLE001 - whoever listens must not be able to end the swarm
+            _log.error("a notice could not be delivered: %s", type(error).__name__)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """A copy of what was counted."""
+        with self._lock:
+            return dict(self._counts)
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """A copy of the faults by place."""
+        with self._lock:
+            return dict(self._faults)
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first leaf of an exception group, which is what went wrong; any other exception itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

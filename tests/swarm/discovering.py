@@ -1,0 +1,91 @@
+"""One node that only discovers, as a process of its own: `discovering.py '{"swarm": "aa...", ...}'`.
+
+Prints its address, then what it is connected to whenever that changes; a line on stdin makes it ask for something.
+"""
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from sapo_edge.swarm.circuit import FAILED, is_relayed
+from sapo_edge.swarm.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.host import make_host, running
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.traffic import Meter
+
+ECHO = "/test/echo/1.0.0"
+
+
+def say(**record):
+    print(json.dumps(record), flush=True)
+
+
+async def echo(stream):
+    while data := await stream.read(4096):
+        await stream.write(data)
+
+
+async def report(host, discovery, tally):
+    before = None
+    while True:
+        connections = {
+            str(peer): sorted("relayed" if is_relayed(one) else "direct" for one in many)
+            for peer, many in host.get_network().connections.items()
+        }
+        now = {
+            "connected": connections,
+            "members": sorted(discovery.dialler.members),
+            "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.reached),
+            "circuits": [str(address) for address in discovery.relays.addresses()],
+            "reached": discovery.reachability.reached,
+            "counts": tally.counts,
+            "faults": tally.faults,
+        }
+        if now != before:
+            say(**now)
+        before = now
+        await trio.sleep(0.1)
+
+
+async def obey(host):
+    from libp2p.peer.id import ID
+
+    lines = trio.wrap_file(sys.stdin)
+    async for line in lines:
+        got = b""
+        try:
+            stream = await host.new_stream(ID.from_string(line.strip()), [ECHO])
+            await stream.write(b"x" * 3000)
+            while len(got) < 3000 and (data := await stream.read(4096)):
+                got += data
+        except FAILED:
+            pass
+        say(echo=len(got))
+
+
+async def main(options):
+    tally = Tally(lambda event: say(notice=event.text))
+    meter = Meter(0, 0, tally)
+    psk = bytes.fromhex(options["psk"]) if options.get("psk") else None
+    host = make_host(Identity.from_secret(bytes.fromhex(options["secret"])), psk, meter, tally, 5.0)
+    listen = options.get("listen", "all")
+    peers_file = Path(options["peers_file"]) if options.get("peers_file") else None
+    config = DiscoveryConfig(
+        bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False), listen,
+        peers_file,
+    )  # fmt: skip
+    async with running(host, listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
+        host.set_stream_handler(ECHO, echo)
+        discovery = Discovery(host, config, tally)
+        await nursery.start(discovery.run)
+        port = host.get_transport_addrs()[0].value_for_protocol("tcp")
+        say(peer_id=str(host.get_id()), port=int(port))
+        nursery.start_soon(obey, host)
+        await report(host, discovery, tally)
+
+
+trio.run(partial(main, json.loads(sys.argv[1])))

@@ -1,0 +1,277 @@
+"""How nodes find each other: addresses that may be dialled, the peers that are known, peer exchange, mDNS."""
+
+import contextlib
+import ipaddress
+import json
+import random
+import signal
+import time
+import types
+
+import msgpack
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.network.exceptions import SwarmException
+
+from sapo_edge.swarm import exchange, mdns, peerbook
+from sapo_edge.swarm.addresses import Surroundings, direct_address, look_around, parse_address
+from sapo_edge.swarm.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
+from sapo_edge.swarm.exchange import Answer, ExchangeError, Request
+from sapo_edge.swarm.mdns import Announcement
+from sapo_edge.swarm.peerbook import Origin, PeerBook
+from sapo_edge.swarm.reachability import _multicast_returns
+from sapo_edge.swarm.tally import Tally
+from tests.swarm.processes import Node, Relay
+
+ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+
+
+def peer(number):
+    return f"12D3KooW{ALPHABET[number % 58]}{ALPHABET[number // 58]}{'x' * 42}"
+
+
+OWN, OTHER, RELAY = peer(0), peer(1), peer(2)
+HOME = Surroundings(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
+ALONE = Surroundings((), (), loopback=True)
+
+
+@pytest.fixture
+def running():
+    started = []
+    yield started.append
+    for process in started:
+        process.stop(signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("address", "at_home", "alone"),
+    [
+        ("/ip4/8.8.8.8/tcp/4001", True, True),
+        ("/ip4/8.8.8.8/tcp/443", True, True),
+        ("/ip4/8.8.8.8/tcp/22", False, False),
+        ("/ip4/192.168.1.9/tcp/4001", True, False),
+        ("/ip4/192.168.2.9/tcp/4001", False, False),
+        ("/ip4/10.0.0.1/tcp/4001", False, False),
+        ("/ip4/127.0.0.1/tcp/4001", False, True),
+        ("/ip4/169.254.169.254/tcp/8080", False, False),
+        ("/ip4/0.0.0.0/tcp/4001", False, False),
+        ("/ip4/255.255.255.255/tcp/4001", False, False),
+        ("/ip4/224.0.0.251/tcp/5353", False, False),
+        ("/ip4/240.0.0.1/tcp/4001", False, False),
+        ("/ip6/::1/tcp/4001", False, True),
+        ("/ip6/::ffff:127.0.0.1/tcp/4001", False, False),
+        ("/ip6/2a00:1450:4001::1/tcp/4001", True, True),
+        ("/dns4/example.org/tcp/4001", False, False),
+    ],
+)
+def test_addresses_of_peers_are_dialled_only_where_they_can_do_no_harm(address, at_home, alone):
+    for text in (f"{address}/p2p/{OTHER}", f"{address}/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}"):
+        parsed = parse_address(text)
+        assert parse_address(str(parsed)) == parsed
+        assert HOME.may_dial(parsed.via) is at_home
+        assert ALONE.may_dial(parsed.via) is alone
+        assert HOME.may_dial(parsed, trusted=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "/ip4/1.2.3.4/tcp/4001", f"/ip4/1.2.3.4/udp/4001/p2p/{OTHER}", f"/ip4/1.2.3.4/tcp/0/p2p/{OTHER}",
+        f"/ip4/1.2.3.4/tcp/65536/p2p/{OTHER}", f"/ip4/999.2.3.4/tcp/1/p2p/{OTHER}", f"/ip6/nonsense/tcp/1/p2p/{OTHER}",
+        f"/ip4/1.2.3.4/tcp/4001/p2p/{OTHER}\n", f"/ip4/1.2.3.4/tcp/4001/p2p/{'O' * 52}", "/p2p-circuit" * 40,
+        f"/ip4/1.2.3.4/tcp/1/p2p/{OTHER}/p2p-circuit/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}",
+    ],
+)  # fmt: skip
+def test_what_is_no_tcp_address_of_a_peer_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        parse_address(text)
+
+
+def test_failures_are_tried_less_and_less_and_then_forgotten():
+    clock = [0.0]
+    book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
+    book.add(direct_address("8.8.8.8", 4001, OTHER), Origin.BOOTSTRAP)
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.TOLD, told_by=OTHER)
+    assert book.add(direct_address("8.8.4.4", 4001, OWN), Origin.TOLD) is None
+    clock[0] = 5.0
+    assert [known.peer_id for known in book.due(())] == [OTHER, RELAY]
+    delays = []
+    for _ in range(12):
+        book.failed(OTHER)
+        delays.append(book.peers[OTHER].due - clock[0])
+    assert 1 <= delays[0] <= 3 and 60 <= max(delays) <= 180, "doubled up to two minutes, with jitter"
+    for _ in range(3):
+        book.failed(RELAY)
+    assert set(book.peers) == {OTHER}
+    book.reached(OTHER, None)
+    book.lost(OTHER)
+    assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
+
+
+def test_nobody_can_fill_the_book():
+    book = PeerBook(OWN)
+    book.add(direct_address("8.8.8.8", 4001, peer(1)), Origin.BOOTSTRAP)
+    for number in range(2, 100):
+        book.add(direct_address("9.9.9.9", 4000 + number, peer(number)), Origin.TOLD, told_by=peer(1))
+    assert len(book.peers) == 1 + peerbook.MAX_TOLD_BY_ONE
+    for number in range(100, 2000):
+        book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.TOLD, told_by=peer(number))
+        book.add(direct_address("9.9.9.9", number, peer(1)), Origin.TOLD)
+    assert len(book.peers) == peerbook.MAX_PEERS
+    assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
+
+
+class Network:
+    """Counts dials, all of which fail."""
+
+    def __init__(self):
+        self.connections = {}
+        self.dialled = []
+
+    async def dial_addr(self, address, peer_id):
+        self.dialled.append(str(address))
+        raise SwarmException("nobody there")
+
+    def unblock_peer(self, peer_id):
+        pass
+
+
+def test_a_node_told_of_a_thousand_victims_is_no_weapon():
+    async def scenario():
+        network = Network()
+        host = types.SimpleNamespace(get_network=lambda: network)
+        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        for number in range(1, 40):
+            # One server under many names, and many servers.
+            for address in (("9.9.9.9", 4001), ("9.9.8.8", 4000 + number)):
+                book.add(direct_address(*address, peer(number)), Origin.TOLD, told_by=peer(number))
+        for known in book.peers.values():
+            known.due = 0.0
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        with trio.move_on_after(3.0):
+            await dialler.run()
+        assert sum("/9.9.9.9/" in address for address in network.dialled) == 1
+        assert 8 <= len(network.dialled) <= 2 * (DIAL_BURST + 3 * DIALS_PER_SECOND + 1)
+
+    trio.run(scenario)
+
+
+def test_the_file_holds_whom_the_node_met_and_survives_nonsense(tmp_path):
+    book = PeerBook(OWN)
+    met = direct_address("8.8.8.8", 4001, OTHER)
+    book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.TOLD)
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.TOLD)
+    book.add(met, Origin.TOLD)
+    book.reached(OTHER, met)
+    book.save(tmp_path / "peers.json")
+    again = PeerBook(OWN)
+    assert again.load((tmp_path / "peers.json").read_bytes()) == 1
+    assert again.peers[OTHER].addresses[0] == met and again.peers[OTHER].origin is Origin.MET
+    entry = {"addresses": [str(met)], "reached": int(time.time())}
+    for content in (
+        [], {}, {"v": 2, "peers": []}, {"v": 1, "peers": {}}, {"v": 1, "peers": [1]}, {"v": 1, "peers": [{}]},
+        {"v": 1, "peers": [{**entry, "reached": "now"}]}, {"v": 1, "peers": [{**entry, "addresses": [1]}]},
+        {"v": 1, "peers": [{**entry, "addresses": ["x"]}]},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"."):
+            PeerBook(OWN).load(json.dumps(content).encode())
+    for data in (b"", b"\xff", b"[" * 100_000, b" " * (peerbook.MAX_FILE_BYTES + 1)):
+        with pytest.raises(ValueError, match=r"."):
+            PeerBook(OWN).load(data)
+    old = {"v": 1, "peers": [{**entry, "reached": 1}]}
+    assert PeerBook(OWN).load(json.dumps(old).encode()) == 0
+
+
+def test_exchange_round_trips_and_keeps_its_bounds():
+    circuit = parse_address(f"/ip4/8.8.8.8/tcp/4001/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}")
+    request = Request(b"t" * 32, 4001, (circuit,), probe=True)
+    assert exchange.decode_request(exchange.encode_request(request), OTHER) == request
+    assert exchange.decode_request(exchange.encode_request(request), OWN).circuits == (), "only for itself"
+    groups = tuple(tuple([direct_address("8.8.8.8", 4001 + n, peer(n + 1))] * 4) for n in range(40))
+    data = exchange.encode_answer(Answer(True, "8.8.8.8", None, 1.5, groups))
+    assert len(data) <= exchange.MAX_FRAME_BYTES
+    answer = exchange.decode_answer(data)
+    assert answer.peers == groups[: exchange.MAX_PEERS] and answer.member and answer.time == 1.5
+    content = msgpack.unpackb(data)
+    for change in (
+        {"v": 2}, {"member": 1}, {"seen": 5}, {"reachable": "yes"}, {"time": float("nan")}, {"peers": None},
+        {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17},
+    ):  # fmt: skip
+        with pytest.raises(ExchangeError):
+            exchange.decode_answer(msgpack.packb({**content, **change}))
+    mixed = [[str(groups[0][0]), str(groups[1][0])]]
+    assert exchange.decode_answer(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2**64 - 1) | st.floats() | st.binary(max_size=40) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=5),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["tag", "port", "circuits", "probe", "member", "seen", "reachable", "time", "peers", "new"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=200) | st.dictionaries(KEYS, VALUES).map(lambda content: msgpack.packb({"v": 1, **content})))
+def test_any_bytes_are_an_exchange_or_an_error(data):
+    for read in (exchange.decode_answer, lambda data: exchange.decode_request(data, OTHER)):
+        with contextlib.suppress(ExchangeError):
+            read(data)
+    Announcement(b"t" * 32, OWN, 1).read(data)
+
+
+def test_announcements_name_the_swarm_and_are_read_by_it_alone():
+    here, there = Announcement(b"t" * 32, OWN, 4001), Announcement(b"t" * 32, OTHER, 4002)
+    txt = there.txt(HOME)
+    assert here.read(txt) == (direct_address("192.168.1.5", 4002, OTHER),)
+    assert there.read(txt) == (), "not itself"
+    assert Announcement(b"u" * 32, OWN, 4001).read(txt) == ()
+    assert b"t" * 8 not in txt.replace(here.mark, b"")
+    assert here.read(txt * 100) == () and here.read(txt + b"\xff") == here.read(txt)
+    strings = [here.mark, *(f"dnsaddr=/ip4/1.1.1.1/tcp/{port}/p2p/{OTHER}".encode() for port in range(1, 20))]
+    many = b"".join(bytes([len(text)]) + text for text in strings)
+    assert len(here.read(many)) == mdns.MAX_ADDRESSES
+
+
+def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running):
+    works = [listen for listen in ("all", "loopback") if any(map(_multicast_returns, look_around(listen).listening))]
+    if not works:
+        pytest.skip("this machine has no multicast")
+    nodes = [
+        Node(number, mdns=True, listen=works[0], swarm=("ab" if number < 3 else "cd") * 32) for number in (1, 2, 3)
+    ]
+    for node in nodes:
+        running(node)
+    first, second, stranger = (node.started() for node in nodes)
+    began = time.monotonic()
+    first.wait_for_member(second, 15)
+    second.wait_for_member(first, 15)
+    assert time.monotonic() - began < 15
+    assert not any(record.get("connected") for record in stranger.records)
+
+
+def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running, tmp_path):
+    relay = Relay(tmp_path)
+    running(relay)
+    bootstrap = [relay.started().addresses[0]]
+    files = [str(tmp_path / f"peers-{number}.json") for number in (1, 2)]
+    first, second = (Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1]) for n in (1, 2))
+    stranger = Node(3, listen="loopback", bootstrap=bootstrap, swarm="cd" * 32)
+    for node in (first, second, stranger):
+        running(node)
+        node.started()
+    second.wait_for_member(first)
+    first.wait_for_member(second)
+    met = {peer for record in stranger.records for peer in record.get("connected", ())}
+    assert met <= {bootstrap[0].split("/")[-1]}, "another swarm's nodes are not told of"
+    relay.stop(signal.SIGKILL)
+    # The file holds it, whichever of the two had dialled the other.
+    second.wait_for(lambda record: first.peer_id in record.get("known", ()))
+    second.stop()
+    again = Node(2, listen="loopback", peers_file=files[1])
+    running(again)
+    again.started()
+    again.wait_for_member(first)
+    assert not again.records[-1]["faults"] and not first.records[-1]["faults"]

@@ -1,0 +1,424 @@
+"""Each fault of py-libp2p that is worked around, with the way around and without: who needs none is noticed."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import secrets
+import struct
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from libp2p.abc import IHost
+from libp2p.network.exceptions import SwarmException
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.stream_muxer.yamux import yamux
+from libp2p.utils.varint import encode_uvarint
+
+from sapo_edge.swarm import hardening, traffic
+from sapo_edge.swarm.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host import dial
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.traffic import Meter, MeteredStream, TokenBucket
+from tests.swarm.victims import TOPIC, Victim, attacker, bare, bare_host, frame, hardened, send, signed, until
+
+Attack = Callable[[IHost, Victim], Awaitable[None]]
+
+
+def within(seconds: float, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """Run an async test with a time limit."""
+
+    async def limited() -> Any:
+        with trio.fail_after(seconds):
+            return await function(*arguments)
+
+    return trio.run(limited)
+
+
+async def garbage(host: IHost, victim: Victim) -> None:
+    await send(host, victim, frame(b"\xff" * 40))
+
+
+async def not_utf8(host: IHost, victim: Victim) -> None:
+    stream = await host.get_network().new_stream(victim.peer_id)
+    await stream.write(b"\x04\xff\xfe\xfd\n")
+    await trio.sleep(0.1)
+
+
+async def bad_key(host: IHost, victim: Victim) -> None:
+    message = signed(host, b"x")
+    message.from_id, message.key = b"\x12\x20" + bytes(32), b"\xff\xff"
+    await send(host, victim, frame(rpc_pb2.RPC(publish=[message])))
+
+
+async def raising_validator(host: IHost, victim: Victim) -> None:
+    victim.refuse = RuntimeError("a validator's fault")
+    await send(host, victim, frame(rpc_pb2.RPC(publish=[signed(host, b"x")])))
+    victim.refuse = None
+
+
+async def raising_handler(host: IHost, victim: Victim) -> None:
+    async def fall(stream: Any) -> None:
+        raise RuntimeError("a handler's fault")
+
+    victim.host.set_stream_handler("/fall", fall)
+    with contextlib.suppress(Exception):
+        await host.new_stream(victim.peer_id, ["/fall"])
+
+
+ATTACKS: dict[Attack, str] = {
+    garbage: "gossip streams with garbage",
+    not_utf8: "streams with garbage",
+    bad_key: "messages with a bad signature",
+    raising_validator: "gossip message",
+    raising_handler: "stream handler",
+}
+"""Attacks, and what counts them."""
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_a_remote_peer_cannot_end_the_host(attack: Attack) -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, attacker(weak) as host:
+                await attack(host, weak)
+                assert await until(weak.died.is_set), "py-libp2p survives this by itself now"
+            async with hardened(nursery) as victim, attacker(victim) as host, attacker(victim) as honest:
+                await attack(host, victim)
+                await send(honest, victim, frame(rpc_pb2.RPC(publish=[signed(honest, b"still there")])))
+                assert await until(lambda: victim.received == [b"still there"])
+                assert not victim.died.is_set()
+                assert {**victim.tally.counts, **victim.tally.faults}[ATTACKS[attack]] == 1
+            nursery.cancel_scope.cancel()
+
+    within(20, run)
+
+
+def test_a_failing_task_of_a_library_service_ends_alone() -> None:
+    async def fall() -> None:
+        raise LookupError("a background task's fault")
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                for service in (weak.pubsub, victim.pubsub, victim.pubsub.router, victim.host.get_network()):
+                    service.get_manager().run_task(fall)
+                assert await until(weak.died.is_set)
+                assert await until(lambda: len(victim.tally.faults) == 3)
+                assert not victim.died.is_set()
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
+    """Yamux gives a stream's frames of 64 KiB to whoever asks first."""
+
+    async def mixed(victim: Victim) -> bool:
+        class Stream:
+            def __init__(self) -> None:
+                self.written: list[int] = []
+
+            async def write(self, data: bytes) -> None:
+                for _ in range(3):
+                    self.written.append(data[-1])
+                    await trio.sleep(0)
+
+        stream = Stream()
+        async with trio.open_nursery() as nursery:
+            for letter in b"ab":
+                rpc = rpc_pb2.RPC(publish=[rpc_pb2.Message(data=bytes([letter]))])
+                nursery.start_soon(victim.pubsub.write_msg, stream, rpc)
+        return sorted(stream.written) != stream.written and sorted(stream.written, reverse=True) != stream.written
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                assert await mixed(weak) and not await mixed(victim)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_settings_that_the_library_has_wrong() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with bare(nursery) as weak, hardened(nursery) as victim:
+                router = victim.pubsub.router
+                assert router.heartbeat_interval == 1 and not router.adaptive_gossip_enabled
+                assert not router.spam_protection_enabled and router.scorer.params.publish_threshold == CUT_OFF
+                assert set(victim.host.get_network().upgrader.security_multistream.transports) == {"/noise"}
+                assert len(weak.host.get_network().upgrader.security_multistream.transports) > 1
+                # Others ignore numbers that they have seen: a restart must not repeat those of the last seconds.
+                assert victim.pubsub.counter > 10**18 > 10**10 > weak.pubsub.counter
+                # A failed dial keeps the next one away for a minute, though the network may be back in a second.
+                for host, refused in ((weak.host, True), (victim.host, False)):
+                    async with hardened(nursery) as other:
+                        host.get_network()._negative_peer_cache.mark_failed(str(other.peer_id))
+                        with pytest.raises(SwarmException) if refused else contextlib.nullcontext():
+                            await dial(host, other.address)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_a_frame_is_bounded_before_it_is_read() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, attacker(victim) as host:
+                await send(host, victim, bytes(encode_uvarint(MAX_RPC_BYTES + 1)))
+                assert await until(lambda: victim.blamed == [(str(host.get_id()), "garbage")])
+                fitting = signed(host, bytes(MAX_RPC_BYTES - 1000))
+                await send(host, victim, frame(rpc_pb2.RPC(publish=[fitting])))
+                assert await until(lambda: len(victim.received) == 1)
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_a_host_with_many_peers_keeps_them_in_its_mesh() -> None:
+    """With degree_high 12, as is usual, a star of 16 lost half of all messages for good."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim:
+                router = victim.pubsub.router
+                peers = [ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)) for _ in range(20)]
+                for peer in peers:
+                    router.peer_protocol[peer] = router.protocols[0]
+                    victim.pubsub.peer_topics.setdefault(TOPIC, set()).add(peer)
+                    router.mesh[TOPIC].add(peer)
+                assert router.mesh_heartbeat()[1] == {}
+                router.degree_high = 12
+                assert router.mesh_heartbeat()[1] != {}
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+class _Socket:
+    """A TCP stream whose other end reads nothing after the first bytes."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.open = trio.Event()
+        self.stream = self
+        self.socket = self
+
+    def get_remote_address(self) -> tuple[str, int]:
+        return ("192.0.2.1", 1)
+
+    async def write(self, data: bytes) -> None:
+        self.written += data[: len(data) // 2]
+        await self.open.wait()
+        self.written += data[len(data) // 2 :]
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.sleep(0)
+        return bytes(n or 1)
+
+    def close(self) -> None:
+        self.open.set()
+
+
+def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
+    tally = Tally(lambda event: None)
+
+    async def write(stream: Any, opens: float) -> bytes:
+        socket = stream if isinstance(stream, _Socket) else stream._stream
+        async with trio.open_nursery() as nursery:
+
+            async def later() -> None:
+                await trio.sleep(opens)
+                socket.open.set()
+
+            nursery.start_soon(later)
+            with trio.move_on_after(0.05):
+                await stream.write(b"12345678")
+            return socket.written
+
+    async def run() -> None:
+        assert await write(_Socket(), 0.1) == b"1234"
+        meter = Meter(0, 0, tally)
+        assert await write(meter.open(_Socket(), True), 0.1) == b"12345678"
+        stalled = meter.open(_Socket(), True)
+        with pytest.raises(traffic.ConnectionClosedError):
+            await stalled.write(b"12345678")
+        assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
+
+    within(5, run)
+
+
+def test_caps_hold_what_they_promise() -> None:
+    now = [0.0]
+    bucket = TokenBucket(100.0, 50.0, lambda: now[0])
+    assert bucket.take(50) and not bucket.take(1) and bucket.exhausted()
+    bucket.charge(100)
+    assert bucket.wait() == pytest.approx(1.0)
+    now[0] = 2.0
+    assert bucket.available == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
+
+    async def read() -> float:
+        meter = Meter(0, 1_000_000, Tally(lambda event: None))
+        stream: MeteredStream = meter.open(_Socket(), True)
+        started = trio.current_time()
+        while meter.received < 2 * meter.download.burst + 500_000:
+            await stream.read(100_000)
+        return trio.current_time() - started
+
+    # Two bursts pass at once, the second as debt; half a second's worth at the rate of the cap.
+    assert 0.3 < within(10, read) < 1.5
+
+
+def test_bursts_are_paced_and_none_is_lost() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as sender, hardened(nursery) as reader, bare(nursery) as weak:
+                await dial(sender.host, reader.address)
+                await dial(weak.host, reader.address)
+                assert await until(lambda: sender.gossip.mesh() and weak.pubsub.router.mesh[TOPIC])
+                for number in range(100):
+                    await weak.pubsub.publish(TOPIC, b"unpaced %d" % number)
+                for number in range(34):
+                    await sender.gossip.publish(b"paced %d" % number)
+                assert await until(lambda: sum(data.startswith(b"paced") for data in reader.received) == 34)
+                assert sum(data.startswith(b"unpaced") for data in reader.received) < 100
+                assert "frames dropped: a neighbour is too slow" not in sender.tally.counts
+            nursery.cancel_scope.cancel()
+
+    within(20, run)
+
+
+def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, attacker(victim) as host:
+                victim.verdict = Verdict.REJECT
+                await send(host, victim, *(frame(rpc_pb2.RPC(publish=[signed(host, b"%d" % n)])) for n in range(12)))
+                assert await until(lambda: "messages of peers that are cut off" in victim.tally.counts)
+                assert 5 <= len(victim.received) <= 7
+                assert victim.gossip.score(host.get_id()) < CUT_OFF
+                for _ in range(200):
+                    victim.pubsub.router.scorer.on_heartbeat()
+                assert victim.gossip.score(host.get_id()) > CUT_OFF
+            nursery.cancel_scope.cancel()
+
+    within(10, run)
+
+
+def test_memory_that_a_peer_can_make_the_library_use_is_bounded() -> None:
+    async def streams(host: IHost, victim: Victim) -> None:
+        with contextlib.suppress(Exception):
+            (connection,) = host.get_network().connections[victim.peer_id]
+            for number in range(1001, 1001 + 2 * hardening.MAX_STREAMS + 40, 2):
+                opening = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_WINDOW_UPDATE, yamux.FLAG_SYN, number, 0)
+                await connection.muxed_conn._write_frame(opening)
+
+    async def unread(host: IHost, victim: Victim) -> None:
+        async def wait(stream: Any) -> None:
+            await trio.sleep_forever()
+
+        victim.host.set_stream_handler("/unread", wait)
+        stream = await host.new_stream(victim.peer_id, ["/unread"])
+        stream.muxed_stream.send_window = 2**31
+        with contextlib.suppress(Exception):
+            for _ in range(20):
+                await stream.write(bytes(512 * 1024))
+                await trio.sleep(0.02)
+
+    async def topics(host: IHost, victim: Victim) -> None:
+        rpc = rpc_pb2.RPC()
+        for number in range(200):
+            rpc.control.prune.add(topicID=f"t{number}")
+            rpc.control.ihave.add(topicID=f"t{number}")
+            rpc.control.graft.add(topicID=f"t{number}")
+            rpc.subscriptions.add(subscribe=True, topicid=f"t{number}")
+        await send(host, victim, frame(rpc))
+        router = victim.pubsub.router
+        assert len(router.back_off) <= 1 and len(victim.pubsub.peer_topics) <= 1
+        assert not router.ihave_message_limits and not router.graft_flood_tracking
+
+    async def run(attack: Attack, dropped: bool) -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim, attacker(victim) as host:
+                (connection,) = victim.host.get_network().connections[host.get_id()]
+                await attack(host, victim)
+                assert await until(lambda: connection.muxed_conn.is_closed, 5.0 if dropped else 0.1) == dropped
+                assert not victim.died.is_set() and not victim.tally.faults
+            nursery.cancel_scope.cancel()
+
+    for attack, dropped in ((streams, True), (unread, True), (topics, False)):
+        within(20, run, attack, dropped)
+    assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
+
+
+def test_connections_leave_nothing_behind() -> None:
+    """The library keeps the task and the slot of each inbound connection: after 250 it would refuse all others."""
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery) as victim:
+
+                async def visit() -> None:
+                    host = bare_host()
+                    async with host.run([]):
+                        await dial(host, victim.address)
+
+                await visit()
+                gc.collect()
+                await until(lambda: not victim.meter.sockets)
+                before = trio.lowlevel.current_statistics().tasks_living
+                for _ in range(4):
+                    await visit()
+                gc.collect()  # the visitors' side of the sockets
+                assert await until(lambda: not victim.meter.sockets)
+                await trio.sleep(0.5)
+                assert trio.lowlevel.current_statistics().tasks_living <= before + 2
+                assert not victim.host.get_network().connections and not victim.pubsub.peers
+            nursery.cancel_scope.cancel()
+
+    within(30, run)
+
+
+def test_a_private_swarm_admits_nobody_without_its_key() -> None:
+    async def run() -> None:
+        key = secrets.token_bytes(32)
+        async with trio.open_nursery() as nursery:
+            async with hardened(nursery, psk=key) as inside, hardened(nursery, psk=key) as member:
+                await dial(member.host, inside.address)
+                async with hardened(nursery) as open_one, hardened(nursery, psk=secrets.token_bytes(32)) as other:
+                    for stranger in (open_one, other):
+                        with trio.move_on_after(1.0), pytest.raises(Exception):  # noqa: B017
+                            await dial(stranger.host, inside.address)
+                assert list(inside.host.get_network().connections) == [member.peer_id]
+            nursery.cancel_scope.cancel()
+
+    within(20, run)
+
+
+def test_importing_libp2p_changes_no_logging() -> None:
+    code = """
+import logging
+from sapo_edge.swarm.libp2p import logging_kept
+before = (list(logging.getLogger().handlers), logging.getLogger().level)
+with logging_kept():
+    import sapo_edge.swarm.session
+root = logging.getLogger()
+assert all(type(handler) is logging.NullHandler for handler in root.handlers), root.handlers
+assert root.level == before[1]
+logging.getLogger("libp2p.network.swarm").error("text of a peer")
+logging.getLogger("libp2p").warning("text of a peer")
+logging.warning("text of a peer")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+logging.getLogger("libp2p").setLevel(logging.CRITICAL)

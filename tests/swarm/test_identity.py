@@ -1,0 +1,159 @@
+"""Keys, ids and names of nodes, and backups of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import base58
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import StateError
+from sapo_edge.swarm import identity
+from sapo_edge.swarm.exchange import swarm_tag
+from sapo_edge.swarm.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
+from sapo_edge.swarm.membership import swarm_id
+from tests.swarm.make_vectors import DIRECTORY
+
+US = Identity.from_secret(b"\x07" * 32)
+
+
+def vectors(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DIRECTORY / name).read_text("ascii"))
+    return found
+
+
+@pytest.mark.parametrize("vector", vectors("identities.json"), ids=lambda vector: vector["name"])
+def test_a_secret_gives_the_key_id_and_name_of_the_vectors_and_of_libp2p(vector: dict[str, str]) -> None:
+    from libp2p.crypto.ed25519 import create_new_key_pair
+    from libp2p.peer.id import ID
+
+    secret = bytes.fromhex(vector["secret"])
+    made, theirs = Identity.from_secret(secret), create_new_key_pair(secret)
+    assert made.public_key.hex() == vector["public_key"] == theirs.public_key.to_bytes().hex()
+    assert made.peer_id == vector["peer_id"] == str(ID.from_pubkey(theirs.public_key))
+    assert (
+        public_key_of(made.peer_id) == made.public_key == ID.from_string(made.peer_id).extract_public_key().to_bytes()
+    )
+    assert readable_name(made.peer_id) == vector["name"]
+    assert made.sign(b"\x00\xff").hex() == vector["signature_of_00ff"] == theirs.private_key.sign(b"\x00\xff").hex()
+
+
+@pytest.mark.parametrize("vector", vectors("swarms.json"), ids=["open", "private"])
+def test_a_swarm_has_the_id_and_topic_of_the_vectors(vector: dict[str, str]) -> None:
+    manifest, key = bytes.fromhex(vector["manifest"]), bytes.fromhex(vector["key"]) if vector["key"] else None
+    swarm = swarm_id(manifest, key)
+    assert (swarm.hex(), f"/sapo-edge/1/{swarm.hex()}") == (vector["swarm"], vector["topic"])
+    assert swarm_tag(manifest, key, "peers").hex() == vector["peers_tag"]
+
+
+@settings(deadline=None)
+@given(st.binary(min_size=32, max_size=32), st.binary(max_size=100), st.integers(0, 511))
+def test_a_signature_counts_for_its_key_and_data_alone(secret: bytes, data: bytes, bit: int) -> None:
+    signer = Identity.from_secret(secret)
+    signature = signer.sign(data)
+    flipped = bytes(byte ^ (1 << bit % 8 if place == bit // 8 else 0) for place, byte in enumerate(signature))
+    assert verify(signer.public_key, data, signature)
+    assert not verify(signer.public_key, data, flipped)
+    assert not verify(signer.public_key, data + b"\0", signature)
+    assert verify(US.public_key, data, signature) is (signer == US)
+
+
+@pytest.mark.parametrize(
+    "key, signature", [(b"", bytes(64)), (bytes(31), bytes(64)), (bytes(32), b""), (bytes(32), bytes(65))]
+)
+def test_what_is_no_key_or_signature_verifies_nothing(key: bytes, signature: bytes) -> None:
+    assert not verify(key, b"", signature)
+
+
+@given(st.text(max_size=80))
+def test_no_text_but_an_id_gives_a_key(text: str) -> None:
+    with pytest.raises(ValueError):
+        public_key_of(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        US.peer_id + " ",
+        US.peer_id + "\n",
+        "1" + US.peer_id,
+        US.peer_id[:-1],
+        "z" * 1_000_000,
+        # An RSA key is not in its id.
+        base58.b58encode(b"\x12\x20" + hashlib.sha256(b"key").digest()).decode(),
+        # A key of another kind, of the same length.
+        base58.b58encode(bytes.fromhex("002408021220") + US.public_key).decode(),
+    ],
+    ids=["space", "newline", "a leading zero", "cut off", "long", "a hash", "another kind"],
+)
+def test_a_key_has_one_id(text: str) -> None:
+    with pytest.raises(ValueError):
+        public_key_of(text)
+
+
+@pytest.mark.parametrize("make", [Identity.from_secret, peer_id_of])
+def test_keys_have_32_bytes(make: Any) -> None:
+    for size in (0, 31, 33):
+        with pytest.raises(ValueError):
+            make(bytes(size))
+
+
+def test_a_secret_is_never_shown() -> None:
+    assert "07" not in repr(US) and "secret" not in repr(US)
+
+
+def test_names_are_spread_over_all_words() -> None:
+    names = {readable_name(peer_id_of(number.to_bytes(32, "big"))) for number in range(2000)}
+    words = {word for name in names for word in name.split("-")[:2]}
+    assert len(names) > 1995 and len(words) == 128 and all(name.isascii() for name in names)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Derive keys in milliseconds; what it takes otherwise is libsodium's business."""
+    monkeypatch.setattr(identity, "_OPERATIONS", 1)
+    monkeypatch.setattr(identity, "_MEMORY", 8192)
+
+
+@pytest.mark.usefixtures("quick")
+@settings(deadline=None, max_examples=30)
+@given(st.binary(min_size=32, max_size=32), st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))
+def test_a_backup_gives_the_secret_to_its_passphrase_alone(secret: bytes, passphrase: str) -> None:
+    kept = backup(secret, passphrase)
+    assert restore(kept, passphrase) == secret and secret not in kept
+    assert backup(secret, passphrase) != kept, "salt and nonce are new each time"
+    with pytest.raises(StateError):
+        restore(kept, passphrase + "x")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_damaged_backup_is_refused_whole() -> None:
+    kept = backup(b"\x01" * 32, "correct horse")
+    for position in range(len(kept)):
+        with pytest.raises(StateError):
+            restore(kept[:position] + bytes([kept[position] ^ 1]) + kept[position + 1 :], "correct horse")
+    for wrong in (b"", kept[:-1], kept[:40], kept + b"\0", bytes(10_000_000)):
+        with pytest.raises(StateError):
+            restore(wrong, "correct horse")
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_passphrase_is_the_same_from_every_keyboard() -> None:
+    kept = backup(b"\x01" * 32, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n wie Gras")
+    assert restore(kept, "gru\N{COMBINING DIAERESIS}n wie Gras") == b"\x01" * 32
+
+
+@pytest.mark.parametrize("passphrase", ["", "seven77", "not text \udcff"])
+def test_a_passphrase_that_is_too_short_or_no_text_is_refused(passphrase: str) -> None:
+    with pytest.raises(StateError):
+        backup(bytes(32), passphrase)
+
+
+def test_a_backup_takes_the_memory_that_is_promised() -> None:
+    """The parameters are part of the format: other figures would open no old backup."""
+    assert (identity._OPERATIONS, identity._MEMORY) == (3, 256 * 1024 * 1024)
+    assert restore(backup(US.secret, "correct horse"), "correct horse") == US.secret

@@ -1,0 +1,127 @@
+"""Invites: what a line holds, and what becomes of one that was cut off, changed or forged."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.swarm.invite import MAX_ADDRESSES, MAX_LINE, Invite, check_address, parse_invite, worth_sharing
+
+PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
+RELAY = "12D3KooWHdiAxVd8uMQR1hGWXccidmfCwLqcMpGwR6QcTP6QRMuD"
+HERE = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}"
+BEHIND = f"/dns4/relay.example.org/tcp/443/p2p/{RELAY}/p2p-circuit/p2p/{PEER}"
+DIGEST = bytes(range(32))
+KEY = bytes(range(100, 132))
+INVITE = Invite(DIGEST, "starter", (HERE, BEHIND), KEY)
+LINE = INVITE.to_line()
+
+
+def sealed(body: str) -> str:
+    """A line with the right checksum, whatever it says."""
+    return f"{body}+check={hashlib.sha256(body.encode()).hexdigest()[:12]}"
+
+
+BODY = LINE.rpartition("+check=")[0]
+
+
+@given(
+    st.binary(min_size=32, max_size=32),
+    st.from_regex(r"[a-z0-9][a-z0-9_.-]{0,63}", fullmatch=True),
+    st.lists(st.sampled_from([HERE, BEHIND, f"/ip6/2001:db8::1/tcp/1/p2p/{PEER}"]), max_size=MAX_ADDRESSES),
+    st.none() | st.binary(min_size=32, max_size=32),
+)
+def test_a_line_holds_all_of_it_and_no_shell_changes_it(
+    digest: bytes, name: str, addresses: list[str], key: bytes | None
+) -> None:
+    invite = Invite(digest, name, tuple(addresses), key)
+    line = invite.to_line()
+    assert parse_invite(line) == invite
+    assert len(line) <= MAX_LINE and shlex.quote(line).strip("'") == line
+    assert re.fullmatch(r"[A-Za-z0-9:/.=+_-]+", line), "zsh, fish and PowerShell leave these alone, too"
+
+
+def test_the_key_is_in_the_line_alone() -> None:
+    assert KEY.hex() in LINE and KEY.hex() not in repr(INVITE) and str(KEY) not in repr(INVITE)
+    assert "key=" not in Invite(DIGEST, "starter").to_line()
+
+
+@pytest.mark.parametrize(
+    "text", [f"  {LINE}\n", f"'{LINE}'", f"<{LINE}>", f"{LINE}.", f"{LINE[:50]}\n  {LINE[50:]}\r\n"]
+)
+def test_what_copying_brings_in_is_left_out(text: str) -> None:
+    assert parse_invite(text) == INVITE
+
+
+def test_a_line_that_is_cut_off_is_refused_wherever() -> None:
+    for length in range(len("sapo://join/"), len(LINE)):
+        with pytest.raises(ConfigError, match="cut off at its end; ask for the line again"):
+            parse_invite(LINE[:length])
+
+
+@given(st.integers(len("sapo://join/"), len(LINE) - 1), st.sampled_from("0aZ=/+x "))
+def test_a_changed_or_missing_character_is_noticed(position: int, character: str) -> None:
+    changed = LINE[:position] + character + LINE[position + 1 :]
+    if changed != LINE:
+        with pytest.raises(ConfigError, match=r"checksum is wrong|cut off"):
+            parse_invite(changed)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("", "that is no invite"),
+        ("https://example.org", "that is no invite, which begins with sapo://join/"),
+        ("sapo://join/" + "x" * MAX_LINE, "longer than"),
+        ("x" * 10_000_000, "longer than"),
+        (sealed(BODY.replace("v=1", "v=2")), "of version 2, which this program doesn't know; update"),
+        (sealed(BODY.replace("v=1", "v=\\")), "of version"),
+        (sealed(BODY.replace("v=1+", "")), "gives 'v' 0 times"),
+        (sealed(BODY + "+name=other"), "gives 'name' 2 times"),
+        (sealed(BODY + f"+key={KEY.hex()}"), "gives 'key' 2 times"),
+        (sealed(BODY + "+what"), "without a value"),
+        (sealed(BODY.replace(DIGEST.hex(), DIGEST.hex()[2:])), "'swarm' is not 64 hexadecimal digits"),
+        (sealed(BODY.replace(KEY.hex(), KEY.hex().upper())), "'key' is not 64 hexadecimal digits"),
+        (sealed(BODY.replace("name=starter", "name=../../etc")), "name is not a name"),
+        (sealed(BODY + "+at=/ip4/1.2.3.4"), "/ip4/1.2.3.4 is not an address of a peer"),
+        (sealed(BODY + "".join(f"+at={HERE}" for _ in range(7))), "9 addresses; keep at most 8"),
+        (LINE.replace("starter", "st\x1b[31marter"), "characters that no invite has"),
+        (LINE.replace("starter", "stаrter"), "characters that no invite has"),
+    ],
+)  # fmt: skip
+def test_a_bad_line_is_refused_with_its_reason(line: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        parse_invite(line)
+    assert len(str(error.value)) < 300 and str(error.value).isprintable()
+
+
+def test_fields_of_later_versions_are_ignored() -> None:
+    assert parse_invite(sealed(BODY + "+relay=yes")) == INVITE
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "/", "ip4/192.0.2.1", f"/ip4/999.0.2.1/tcp/1/p2p/{PEER}", f"/ip4/0.0.0.0/tcp/1/p2p/{PEER}",
+     f"/ip4/192.0.2.1/tcp/0/p2p/{PEER}", f"/ip4/192.0.2.1/tcp/65536/p2p/{PEER}", "/ip4/192.0.2.1/tcp/1",
+     f"/ip4/192.0.2.1/udp/1/quic-v1/p2p/{PEER}", f"/unix/tmp/p2p/{PEER}", f"/ip4/192.0.2.1/tcp/1/p2p/{PEER[:-9]}0OIl",
+     f"{HERE}/p2p-circuit", f"/ip4/192.0.2.1/tcp/１/p2p/{PEER}", f"{HERE}\x1b[2J",
+     f"/dns4/{'a' * 400}/tcp/1/p2p/{PEER}"],
+)  # fmt: skip
+def test_addresses_that_nobody_can_dial_are_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="is not an address of a peer") as error:
+        check_address(address)
+    assert str(error.value).isprintable()
+
+
+def test_the_best_addresses_are_shared() -> None:
+    public, home, local = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("8.8.8.8", "192.168.1.5", "127.0.0.1"))
+    assert worth_sharing([local, home, BEHIND, "nonsense", public, home]) == (public, BEHIND, home)
+    assert worth_sharing([local]) == (local,), "two nodes on one machine"
+    many = [f"/ip4/8.8.8.{number}/tcp/1/p2p/{PEER}" for number in range(20)]
+    assert len(worth_sharing(many)) == MAX_ADDRESSES

@@ -1,0 +1,153 @@
+"""Members of a swarm as real processes on loopback."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from sapo_edge.manifest import load_manifest
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.libp2p import fetch_manifest
+from sapo_edge.swarm.transport import SwarmError
+from tests.swarm.member_processes import MemberProcess
+
+
+@contextmanager
+def members(*options: dict[str, Any]) -> Iterator[list[MemberProcess]]:
+    """Members that all dial the first one, and are connected."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    first = f"/ip4/127.0.0.1/tcp/{port}/p2p/{Identity.from_secret(bytes([1]) * 32).peer_id}"
+    with ExitStack() as stack:
+        started = []
+        for number, option in enumerate(options, start=1):
+            place: dict[str, Any] = {"port": port} if number == 1 else {"bootstrap": [first]}
+            started.append(stack.enter_context(MemberProcess(member=number, **place, **option)))
+        for member in started:
+            member.until(lambda status: status["state"] == "connected")
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[list[MemberProcess]]:
+    """Two members for all tests that leave them as they were."""
+    with members({}, {}) as started:
+        yield started
+
+
+def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[MemberProcess]) -> None:
+    one, two = pair
+    first, second = one.publish(3), two.publish(2)
+    two.gets(one, first)
+    one.gets(two, second)
+    with MemberProcess(member=3, bootstrap=[two.address]) as late:
+        late.gets(one, first)
+        late.gets(two, second)
+        late.gets(one, one.publish())
+        status = late.status()
+        assert status["faults"] == {} and status["bytes_in"] > 0
+        assert late.received(late) == one.received(one) == set()
+
+
+def test_what_does_not_fit_a_message_is_pulled_also_from_others_that_hold_it(pair: list[MemberProcess]) -> None:
+    one, two = pair
+    large = one.publish(4, size=8000, answers=16)
+    two.gets(one, large)
+    assert two.status()["counts"]["rollouts pulled"] >= 2 and one.status()["counts"]["pulls served"] >= 1
+    one.freeze()
+    try:
+        with MemberProcess(member=4, bootstrap=[two.address]) as three:
+            three.gets(one, large)
+    finally:
+        one.thaw()
+
+
+def test_noise_at_the_port_changes_nothing(pair: list[MemberProcess]) -> None:
+    one, two = pair
+    port = int(one.address.split("/")[4])
+    sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(120)]
+    for number, connection in enumerate(sockets[:40]):
+        connection.sendall((b"\x13/multistream/1.0.0\n\x07/noise\n" if number % 2 else b"") + b"\xff" * 200)
+    status = one.until(lambda status: "sockets refused" in status["counts"])
+    one.gets(two, two.publish())
+    for connection in sockets:
+        connection.close()
+    assert status["faults"] == {}
+    with MemberProcess(member=5, bootstrap=[one.address]) as three:
+        three.until(lambda status: status["state"] == "connected")
+
+
+def test_two_swarms_never_mix(pair: list[MemberProcess]) -> None:
+    one, two = pair
+    with MemberProcess(member=6, manifest="reasoning-gym-nine", bootstrap=[one.address]) as other:
+        other.until(lambda status: status["counts"].get("dials"))
+        other.publish()
+        two.gets(one, one.publish())
+        status = other.status()
+        assert status["state"] == "alone" and not any(peer["subscribed"] for peer in status["peers"])
+        assert other.received(one) == one.received(other) == set()
+
+
+@pytest.mark.parametrize("what", ["task", "loop"])
+def test_a_host_that_falls_starts_again_under_the_same_name_and_says_so(what: str, pair: list[MemberProcess]) -> None:
+    one, two = pair
+    restarts, address = one.status()["restarts"], one.address
+    one.tell("fall", what=what)
+    status = one.until(lambda status: status["restarts"] > restarts and status["state"] == "connected", 30)
+    assert status["faults"]["host"] == status["restarts"] == restarts + 1 and address in status["addresses"]
+    told = "error in its host (LookupError)"
+    one.wait(lambda said: [line for line in said if told in line.get("notice", "")])
+    two.gets(one, one.publish())
+
+
+def test_a_frozen_peer_is_dropped_and_a_killed_one_comes_back_under_its_name() -> None:
+    with members({"keepalive": 1.5}, {"keepalive": 1.5}) as (one, two):
+        one.gets(two, two.publish(3))
+        two.freeze()
+        status = one.until(lambda status: not status["peers"])
+        assert status["state"] == "alone" and status["counts"]["frozen peers dropped"] == 1
+        two.thaw()
+        one.gets(two, two.publish())
+        two.kill()
+        # The same key, at once: its messages must not be taken for those that it sent before.
+        with MemberProcess(member=2, bootstrap=[one.address], first=10) as again:
+            again.until(lambda status: status["state"] == "connected")
+            one.gets(again, again.publish(2))
+            assert one.received(two) == {0, 1, 2, 3, 10, 11}
+            again.tell("close")
+            assert again.line("closed") < 3
+            assert again.status()["state"] == "closed"
+
+
+def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
+    cap = 20_000
+    with members({"upload": cap}, {"download": cap}) as (one, two):
+        started = time.monotonic()
+        for _ in range(4):
+            one.publish(4, size=8000, answers=8)
+        assert max(line["seconds"] for line in one.said if "published" in line) < 0.5, "publishing never waits"
+        time.sleep(3)
+        sent, received = one.status(), two.until(lambda status: status["rollouts_in"])
+        seconds = time.monotonic() - started
+        # What may pass at once, the debt that one response makes, and the rate.
+        assert sent["bytes_out"] < 128 * 1024 + 600_000 + cap * seconds
+        assert received["bytes_in"] < 2 * 128 * 1024 + 128 * 1024 + cap * seconds
+        assert any(name.endswith("upload cap") for name in sent["counts"])
+
+
+def test_a_private_swarm_and_its_manifest() -> None:
+    key = "ab" * 32
+    manifest = load_manifest("starter")
+    digest = bytes.fromhex(manifest.digest)
+    with members({"psk": key}, {"psk": key}) as (one, two):
+        one.gets(two, two.publish())
+        gone = f"/ip4/127.0.0.1/tcp/9/p2p/{two.peer_id}"
+        assert fetch_manifest(digest, [gone, one.address], bytes.fromhex(key)) == manifest
+        for wrong, psk in ((digest, None), (bytes(32), bytes.fromhex(key))):
+            with pytest.raises(SwarmError):
+                fetch_manifest(wrong, [one.address], psk, timeout=1.0)

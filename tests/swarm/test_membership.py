@@ -1,0 +1,135 @@
+"""Which swarms are known: a file that is bounded and checked, and manifests that are what they are called."""
+
+from __future__ import annotations
+
+import json
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.errors import ConfigError, ManifestError, StateError
+from sapo_edge.manifest import Manifest, load_manifest
+from sapo_edge.swarm.invite import MAX_ADDRESSES
+from sapo_edge.swarm.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id
+from tests.swarm.test_invite import BEHIND, HERE, PEER
+
+STARTER = load_manifest("starter")
+NINE = load_manifest("reasoning-gym-nine")
+OWN = Manifest.from_toml('name = "own"\n[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n')
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+
+
+def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
+    digest = bytes.fromhex(STARTER.digest)
+    ids = {swarm_id(digest, key) for key in (None, KEY, OTHER_KEY)}
+    assert len(ids) == 3 and swarm_id(digest, None) == digest
+    assert swarm_id(bytes.fromhex(NINE.digest), KEY) not in ids
+    assert KEY not in swarm_id(digest, KEY)
+
+
+def test_first_the_open_swarm_of_the_manifest_then_the_joined_one_then_none(tmp_path: Path) -> None:
+    membership = Membership(tmp_path / "state")
+    assert membership.chosen(STARTER) == Swarm.of(STARTER) and membership.chosen(NINE) == Swarm.of(NINE)
+    private = membership.join(Swarm.of(NINE, (HERE,), KEY))
+    assert membership.chosen(STARTER) == private == Membership(tmp_path / "state").chosen(STARTER)
+    assert stat.S_IMODE((tmp_path / "state" / "swarms.json").stat().st_mode) == 0o600
+    open_one = membership.join(Swarm.of(NINE))
+    assert Membership(tmp_path / "state").swarms == (private, open_one)
+    assert membership.leave() == open_one
+    again = Membership(tmp_path / "state")
+    assert again.chosen(STARTER) is None and again.current is None and again.swarms == (private,)
+    assert KEY.hex() in (tmp_path / "state" / "swarms.json").read_text()
+    again.join(private)
+    again.leave()
+    assert KEY.hex() not in (tmp_path / "state" / "swarms.json").read_text(), "a key goes with its swarm"
+    assert again.leave() is None
+
+
+def test_addresses_of_an_earlier_invite_are_kept_behind_the_new_ones(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    membership.join(Swarm.of(STARTER, (HERE,)))
+    assert membership.join(Swarm.of(STARTER, (BEHIND,))).bootstrap == (BEHIND, HERE)
+    many = tuple(f"/ip4/192.0.2.{number}/tcp/1/p2p/{PEER}" for number in range(MAX_ADDRESSES))
+    assert membership.join(Swarm.of(STARTER, many)).bootstrap == many
+    assert len(Membership(tmp_path).swarms) == 1
+
+
+def test_swarms_are_found_by_name_or_digits(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    first, second, nine = (
+        membership.join(swarm) for swarm in (Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE))
+    )
+    assert membership.find("reasoning-gym-nine") == nine
+    assert membership.find(second.id.hex()[:8].upper()) == second and membership.find(first.id.hex()) == first
+    with pytest.raises(ConfigError, match="2 swarms match starter; give the first digits"):
+        membership.find("starter")
+    for name in ("nothing", second.id.hex()[:7], ""):
+        with pytest.raises(ConfigError, match="neither an invite nor a swarm of yours"):
+            membership.find(name)
+
+
+def test_the_oldest_swarm_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    for number in range(MAX_SWARMS + 3):
+        membership.join(Swarm.of(STARTER, tuple([BEHIND] * 8), bytes([number]) * 32))
+    known = Membership(tmp_path)
+    assert len(known.swarms) == MAX_SWARMS and known.current == known.swarms[-1]
+    assert (tmp_path / "swarms.json").stat().st_size < MAX_FILE_BYTES
+
+
+def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
+    def apply(data: bytes) -> bytes:
+        body = json.loads(data)
+        change(body)
+        return json.dumps(body).encode()
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: b"", lambda data: data[:-20], lambda data: b"[]", lambda data: b"\xff" * 100,
+        lambda data: b"[" * 100_000, lambda data: b" " * MAX_FILE_BYTES + data,
+        changed(lambda body: body.pop("alone")), changed(lambda body: body.update(v="1")),
+        changed(lambda body: body.update(alone=1)), changed(lambda body: body.update(current="00" * 32)),
+        changed(lambda body: body.update(swarms={})), changed(lambda body: body["swarms"][0].update(name="../x")),
+        changed(lambda body: body["swarms"][0].update(name=7)), changed(lambda body: body["swarms"][0].update(key="k")),
+        changed(lambda body: body["swarms"][0].update(manifest="00")),
+        changed(lambda body: body["swarms"][0].update(bootstrap=["/ip4/1.2.3.4"])),
+        changed(lambda body: body["swarms"][0].update(bootstrap="/ip4")),
+        changed(lambda body: body["swarms"][0].update(bootstrap=[7])),
+        changed(lambda body: body["swarms"][0].update(joined="x")),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    Membership(tmp_path).join(Swarm.of(STARTER, (HERE,), KEY))
+    file = tmp_path / "swarms.json"
+    file.write_bytes(damage(file.read_bytes()))
+    before = file.read_bytes()
+    with pytest.raises(StateError, match="is damaged; remove it, and join your swarm again"):
+        Membership(tmp_path)
+    assert file.read_bytes() == before
+
+
+def test_a_file_of_a_newer_version_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "swarms.json").write_text('{"v": 2}')
+    with pytest.raises(StateError, match="newer sapo-edge; update"):
+        Membership(tmp_path)
+
+
+def test_shipped_manifests_are_known_and_others_are_kept_and_verified(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    digest = bytes.fromhex(OWN.digest)
+    assert membership.manifest(bytes.fromhex(NINE.digest)) == NINE and membership.manifest(digest) is None
+    for data in (b"", OWN.to_bytes() + b"\0", NINE.to_bytes(), b"\0" * 100_000):
+        with pytest.raises(ManifestError, match="not the one that was asked for"):
+            membership.keep_manifest(data, digest)
+    assert membership.keep_manifest(OWN.to_bytes(), digest) == OWN == Membership(tmp_path).manifest(digest)
+    (file,) = (tmp_path / "manifests").iterdir()
+    file.write_bytes(NINE.to_bytes())
+    with pytest.raises(StateError, match="is damaged; remove it"):
+        membership.manifest(digest)

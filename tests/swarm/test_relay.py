@@ -1,0 +1,199 @@
+"""What a relay gives, to whom, and how much of it; and what a node takes from one."""
+
+import contextlib
+import secrets
+import signal
+import socket
+
+import pytest
+import trio
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import PeerId as CircuitPeer
+from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
+from libp2p.relay.circuit_v2.protocol import STOP_PROTOCOL_ID
+from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_msg
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm import relay as relay_module
+from sapo_edge.swarm.addresses import Address, direct_address
+from sapo_edge.swarm.circuit import FAILED, Inbound, dial_through
+from sapo_edge.swarm.host import make_host, running
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.reachability import examine_network
+from sapo_edge.swarm.relay import Hop
+from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.traffic import Meter
+from tests.swarm.processes import SWARM, Relay
+
+OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
+ECHO = "/test/echo/1.0.0"
+
+
+def play(scenario):
+    """Run a scenario, and tell its failure without the groups of all hosts around it."""
+    try:
+        trio.run(scenario)
+    except BaseExceptionGroup as error:
+        raise innermost(error) from None
+
+
+class Host:
+    """A host that is connected to a relay and keeps a place there."""
+
+    def __init__(self):
+        self.tally = Tally(lambda event: None)
+        self.meter = Meter(0, 0, self.tally)
+        self.host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
+        self.id = str(self.host.get_id())
+        self.relay = None
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with running(self.host, "loopback", 0, self.meter, self.tally, lambda peer, what: None):
+            port = int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+            self.address = direct_address("127.0.0.1", port, self.id)
+            self.host.set_stream_handler(ECHO, self.echo)
+            inbound = Inbound(self.host, lambda peer: self.relay if self.relay.peer_id == peer else None, self.tally)
+            self.host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
+            yield self
+
+    async def echo(self, stream):
+        while data := await stream.read(4096):
+            await stream.write(data)
+
+    async def join(self, relay):
+        self.relay = relay
+        await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id))
+
+    async def reserve(self, name=None):
+        message = HopMessage(type=HopMessage.RESERVE)
+        if name is not None:
+            message.peer.CopyFrom(CircuitPeer(id=name))
+        stream = await self.host.new_stream(ID.from_string(self.relay.peer_id), [HOP])
+        await write_delimited_msg(stream, message)
+        status = (await read_delimited_msg(stream, HopMessage)).status
+        await stream.close()
+        return status
+
+    async def reach(self, other):
+        relay = self.relay
+        await dial_through(self.host, Address(relay.kind, relay.host, relay.port, other.id, relay.peer_id))
+
+    async def echoes(self, other):
+        stream = await self.host.new_stream(ID.from_string(other.id), [ECHO])
+        await stream.write(b"hello")
+        answer = await stream.read(5)
+        await stream.close()
+        return answer == b"hello"
+
+
+@contextlib.asynccontextmanager
+async def lab(clients):
+    """A relay, and hosts that are connected to it."""
+    async with contextlib.AsyncExitStack() as stack:
+        relay = await stack.enter_async_context(Host().running())
+        hop = Hop(relay.host, relay.meter, relay.tally)
+        hop.start()
+        hosts = [await stack.enter_async_context(Host().running()) for _ in range(clients)]
+        for host in hosts:
+            await host.join(relay.address)
+        with trio.fail_after(20):
+            yield hop, hosts
+
+
+def test_places_are_given_in_nobody_elses_name():
+    async def scenario():
+        async with lab(2) as (hop, (attacker, honest)):
+            for _ in range(20):
+                assert (
+                    await attacker.reserve(ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)).to_bytes()) == OK
+                )
+            assert (hop.places, len(hop.resource_manager._reservations)) == (1, 1)
+            assert await honest.reserve() == OK
+            assert hop.places == 2
+
+    play(scenario)
+
+
+def test_the_end_of_one_circuit_leaves_the_others_alone():
+    async def scenario():
+        async with lab(3) as (hop, (target, first, second)):
+            with pytest.raises(FAILED):
+                await first.reach(target)
+            assert await target.reserve() == OK
+            await first.reach(target)
+            await second.reach(target)
+            # The refused one is counted for another half second.
+            while hop.circuits != 2:
+                await trio.sleep(0.05)
+            assert await first.echoes(target) and await second.echoes(target)
+            (relayed,) = first.host.get_network().get_connections(ID.from_string(target.id))
+            assert relayed.muxed_conn.get_remote_address() is None, "its end must not close the relay's socket"
+            await relayed.close()
+            while hop.circuits > 1:
+                await trio.sleep(0.05)
+            assert await second.echoes(target)
+            assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
+
+    play(scenario)
+
+
+def test_circuits_are_bounded(monkeypatch):
+    monkeypatch.setattr(relay_module, "MAX_CIRCUITS_FROM_ONE", 2)
+
+    async def scenario():
+        async with lab(4) as (hop, (attacker, *targets)):
+            for target in targets:
+                assert await target.reserve() == OK
+            await attacker.reach(targets[0])
+            await attacker.reach(targets[1])
+            with pytest.raises(FAILED):
+                await attacker.reach(targets[2])
+            assert hop.circuits == 2
+            await targets[2].reach(targets[0])
+            assert await targets[2].echoes(targets[0])
+
+    play(scenario)
+
+
+def test_circuits_come_from_a_relay_of_ones_own_alone():
+    async def scenario():
+        async with lab(2) as (_, (target, stranger)):
+            await stranger.host.get_network().dial_addr(Multiaddr(str(target.address)), ID.from_string(target.id))
+            stream = await stranger.host.new_stream(ID.from_string(target.id), [STOP_PROTOCOL_ID])
+            with pytest.raises(FAILED):
+                await read_delimited_msg(stream, HopMessage)
+            assert target.tally.counts["circuits refused: of a relay not asked for it"] == 1
+
+    play(scenario)
+
+
+def test_the_command_keeps_its_address_and_ends_with_a_signal(tmp_path):
+    relay = Relay(tmp_path).started()
+    try:
+        (address,) = relay.addresses
+        assert address.startswith("/ip4/127.0.0.1/tcp/")
+        second = Relay(tmp_path)
+        assert second.process.wait(20) != 0, "its directory is in use"
+        second.stop()
+        findings = {
+            finding.name: finding
+            for finding in examine_network(listen="loopback", bootstrap=[address], swarm=bytes.fromhex(SWARM))
+        }
+        assert {finding.status for finding in findings.values()} == {"pass"}, findings
+        assert "can connect" in findings["reachability"].detail and "1 peer" in findings["clock"].detail
+    finally:
+        assert relay.stop(signal.SIGINT) == 0
+    again = Relay(tmp_path).started()
+    assert again.stop(signal.SIGTERM) == 0
+    assert again.addresses[0].split("/")[-1] == address.split("/")[-1]
+
+
+def test_the_network_is_examined_without_peers():
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        findings = examine_network(port=taken.getsockname()[1], listen="loopback")
+    assert {finding.name: finding.status for finding in findings}["port"] == "fail"
+    assert all(finding.remedy for finding in findings if finding.status != "pass")

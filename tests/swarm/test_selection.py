@@ -1,0 +1,154 @@
+"""SelectSubset: what is shared of a round, and that a whole swarm stays within its budget."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.pool import Authors, Pool, ScoredRollout
+from sapo_edge.swarm.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
+from tests.fakes import make_rollout
+
+BUDGET = 64
+ROUND = [ScoredRollout(make_rollout("me", n), (1.0, 0.0) if n % 2 else (0.0, 0.0)) for n in range(8)]
+
+
+def after(others: float, received: int, rounds: int = 60) -> SubsetSelector:
+    """A selector among so many others, that heard so much in each of so many rounds."""
+    selector = SubsetSelector(BUDGET, lambda: others)
+    for _ in range(rounds):
+        selector.observe(received)
+    return selector
+
+
+def sequences(selector: SubsetSelector, seed: int = 1) -> list[int]:
+    return [rollout.sequence for rollout in selector.select(ROUND, random.Random(seed))]
+
+
+@pytest.mark.parametrize("others", [0, 1, 8])
+def test_everything_is_shared_while_there_is_room(others: int) -> None:
+    for rounds in range(30):
+        assert sequences(after(others, 8 * others, rounds)) == list(range(8))
+    assert after(others, 8).select([], random.Random(1)) == []
+
+
+def test_informative_groups_come_first_and_equals_by_chance() -> None:
+    # 3 of 8 are shared, and 4 are informative.
+    chosen = [sequences(after(BUDGET / 3, BUDGET), seed) for seed in range(200)]
+    assert all(len(few) == 3 and few == sorted(few) and set(few) <= {1, 3, 5, 7} for few in chosen)
+    assert all(120 < count < 180 for count in Counter(n for few in chosen for n in few).values())
+    six = [sequences(after(BUDGET / 6, BUDGET), seed) for seed in range(50)]
+    assert all({1, 3, 5, 7} < set(many) for many in six) and {n for many in six for n in many} == set(range(8))
+
+
+def test_the_same_generator_chooses_the_same_and_fractions_come_out_on_average() -> None:
+    selector = after(BUDGET * 4, BUDGET)
+    counts = [len(sequences(selector, seed)) for seed in range(4000)]
+    assert counts == [len(sequences(selector, seed)) for seed in range(4000)]
+    # Standard deviation of the mean: 0.007.
+    assert set(counts) == {0, 1} and abs(statistics.mean(counts) - 0.25) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("others", "received", "share"),
+    [
+        (32, BUDGET, 2.0),
+        (32, 0, 2.0 * CORRECTION),
+        (32, 10**6, 2.0 / CORRECTION),
+        (32, BUDGET * 4 // 3, 1.5),
+        (1e9, 10**9, BUDGET / LARGEST_SWARM),
+        (0, 10**9, math.inf),
+    ],
+)
+def test_the_share_is_the_budget_by_authors_corrected_by_what_came(others: float, received: int, share: float) -> None:
+    assert after(others, received).share == pytest.approx(share, rel=0.01)
+    # Before anything is known of the rate, the authors alone count.
+    assert after(32, received, 0).share == 2.0
+
+
+@pytest.mark.parametrize("authors", [1, 5, 60, 1000, 20000])
+def test_authors_are_estimated_from_a_sample(authors: int) -> None:
+    rng, heard = random.Random(authors), Authors(3600.0)
+    for time in range(6400):
+        heard.hear(str(rng.randrange(authors)), time / 10)
+    # 20,000: some 420 authors are heard twice, give or take 5 %.
+    assert heard.estimate(640.0) == pytest.approx(authors, rel=0.15)
+
+
+def test_one_author_who_floods_hides_nobody_and_those_who_left_are_forgotten() -> None:
+    heard = Authors(3600.0)
+    assert heard.estimate(0.0) == 0
+    for time in range(20):
+        heard.hear(f"node {time}", time)
+        heard.hear(f"node {time}", time)
+    for _ in range(100_000):
+        heard.hear("flood", 20.0)
+    assert heard.estimate(20.0) == 21
+    heard.hear("node 1", 3000.0)
+    assert heard.estimate(3700.0) == 1 and heard.estimate(6601.0) == 0
+
+
+def test_the_pool_counts_authors_of_what_it_admits_and_knows_them_after_a_restart(tmp_path: Path) -> None:
+    pool = Pool("me")
+    for author in ("a", "b", "c", "me"):
+        for sequence in (1, 2, 3, 3):
+            pool.add(make_rollout(author, sequence))
+    pool.take(pool.candidates()[:3])
+    assert pool.authors() == 3
+    pool.save(tmp_path / "pool")
+    again = Pool("me")
+    again.load(tmp_path / "pool")
+    assert again.authors() == 2
+
+
+def published_by(lengths: list[int], moments: int) -> list[list[int]]:
+    """What each node publishes at each moment, if its rounds take so many; all of a length act at once.
+
+    What is published arrives a moment later.
+    """
+    rng = random.Random(len(lengths))
+    heard = [Authors(3600.0) for _ in lengths]
+    now = 0
+    selectors = [SubsetSelector(BUDGET, lambda each=each: each.estimate(now)) for each in heard]  # type: ignore[misc]
+    waiting = [0] * len(lengths)
+    published = []
+    for now in range(moments):
+        counts = [0] * len(lengths)
+        for node, length in enumerate(lengths):
+            if now % length == 0:
+                selectors[node].observe(waiting[node])
+                waiting[node] = 0
+                counts[node] = len(selectors[node].select(ROUND, rng))
+        for node, count in enumerate(counts):
+            waiting[node] += sum(counts) - count
+        for sender, count in enumerate(counts):
+            for receiver in range(len(lengths)):
+                if receiver != sender:
+                    for _ in range(count):
+                        heard[receiver].hear(str(sender), now)
+        published.append(counts)
+    return published
+
+
+@pytest.mark.parametrize("nodes", [20, 60, 150])
+def test_a_swarm_whose_nodes_all_adapt_at_once_settles_at_the_budget(nodes: int) -> None:
+    published = [sum(counts) for counts in published_by([1] * nodes, 60)]
+    assert published[0] == 8 * nodes
+    late = published[20:]
+    # Each node draws a fraction of a rollout: a round's deviation is that of a Poisson distribution at most.
+    assert statistics.mean(late) == pytest.approx(BUDGET, rel=0.1)
+    assert statistics.stdev(late) < 1.5 * math.sqrt(BUDGET)
+
+
+def test_slow_nodes_are_not_silenced_by_fast_ones() -> None:
+    moments = 120
+    each = [sum(counts) for counts in zip(*published_by([1] * 20 + [4] * 20, moments), strict=True)]
+    fast, slow = sum(each[:20]) / moments, sum(each[20:]) / (moments / 4)
+    # In each of its own rounds, a slow node shares less by the correction in both directions at most.
+    assert slow > 0.9 * fast / CORRECTION**2 and min(each[20:]) > 0
+    assert sum(each) / moments < 1.3 * BUDGET

@@ -1,0 +1,194 @@
+"""Hosts to be attacked, with and without the ways around py-libp2p's faults, and an attacker's tools."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+from libp2p import new_host
+from libp2p.abc import IHost
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX, Pubsub
+from libp2p.tools.anyio_service import background_trio_service
+from libp2p.utils.varint import encode_uvarint
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.gossip import Gossip, Verdict
+from sapo_edge.swarm.host import dial, make_host, running
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.traffic import Meter
+
+TOPIC = "/sapo-edge/1/test"
+MESHSUB = TProtocol(PROTOCOL_ID_V11)
+LOOPBACK = Multiaddr("/ip4/127.0.0.1/tcp/0")
+
+
+@dataclass
+class Victim:
+    """A host that takes part in `TOPIC`.
+
+    Attributes:
+        received: messages that it took.
+        refuse: what it raises at the next message, None for nothing.
+        died: set when the host ended by itself.
+        blamed: (peer id, offence) of each that it held to account.
+    """
+
+    host: IHost
+    pubsub: Pubsub
+    received: list[bytes] = field(default_factory=list)
+    refuse: Exception | None = None
+    verdict: Verdict = Verdict.ACCEPT
+    died: trio.Event = field(default_factory=trio.Event)
+    blamed: list[tuple[str, str]] = field(default_factory=list)
+    tally: Tally | None = None
+    meter: Meter | None = None
+    gossip: Gossip | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{str(self.host.get_transport_addrs()[0]).split('/p2p/')[0]}/p2p/{self.host.get_id()}"
+
+    @property
+    def peer_id(self) -> ID:
+        return self.host.get_id()
+
+    def take(self, data: bytes) -> bool:
+        if self.refuse is not None:
+            raise self.refuse
+        self.received.append(data)
+        return True
+
+
+def bare_host() -> IHost:
+    """py-libp2p as it comes, with our settings."""
+    return new_host(key_pair=create_new_key_pair(secrets.token_bytes(32)))
+
+
+def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
+    router = GossipSub(
+        [MESHSUB], 6, 4, degree_high, heartbeat_interval=1, adaptive_gossip_enabled=False,
+        spam_protection_enabled=False, eclipse_protection_enabled=False,
+    )  # fmt: skip
+    return Pubsub(host, router)
+
+
+@asynccontextmanager
+async def bare(nursery: trio.Nursery) -> AsyncIterator[Victim]:
+    """The library without any way around."""
+    host = bare_host()
+    victim = Victim(host, bare_pubsub(host))
+    ready = trio.Event()
+
+    async def live() -> None:
+        try:
+            async with (
+                host.run([LOOPBACK]),
+                background_trio_service(victim.pubsub.router),
+                background_trio_service(victim.pubsub),
+            ):
+                await victim.pubsub.wait_until_ready()
+                victim.pubsub.set_topic_validator(TOPIC, lambda forwarder, message: victim.take(message.data), False)
+                await victim.pubsub.subscribe(TOPIC)
+                ready.set()
+                await trio.sleep_forever()
+        except Exception:  # noqa: BLE001 - what the tests look for
+            pass
+        finally:
+            victim.died.set()
+
+    nursery.start_soon(live)
+    await ready.wait()
+    yield victim
+
+
+@asynccontextmanager
+async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | None = None) -> AsyncIterator[Victim]:
+    """A host as the swarm runs it."""
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
+    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive)
+    ready = trio.Event()
+    victims: list[Victim] = []
+
+    async def live() -> None:
+        blamed: list[tuple[str, str]] = []
+
+        def check(data: bytes, forwarder: str, origin: str) -> Verdict:
+            victims[0].take(data)
+            return victims[0].verdict
+
+        def blame(peer: str, offence: str) -> None:
+            blamed.append((peer, offence))
+
+        gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, lambda: True, tally)
+        victims.append(Victim(host, gossip.pubsub, blamed=blamed, tally=tally, meter=meter, gossip=gossip))
+        try:
+            async with running(host, "loopback", 0, meter, tally, blame) as inner, gossip.running(inner):
+                ready.set()
+                await trio.sleep_forever()
+        except Exception:  # noqa: BLE001 - what the tests look for
+            pass
+        finally:
+            victims[0].died.set()
+
+    nursery.start_soon(live)
+    await ready.wait()
+    yield victims[0]
+
+
+@asynccontextmanager
+async def attacker(victim: Victim) -> AsyncIterator[IHost]:
+    """A bare host, connected to the victim."""
+    host = bare_host()
+    async with host.run([LOOPBACK]):
+        await dial(host, victim.address)
+        await trio.sleep(0.1)
+        yield host
+
+
+def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
+    """A frame of a meshsub stream."""
+    data = rpc if isinstance(rpc, bytes) else rpc.SerializeToString()
+    return bytes(encode_uvarint(len(data))) + data
+
+
+def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Message:
+    """A message as GossipSub's strict signing wants it."""
+    number = time.time_ns() if sequence is None else sequence
+    message = rpc_pb2.Message(
+        data=data, topicIDs=[TOPIC], from_id=host.get_id().to_bytes(), seqno=number.to_bytes(8, "big")
+    )
+    message.signature = host.get_private_key().sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
+    message.key = host.get_public_key().serialize()
+    return message
+
+
+async def send(host: IHost, victim: Victim, *frames: bytes) -> None:
+    """Write frames to the victim's meshsub."""
+    stream = await host.new_stream(victim.peer_id, [MESHSUB])
+    for data in frames:
+        await stream.write(data)
+    await trio.sleep(0.1)
+
+
+async def until(condition: Callable[[], Any], seconds: float = 5.0) -> bool:
+    """Whether a condition comes true in time."""
+    with trio.move_on_after(seconds):
+        while not condition():
+            await trio.sleep(0.02)
+        return True
+    return bool(condition())
+
+
+Attack = Callable[[IHost, Victim], Awaitable[None]]

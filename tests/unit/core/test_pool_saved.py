@@ -1,0 +1,233 @@
+"""The pool over a restart: what comes back, how old it is, and files that are not what was written."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import StateError
+from sapo_edge.pool import _MAGIC, Admission, Pool, PoolLimits
+from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
+from tests.fakes import Clock, make_rollout
+
+
+def make_pool(
+    started: float = 0.0, today: float = 1e9, limits: PoolLimits | None = None, own: str = "me"
+) -> tuple[Pool, Clock]:
+    """A pool whose monotonic clock stands at `started` when the wall's is at `today`; both go on together."""
+    clock = Clock()
+    clock.now = started
+    return Pool(own, limits, clock, lambda: today + clock.now - started), clock
+
+
+def restarted(path: Path, later: float = 0.0, **more: Any) -> Pool:
+    """Another run's pool, on a machine that was started anew, with the saved one loaded."""
+    pool, _ = make_pool(started=5.0, today=1e9 + later, **more)
+    pool.load(path)
+    return pool
+
+
+def written(path: Path, *parts: bytes) -> None:
+    body = b"".join(msgpack.packb(part) for part in parts)
+    path.write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)
+
+
+def test_what_is_held_comes_back_as_text(tmp_path: Path) -> None:
+    pool, clock = make_pool()
+    own = Answer("ab", True, (1, 2), (-0.5, -0.25))
+    rollouts = [
+        make_rollout("a", 1, ["x"]),
+        make_rollout("b", 2, ["é"] * MAX_ANSWERS),
+        replace(make_rollout("c", 3), answers=(own,)),
+    ]
+    for rollout in rollouts:
+        pool.add(rollout)
+        clock.now += 1
+    pool.save(tmp_path / "pool")
+    again, _ = make_pool(today=1e9 + 10)
+    assert again.load(tmp_path / "pool") == 3
+    assert again.candidates() == tuple(rollout.as_text() for rollout in rollouts)
+    assert again.bytes == pool.bytes and not again.counts
+    assert [again.add(rollout) for rollout in rollouts] == [Admission.DUPLICATE] * 3
+    assert os.stat(tmp_path / "pool").st_mode & 0o777 == 0o600
+    assert again.load(tmp_path / "pool") == 0 and len(again) == 3
+    again.save(tmp_path / "again")
+    pool.save(tmp_path / "pool")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "pool").read_bytes()
+
+
+def test_what_was_used_does_not_come_back(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    used, held = make_rollout(sequence=1), make_rollout(sequence=2)
+    for rollout in (used, held):
+        pool.add(rollout)
+    pool.take([used])
+    pool.save(tmp_path / "pool")
+    again, _ = make_pool()
+    again.add(used)
+    assert again.load(tmp_path / "pool") == 1 and again.candidates() == (held,)
+    assert again.add(used) is Admission.DUPLICATE
+
+
+@pytest.mark.parametrize(
+    ("later", "then", "kept"),
+    [(0, 0, [1, 2]), (35, 0, [2]), (35, 20, [2]), (35, 26, []), (86400, 0, []), (-86400, 59, [1, 2])],
+)
+def test_age_goes_on_while_the_node_is_off(tmp_path: Path, later: float, then: float, kept: list[int]) -> None:
+    limits = PoolLimits(seconds=60)
+    pool, clock = make_pool(limits=limits)
+    pool.add(make_rollout(sequence=1))
+    clock.now += 30
+    pool.add(make_rollout(sequence=2))
+    pool.save(tmp_path / "pool")
+    # The wall's clock stands at 30 now; one that was set back makes nothing younger than new.
+    again, clock = make_pool(started=5.0, today=1e9 + 30 + later, limits=limits)
+    again.load(tmp_path / "pool")
+    clock.now += then
+    assert [rollout.sequence for rollout in again.candidates()] == kept
+
+
+def test_what_arrived_before_the_file_was_read_stays_and_a_copy_is_as_old_as_the_first(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    for sequence in (1, 2, 3):
+        pool.add(make_rollout(sequence=sequence))
+    pool.save(tmp_path / "pool")
+    again, _ = make_pool(today=1e9 + 1, limits=PoolLimits(rollouts=3, author_share=1.0))
+    again.add(make_rollout(sequence=9))
+    again.add(make_rollout(sequence=2))
+    assert again.load(tmp_path / "pool") == 1
+    assert [rollout.sequence for rollout in again.candidates()] == [2, 3, 9]
+
+
+def test_todays_limits_hold(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    for author in "abc":
+        for sequence in range(4):
+            pool.add(make_rollout(author, sequence))
+    pool.save(tmp_path / "pool")
+    again = restarted(tmp_path / "pool", limits=PoolLimits(rollouts=20, author_share=0.1), own="c")
+    assert [(rollout.author, rollout.sequence) for rollout in again.candidates()] == [
+        ("a", 2),
+        ("a", 3),
+        ("b", 2),
+        ("b", 3),
+    ]
+    again = restarted(tmp_path / "pool", limits=PoolLimits(bytes=3 * make_rollout().size_bytes(), rollouts=99))
+    assert len(again) == 3
+
+
+def test_the_largest_pool_that_limits_allow_is_read_again(tmp_path: Path) -> None:
+    wide = [
+        replace(
+            make_rollout("é" * 64, sequence, [""] * MAX_ANSWERS, "e" * 128, "q", ""),
+            ref=TaskRef("e" * 128, "v" * 128, 2**63 - 1, 2**63 - 1 - sequence),
+            round=2**63 - 1,
+        )
+        for sequence in range(40)
+    ]
+    limits = PoolLimits(rollouts=20, bytes=20, author_share=1.0, remembered=20)
+    pool, _ = make_pool(limits=limits)
+    for rollout in wide:
+        pool.add(rollout)
+    pool.save(tmp_path / "pool")
+    assert len(pool) == 20 and restarted(tmp_path / "pool", limits=limits).candidates() == pool.candidates()
+
+
+def test_no_file_is_as_good_as_an_empty_one(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    assert pool.load(tmp_path / "none") == 0
+    pool.save(tmp_path / "empty")
+    assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
+
+
+GOOD: list[Any] = [1e9, "a", 1, 1, ["e", "1", 1, 1], "q", "t", [["x", True]], 1e9]
+
+
+def changed(place: int, value: Any) -> bytes:
+    return bytes(msgpack.packb([*GOOD[:place], value, *GOOD[place + 1 :]]))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "empty": lambda path: path.write_bytes(b""),
+    "cut off": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "one bit": lambda path: path.write_bytes(path.read_bytes()[:-9] + b"\x00" + path.read_bytes()[-8:]),
+    "another format": lambda path: path.write_bytes(os.urandom(5000)),
+    "too large": lambda path: os.truncate(path, 10**9),
+    "a directory": lambda path: (path.unlink(), path.mkdir()),
+    "half an id": lambda path: written(path, b"x" * 33),
+    "text": lambda path: written(path, b"", "text"),  # type: ignore[arg-type]
+    "a number": lambda path: written(path, 7),  # type: ignore[arg-type]
+    "too many": lambda path: written(path, b"", *[msgpack.packb(GOOD)] * 9),
+    "no list": lambda path: written(path, b"", msgpack.packb(7)),
+    "a map": lambda path: written(path, b"", msgpack.packb({"a": 1})),
+    "too short": lambda path: written(path, b"", msgpack.packb(GOOD[:-1])),
+    "two objects": lambda path: written(path, b"", msgpack.packb(GOOD) * 2),
+    "deep": lambda path: written(path, b"", b"\x91" * 5000 + b"\x01"),
+} | {
+    f"{value!r:.20} at {place}": lambda path, place=place, value=value: written(path, b"", changed(place, value))
+    for place, value in [
+        (0, float("nan")), (0, 1), (1, 3), (1, "x" * 200), (2, -1), (3, True), (4, []), (4, 3), (4, ["e", "1", 1, "i"]),
+        (5, "x" * 17000), (5, b"x"), (6, None), (7, []), (7, [["x", 1]]), (7, [["x"]]), (7, [["x", True]] * 33),
+        (7, 5), (7, [["x" * 9000, True]]), (8, "now"), (8, float("inf")),
+    ]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_file_is_reported_and_changes_nothing(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+    path, limits = tmp_path / "pool", PoolLimits(rollouts=8)
+    written(path, b"", msgpack.packb(GOOD))
+    assert len(restarted(path, limits=limits)) == 1
+    damage(path)
+    pool, _ = make_pool(limits=limits)
+    pool.add(make_rollout())
+    with pytest.raises(StateError):
+        pool.load(path)
+    assert pool.candidates() == (make_rollout(),)
+    if path.is_file():
+        pool.save(path)
+        assert len(restarted(path, limits=limits)) == 1
+
+
+@given(st.lists(st.binary(max_size=60), max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_bytes_of_any_kind_raise_one_kind_of_error(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "any"
+    body = b"".join(parts)
+    for data in (body, msgpack.packb(b"") + b"".join(msgpack.packb(part) for part in parts)):
+        path.write_bytes(_MAGIC + hashlib.sha256(data).digest() + data)
+        pool, _ = make_pool()
+        try:
+            pool.load(path)
+        except StateError:
+            assert len(pool) == 0
+
+
+def test_a_full_disk_is_reported_and_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, _ = make_pool()
+    pool.add(make_rollout(sequence=1))
+    pool.save(tmp_path / "pool")
+    pool.add(make_rollout(sequence=2))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StateError, match="No space"):
+        pool.save(tmp_path / "pool")
+    with pytest.raises(StateError):
+        pool.save(tmp_path / "missing" / "pool")
+    monkeypatch.undo()
+    assert len(restarted(tmp_path / "pool")) == 1

@@ -1,0 +1,128 @@
+"""Work that a peer chose the input of: it ends in time, whatever it does."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from sapo_edge.tasks import bounded
+from sapo_edge.tasks.bounded import BoundedWorker, OvertimeError
+
+
+def forever() -> None:
+    while True:
+        sum(range(100))
+
+
+def forever_against_exceptions() -> None:
+    while True:
+        try:
+            sum(range(100))
+        except Exception:  # noqa: BLE001
+            continue
+
+
+def twice_against_everything() -> None:
+    for _ in range(2):
+        try:
+            forever()
+        except BaseException:  # noqa: BLE001
+            continue
+
+
+@pytest.mark.parametrize("work", [forever, forever_against_exceptions])
+def test_a_loop_without_end_is_ended_and_the_thread_goes_on(work: object) -> None:
+    worker = BoundedWorker()
+    threads = [worker.run(threading.current_thread, 5.0)]
+    begin = time.monotonic()
+    with pytest.raises(OvertimeError):
+        worker.run(work, 0.05)  # type: ignore[arg-type]
+    assert time.monotonic() - begin < 3.0
+    threads.append(worker.run(threading.current_thread, 5.0))
+    assert threads[0] is threads[1] is not threading.current_thread()
+    worker.close()
+
+
+def test_work_that_swallows_the_exception_is_told_again() -> None:
+    worker = BoundedWorker()
+    worker.run(twice_against_everything, 0.05)
+    assert worker.run(lambda: "next", 5.0) == "next"
+    worker.close()
+
+
+def test_a_lock_held_by_what_was_ended_is_given_back() -> None:
+    worker, lock = BoundedWorker(), threading.Lock()
+
+    def hold() -> None:
+        with lock:
+            forever()
+
+    for _ in range(5):
+        with pytest.raises(OvertimeError):
+            worker.run(hold, 0.02)
+        assert lock.acquire(timeout=1)
+        lock.release()
+    worker.close()
+
+
+def test_results_and_errors_come_through() -> None:
+    worker = BoundedWorker()
+    assert worker.run(lambda: 7, 5.0) == 7
+    with pytest.raises(KeyError):
+        worker.run(lambda: {}["x"], 5.0)
+    worker.close()
+
+
+def test_the_exception_never_hits_the_next_work() -> None:
+    """Work that ends at about its limit, many times over: each call ends by itself or by its own exception."""
+    worker = BoundedWorker()
+    for number in range(150):
+        until = time.monotonic() + 0.003
+
+        def spin(until: float = until, number: int = number) -> int:
+            while time.monotonic() < until:
+                pass
+            return number
+
+        with contextlib.suppress(OvertimeError):
+            assert worker.run(spin, 0.003) == number
+        assert worker.run(lambda: "clean", 5.0) == "clean"
+    assert threading.active_count() < 10
+    worker.close()
+
+
+def test_what_can_not_be_ended_is_left_behind_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "GIVE_UP_SECONDS", 0.2)
+    worker = BoundedWorker()
+    for _ in range(bounded.MAX_LEFT_BEHIND):
+        # Sleeping in C, which no exception reaches.
+        with pytest.raises(OvertimeError):
+            worker.run(lambda: time.sleep(1.2), 0.01)
+    begin = time.monotonic()
+    with pytest.raises(OvertimeError):
+        worker.run(lambda: None, 5.0)
+    assert time.monotonic() - begin < 0.1, "refused at once"
+    time.sleep(1.3)
+    assert worker.run(lambda: "again", 5.0) == "again"
+    worker.close()
+
+
+def test_callers_wait_for_their_turn() -> None:
+    worker, running, most = BoundedWorker(), [], []
+
+    def work() -> None:
+        running.append(1)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.pop()
+
+    threads = [threading.Thread(target=worker.run, args=(work, 5.0)) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert max(most) == 1 and len(most) == 5
+    worker.close()
