@@ -7,7 +7,7 @@ import os
 import secrets
 from pathlib import Path
 
-from sapo_edge.durable import reported, sync_directory
+from sapo_edge.durable import reported, sync_directory, write_atomically
 from sapo_edge.errors import StateError
 
 SECRET_BYTES = 32
@@ -47,6 +47,22 @@ def read_secret(path: Path) -> bytes:
             "restore it from a backup, or move it away to become a new node",
         )
     return secret
+
+
+def write_secret(path: Path, secret: bytes) -> None:
+    """Make `secret` the identity, in place of another one; with mode 0600, whole or not at all.
+
+    Raises:
+        StateError: if it can't be written.
+        ValueError: if it has another length.
+    """
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    with reported("write the identity", path):
+        if path.exists():
+            # The new file takes the old one's mode.
+            path.chmod(0o600)
+        write_atomically(path, secret.hex().encode("ascii") + b"\n")
 
 
 def seed_from_secret(secret: bytes) -> int:

@@ -11,6 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from sapo_edge import __version__
+from sapo_edge.cli import control_commands, swarm_commands
+from sapo_edge.cli.options import Home, Json, ManifestOption, Model, Set
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
 
@@ -29,19 +31,6 @@ class ExportFormat(StrEnum):
 
     PEFT = "peft"
     GGUF = "gguf"
-
-
-Home = Annotated[
-    Path | None, typer.Option("--home", help="Keep everything under this directory (also SAPO_EDGE_HOME).")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Model = Annotated[str | None, typer.Option("--model", help="A GGUF file; without it, the embedded model.")]
-ManifestOption = Annotated[
-    str | None, typer.Option("--manifest", help="What to train on: a shipped name or a TOML file.")
-]
-Set = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `sapo config show`; repeatable.")
-]
 
 
 def _version(wanted: bool) -> None:
@@ -71,6 +60,8 @@ def run(
     external: Annotated[int | None, typer.Option(help="J: rollouts of others in an update.")] = None,
     questions: Annotated[int | None, typer.Option(help="Questions to answer in a round; 0: as many as I.")] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
+    solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to nobody.")] = False,
+    role: Annotated[str | None, typer.Option(help="trainer, or generator: answers and shares, never learns.")] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads; 0: measured, others go first.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; without it, from the node's identity.")] = None,
     settings: Set = None,
@@ -83,7 +74,8 @@ def run(
 
     flags = {
         "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
-        "questions": questions, "answers": answers, "threads": threads, "seed": seed,
+        "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
+        "network": "solo" if solo else None,
     }  # fmt: skip
     raise typer.Exit(run_node(open_session(home, flags, settings), as_json=json))
 
@@ -169,6 +161,10 @@ def config_validate(home: Home = None) -> None:
     from sapo_edge.cli.session import open_session
 
     print(f"{open_session(home, {}).paths.config_file}: nothing to complain about")
+
+
+control_commands.register(app)
+swarm_commands.register(app)
 
 
 def main() -> NoReturn:

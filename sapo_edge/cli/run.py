@@ -9,7 +9,9 @@ import os
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 
@@ -17,12 +19,16 @@ from sapo_edge import events, logs
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
-from sapo_edge.errors import ExitCode
-from sapo_edge.manifest import load_manifest
+from sapo_edge.cli.swarming import Joined, choose, connect
+from sapo_edge.control import ControlServer
+from sapo_edge.control_handlers import handlers, journal_history
+from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.errors import ExitCode, StateError
 from sapo_edge.node import Node
+from sapo_edge.node_control import NodeControl, Waiting
+from sapo_edge.person import Outbox
 from sapo_edge.stop import Stop
 from sapo_edge.store import Store
-from sapo_edge.swarm.transport import Solo
 from sapo_edge.tasks.source import TaskSource
 
 
@@ -33,28 +39,81 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
     settings = session.settings
-    source = TaskSource(load_manifest(settings.manifest))
+    joined = choose(session)
+    source = TaskSource(joined.manifest)
     source.held_out(0)
-    with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store:
+    with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store, ExitStack() as closing:
         logs.configure(file=session.paths.log, stderr=False)
         seed = store.seed if settings.seed is None else settings.seed
-        policy, reasons = open_policy(session, session.paths.runtime, trainable=True, seed=seed)
+        trainable = settings.role == "trainer"
+        policy, reasons = open_policy(session, session.paths.runtime, trainable=trainable, seed=seed)
+        closing.callback(policy.close)
+        narrator = closing.enter_context(Narrator(settings.rounds))
+        base = store.journal.held_out(1, after=-1)
+        narrator.known_base(base[0] if base else None)
+        stop = Stop()
+        tell = _lasting(_print_event if as_json else narrator, stop.after_round)
+        emit = _Emitter(tell)
+        connection = connect(session, joined, source, store.secret, emit.notice)
+        closing.callback(connection.close)
+        node = Node(settings, source, store, policy, connection.transport, emit, (*reasons, told(joined)), stop)
+        emit.journal = node.emit
+        control = ControlServer(
+            claim_socket_path(session.paths),
+            handlers(NodeControl(node, connection.status)),
+            journal_history(store.journal),
+        )
         try:
-            with Narrator(settings.rounds) as narrator:
-                base = store.journal.held_out(1, after=-1)
-                narrator.known_base(base[0] if base else None)
-                stop = Stop()
-                emit = _lasting(_print_event if as_json else narrator, stop.after_round)
-                node = Node(settings, source, store, policy, Solo(), emit, reasons, stop)
-                _handle_signals(stop, narrator.say)
-                already = _rounds_done(store, settings.rounds)
-                stopped = node.run()
-                evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
-        finally:
-            policy.close()
+            control.start()
+        except StateError as error:
+            emit(events.Notice(level="warning", text=f"other commands can't reach this node: {error}"))
+        else:
+            closing.callback(control.stop)
+            emit.follow = control.publish
+        _handle_signals(stop, narrator.say)
+        already = _rounds_done(store, settings.rounds)
+        if connection.status is not None:
+            status = connection.status
+            node.between_rounds = Waiting(
+                node, Outbox(session.paths.state / "outbox.json"), lambda: bool(status().peers)
+            )
+        stopped = node.run()
+        evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
     if not as_json:
         _tell_result(stopped, evaluations, already)
     return ExitCode.INTERRUPTED if "at once" in stopped.reason else ExitCode.DONE
+
+
+class _Emitter:
+    """Hands a node's events to those who listen.
+
+    Args:
+        tell: the user's terminal or pipe.
+    """
+
+    def __init__(self, tell: Callable[[events.Event], None]) -> None:
+        self._tell = tell
+        self._lock = threading.RLock()
+        self.follow: Callable[[events.Event], None] = lambda event: None
+        self.journal: Callable[[events.Event], None] | None = None
+
+    def __call__(self, event: events.Event) -> None:
+        """Hand on an event of the node; it comes from any thread."""
+        with self._lock:
+            self._tell(event)
+        self.follow(event)
+
+    def notice(self, event: events.Event) -> None:
+        """Hand on an event of the swarm, which the journal has to keep as well."""
+        (self.journal or self)(event)
+
+
+def told(joined: Joined) -> str:
+    """With whom the node shares, in one sentence."""
+    if joined.swarm is None:
+        return "alone: nothing is sent to anybody"
+    kind = "private swarm" if joined.swarm.private else "open swarm"
+    return f"{kind} {joined.swarm.name}: questions and answers are shared as text, nothing else; --solo works alone"
 
 
 def _rounds_done(store: Store, rounds: int) -> bool:

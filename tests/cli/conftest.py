@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.cli.inprocess import invoke  # noqa: F401 - a fixture
 from tests.cli.process import Result, run
 from tests.models import SHAPES, write_model
 
@@ -52,7 +53,8 @@ def sapo(directories: Callable[[], Path]) -> Command:
 def quick(model: Path, home: Path, *more: str | Path) -> list[str | Path]:
     """Arguments of a run whose rounds take a fraction of a second."""
     return [
-        "run", "--model", model, "--home", home, "--own", "2", "--answers", "4", "--threads", "1", "--seed", "3",
+        "run", "--model", model, "--home", home, "--own", "2", "--external", "0", "--answers", "4",
+        "--threads", "1", "--seed", "3",
         "--set", "rank=2", "--set", "max_tokens=8", "--set", "held_out=4", "--set", "evaluate_every=2",
         "--set", "learning_rate=0.01", "--set", "warmup=0", *more,
     ]  # fmt: skip

@@ -1,0 +1,58 @@
+"""Text for a terminal of 80 columns: nothing that others sent is printed raw, numbers as people say them."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Mapping
+
+WIDTH = 80
+"""Columns of plain output."""
+NAME_WIDTH = 12
+"""Columns of the names at the left."""
+_INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
+
+
+def printable(text: object, *, lines: bool = False) -> str:
+    """Text of others with every control, invisible or unassigned character written out: no escape sequences.
+
+    Args:
+        text: shown as `str(text)`.
+        lines: whether line ends and tabs stay.
+    """
+    return "".join(
+        character if unicodedata.category(character) not in _INVISIBLE or (lines and character in "\n\t")
+        # As it would be written in a program, so that nobody takes it for something else.
+        else character.encode("unicode_escape").decode("ascii")
+        for character in str(text)
+    )  # fmt: skip
+
+
+def line(name: str, text: object) -> str:
+    """A name at the left and its text beside it, wrapped."""
+    indent = " " * NAME_WIDTH
+    # A digest or an address stays whole, so that it can be copied.
+    return textwrap.fill(
+        printable(text), WIDTH, initial_indent=f"{name:{NAME_WIDTH}}", subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def size(count: float) -> str:
+    """Bytes as people say them: 999 B, 1.2 kB, 3.4 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """A number and its noun."""
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+def reasons(counts: Mapping[str, int]) -> str:
+    """Counts by name, the largest first: "forged 2, rate 1"."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {number}" for name, number in ordered if number)

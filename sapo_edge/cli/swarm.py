@@ -1,0 +1,195 @@
+"""`sapo swarm`: create, invite, join, leave, show."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+from typing import Any
+
+from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.cli.plain import counted, line
+from sapo_edge.cli.session import Session, narrate
+from sapo_edge.control_client import connect, node_runs
+from sapo_edge.control_protocol import ControlError
+from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
+from sapo_edge.manifest import load_manifest
+from sapo_edge.paths import Paths
+from sapo_edge.swarm.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
+from sapo_edge.swarm.membership import Membership, Swarm
+
+SCHEMA = 1
+"""Version of what `--json` prints."""
+PASTED_CHARACTERS = 1000
+"""Longest line that is printed: some terminals take no more than 1024 when it is pasted."""
+
+
+def run_create(session: Session, *, private: bool, bootstrap: list[str], as_json: bool) -> None:
+    """Make the swarm of the manifest that the session names, and be in it."""
+    manifest = load_manifest(session.settings.manifest)
+    key = secrets.token_bytes(KEY_BYTES) if private else None
+    swarm = Swarm.of(manifest, tuple(check_address(address) for address in bootstrap), key)
+    membership = _open(session.paths)
+    _check_state(session.paths, membership, swarm)
+    membership.keep_manifest(manifest.to_bytes(), swarm.manifest)
+    _tell(session, membership, membership.join(swarm), as_json=as_json)
+    if not private and not bootstrap:
+        narrate("an open swarm of a manifest is the same one everywhere: whoever trains on it can take part")
+    _tell_next(session, "`sapo run` takes part; `sapo swarm invite` prints the line for others")
+
+
+def run_invite(session: Session, *, as_json: bool) -> None:
+    """Print the line by which others join; with the addresses of the running node, if one runs."""
+    membership = Membership(session.paths.state)
+    swarm = membership.chosen(load_manifest(session.settings.manifest))
+    if swarm is None:
+        raise StateError("this node is in no swarm", "make one with `sapo swarm create`, or join one")
+    addresses = worth_sharing([*_own_addresses(session.paths, swarm), *swarm.bootstrap])
+    while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
+        addresses = addresses[:-1]
+    if as_json:
+        print(json.dumps({"v": SCHEMA, "invite": text, "addresses": addresses, "private": swarm.private}))
+    else:
+        print(text)
+    if not addresses:
+        narrate("no address is known: only nodes on the same local network will find each other by this line")
+        narrate("start `sapo run` first, then ask again, and the line says where you are")
+    if swarm.private:
+        narrate("whoever has this line can take part: send it to nobody else")
+    narrate("they paste it behind: sapo swarm join")
+
+
+def run_join(session: Session, text: str | None, *, as_json: bool) -> None:
+    """Be in the swarm of an invite, or in one that is known by name or id."""
+    text = text or _ask_for_invite()
+    membership = _open(session.paths)
+    known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
+    swarm = membership.find(text.strip()) if known else Swarm.from_invite(parse_invite(text))
+    _check_state(session.paths, membership, swarm)
+    _tell(session, membership, membership.join(swarm), as_json=as_json)
+    _tell_next(session, "`sapo run` takes part")
+
+
+def run_leave(session: Session, *, as_json: bool) -> None:
+    """Be in no swarm from now on."""
+    membership = _open(session.paths)
+    if membership.alone:
+        raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")
+    left = membership.leave()
+    if as_json:
+        print(json.dumps({"v": SCHEMA, "left": None if left is None else left.id.hex()}))
+    else:
+        print(f"left {left.name}" if left is not None else "left the open swarm of the manifest")
+    if left is not None and left.private:
+        narrate("its key is forgotten: to come back, ask a member for an invite")
+    _tell_next(session, "`sapo run` works alone from now on; what was learnt stays")
+
+
+def run_show(session: Session, *, as_json: bool) -> None:
+    """Print the swarm, and the others that are known."""
+    membership = Membership(session.paths.state)
+    swarm = membership.chosen(load_manifest(session.settings.manifest))
+    _tell(session, membership, swarm, as_json=as_json)
+
+
+def _open(paths: Paths) -> Membership:
+    paths.create()
+    return Membership(paths.state)
+
+
+def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
+    """Make sure that what was learnt here was learnt on the swarm's manifest."""
+    checkpoints = Checkpoints(paths.checkpoints)
+    for round in reversed(checkpoints.rounds()):
+        try:
+            found = checkpoints.read(round)
+        except CheckpointError:
+            continue
+        if found.manifest_digest == swarm.manifest.hex():
+            return
+        other = membership.manifest(bytes.fromhex(found.manifest_digest))
+        raise StateError(
+            f"{paths.state} holds {counted(round, 'round')} on {other.name if other else 'another manifest'}, "
+            f"and this swarm trains on {swarm.name}",
+            "give --home DIR for a second node, or rename checkpoints and journal in there to begin anew",
+        )
+
+
+def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
+    """Where the running node can be reached; empty without one."""
+    try:
+        with connect(paths) as client:
+            status = client.request("status")
+    except NoNodeError:
+        return []
+    except ControlError as error:
+        narrate(f"the running node was not asked for its addresses: {error}")
+        return []
+    found = status.get("swarm") or {}
+    if found.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
+        narrate("the running node is not in this swarm, so its addresses are left out; start it again")
+        return []
+    return [address for address in found.get("addresses", ()) if isinstance(address, str)]
+
+
+def _ask_for_invite() -> str:
+    if sys.stdin is None:
+        raise ConfigError("no invite is given", "give the line behind `sapo swarm join`")
+    if sys.stdin.isatty():
+        narrate("paste the invite:")
+    # Some terminals break what is pasted into lines; its last field shows where it ends.
+    text = ""
+    while "+check=" not in text and len(text) <= MAX_LINE:
+        part = sys.stdin.readline(MAX_LINE + 1)
+        if not part.strip():
+            break
+        text += part
+    if not text.strip():
+        raise ConfigError("no invite is given", "paste the line that `sapo swarm invite` prints")
+    return text
+
+
+def _tell(session: Session, membership: Membership, swarm: Swarm | None, *, as_json: bool) -> None:
+    others = [other for other in membership.swarms if swarm is None or other.id != swarm.id]
+    manifest = None if swarm is None else membership.manifest(swarm.manifest)
+    here = manifest is not None or membership.current is None
+    if as_json:
+        shown = None if swarm is None else {**_as_dict(swarm), "manifest_known": here}
+        record = {
+            "joined": membership.current is not None,
+            "swarm": shown,
+            "known": [_as_dict(item) for item in others],
+        }
+        print(json.dumps({"v": SCHEMA, **record}))
+        return
+    if session.settings.network == "solo":
+        print(line("network", "solo, by the settings: a node works alone until that is changed"))
+    if swarm is None:
+        print(line("swarm", "none: this node works alone"))
+    else:
+        how = "private" if swarm.private else "open"
+        default = "" if membership.current is not None else "; by default, as no other was joined"
+        print(line("swarm", f"{swarm.name}, {how}{default}"))
+        print(line("id", swarm.id.hex()))
+        print(line("manifest", "known" if here else "not here yet: fetched from a peer by the next `sapo run`"))
+        for address in swarm.bootstrap:
+            print(line("address", address))
+    for other in others:
+        print(line("known too", f"{other.name}, {'private' if other.private else 'open'}, {other.id.hex()[:12]}"))
+
+
+def _as_dict(swarm: Swarm) -> dict[str, Any]:
+    """A swarm without its key, which only an invite shows."""
+    return {
+        "id": swarm.id.hex(), "manifest": swarm.manifest.hex(), "name": swarm.name, "private": swarm.private,
+        "addresses": list(swarm.bootstrap),
+    }  # fmt: skip
+
+
+def _tell_next(session: Session, text: str) -> None:
+    if session.settings.network == "solo":
+        narrate("the setting network is solo, so that a node works alone: `sapo config set network swarm` changes that")
+    else:
+        narrate(text)
+    if node_runs(session.paths):
+        narrate("the node that runs now stays as it is until you start it again")

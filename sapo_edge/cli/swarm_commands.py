@@ -1,0 +1,123 @@
+"""The commands `sapo swarm`, `sapo identity` and `sapo answer` with their options; what they do loads when called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapo_edge.cli.options import Home, Json
+
+swarm_app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+identity_app = typer.Typer(no_args_is_help=True, help="Show, back up and restore the node's key.")
+
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    app.add_typer(swarm_app, name="swarm")
+    app.add_typer(identity_app, name="identity")
+    app.command("answer")(answer)
+
+
+@swarm_app.command("create")
+def swarm_create(
+    manifest: Annotated[
+        str | None, typer.Argument(help="What to train on: a shipped name or a TOML file; without it, the setting.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Only holders of its invite can take part.")] = False,
+    bootstrap: Annotated[
+        list[str] | None, typer.Option("--bootstrap", metavar="ADDR", help="A peer or relay to dial first; repeatable.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Make the swarm of a manifest, and be in it."""
+    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.swarm import run_create
+
+    session = open_session(home, {"manifest": manifest})
+    run_create(session, private=private, bootstrap=bootstrap or [], as_json=json)
+
+
+@swarm_app.command("invite")
+def swarm_invite(home: Home = None, json: Json = False) -> None:
+    """Print the line by which others join; with the running node's addresses, if one runs."""
+    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.swarm import run_invite
+
+    run_invite(open_session(home, {}), as_json=json)
+
+
+@swarm_app.command("join")
+def swarm_join(
+    invite: Annotated[
+        str | None, typer.Argument(help="An invite, or the name of a known swarm; without it, asked for.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Be in the swarm of an invite."""
+    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.swarm import run_join
+
+    run_join(open_session(home, {}), invite, as_json=json)
+
+
+@swarm_app.command("leave")
+def swarm_leave(home: Home = None, json: Json = False) -> None:
+    """Be in no swarm, and work alone."""
+    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.swarm import run_leave
+
+    run_leave(open_session(home, {}), as_json=json)
+
+
+@swarm_app.command("show")
+def swarm_show(home: Home = None, json: Json = False) -> None:
+    """Show the swarm that this node is in, and others that it knows."""
+    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.swarm import run_show
+
+    run_show(open_session(home, {}), as_json=json)
+
+
+@identity_app.command("show")
+def identity_show(home: Home = None, json: Json = False) -> None:
+    """Show who this node is; nothing of it is secret."""
+    from sapo_edge.cli.identity import run_show
+
+    run_show(home, as_json=json)
+
+
+@identity_app.command("backup")
+def identity_backup(
+    file: Annotated[Path, typer.Argument(help="Where to write.")], force: Force = False, home: Home = None
+) -> None:
+    """Write the key into a file, encrypted with a passphrase (asked for, or SAPO_EDGE_PASSPHRASE)."""
+    from sapo_edge.cli.identity import run_backup
+
+    run_backup(home, file, force=force)
+
+
+@identity_app.command("restore")
+def identity_restore(
+    file: Annotated[Path, typer.Argument(help="What `sapo identity backup` wrote.")],
+    force: Force = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Take the key of a backup."""
+    from sapo_edge.cli.identity import run_restore
+
+    run_restore(home, file, force=force, as_json=json)
+
+
+def answer(home: Home = None, json: Json = False) -> None:
+    """Answer a question yourself, and share it like the model's answers."""
+    from sapo_edge.cli.answer import run_answer
+    from sapo_edge.cli.session import open_session
+
+    raise typer.Exit(run_answer(open_session(home, {}), as_json=json))

@@ -1,0 +1,110 @@
+"""Commands that need no heavy library, in this process; and a node for them to talk to."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.cli.main import main
+from sapo_edge.control import ControlServer, History
+from sapo_edge.control_handlers import handlers
+from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.errors import ConfigError
+from sapo_edge.lock import StateLock
+from sapo_edge.paths import Paths
+from sapo_edge.person import Given, Verdict, draw_question, verify_answers
+from sapo_edge.tasks.source import TaskSource
+from tests.cli.process import Result
+
+
+class Invoke:
+    """Runs `sapo` as the installed script does, and tells what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str | Path, typed: str = "") -> Result:
+        self._monkeypatch.setattr(sys, "argv", ["sapo", *map(str, arguments)])
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        out, err = self._capsys.readouterr()
+        return Result(int(end.value.code or 0), out, err)
+
+
+@pytest.fixture
+def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Invoke:
+    return Invoke(monkeypatch, capsys)
+
+
+@dataclass
+class FakeNode:
+    """A node as the control socket sees it, without a model."""
+
+    told: dict[str, Any] = field(default_factory=dict)
+    connected: list[dict[str, Any]] = field(default_factory=list)
+    source: TaskSource | None = None
+    asked: list[str] = field(default_factory=list)
+    given: list[Given] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=lambda: {"own": 4})
+
+    def status(self) -> Mapping[str, Any]:
+        return self.told
+
+    def peers(self) -> Sequence[Mapping[str, Any]]:
+        return self.connected
+
+    def pause(self) -> None:
+        self.asked.append("pause")
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+
+    def stop_after_round(self) -> None:
+        self.asked.append("after_round")
+
+    def stop_at_once(self) -> None:
+        self.asked.append("at_once")
+
+    def live_settings(self) -> Mapping[str, Any]:
+        return self.settings
+
+    def set_live(self, name: str, value: str | int | float) -> None:
+        if name not in self.settings:
+            raise ConfigError(f"{name} can't change while the node runs", "stop it first")
+        self.settings[name] = value
+
+    def question(self) -> Mapping[str, Any]:
+        assert self.source is not None
+        return draw_question(self.source, 7).as_dict()
+
+    def share_answers(self, given: Given) -> Mapping[str, Any]:
+        assert self.source is not None
+        task, rewards = verify_answers(self.source, given)
+        self.given.append(given)
+        return Verdict(rewards, task.ground_truth, True).as_dict()
+
+
+@contextmanager
+def running(home: Path, node: FakeNode, history: History | None = None) -> Iterator[ControlServer]:
+    """The control socket of a node, and its lock, while the block runs."""
+    paths = Paths.default(home)
+    paths.create()
+    lock = StateLock(paths.lock)
+    lock.acquire()
+    server = ControlServer(claim_socket_path(paths), handlers(node), history)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+        lock.release()

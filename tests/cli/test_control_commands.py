@@ -1,0 +1,142 @@
+"""`sapo status`, `peers`, `pause`, `resume`, `stop` and `logs`, of a node that runs and of none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress, RoundFinished
+from sapo_edge.swarm.status import PeerInfo, SwarmStatus
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.test_bad_input import refused
+from tests.swarm.test_invite import HERE, PEER
+
+PEERS = (
+    PeerInfo(PEER, "amber-otter-041", HERE, "out", 1.0, True, True, 1_234_567, 999, {"forged": 2, "rate": 1}, 0.5),
+    PeerInfo(PEER, "evil\x1b[2J\u202e", "/ip6/2001:db8::1", "in", 1.0, False, True, 0, 0, {}, -9.0),
+)
+SWARM = SwarmStatus(
+    state="connected", peer_id=PEER, name="brave-lynx-007", swarm="ab" * 32, addresses=(HERE,), peers=PEERS,
+    rollouts_out=120, rollouts_in=240, bytes_out=800_000, bytes_in=1_200_000, rejections={"forged": 2},
+    faults={"host": 1}, restarts=1, paused=("upload",), reachable=False, clock_ahead=90.0,
+)  # fmt: skip
+STATUS: dict[str, Any] = {
+    "v": 1, "pid": 4711, "state": "running", "paused": [], "round": 12, "rounds": 40, "phase": "generate",
+    "role": "trainer", "manifest": "starter", "model": "SmolLM2", "backend": "llama.cpp",
+    "reward_own": 0.5, "reward_external": 0.25, "held_out": {"round": 10, "accuracy": 0.61},
+    "held_out_base": {"round": 0, "accuracy": 0.4}, "own": 4, "external": 3, "informative": 5,
+    "pool": {"rollouts": 31, "bytes": 64_000}, "swarm": SWARM.as_dict(), "rejections": {"rate": 11, "forged": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["status", "peers", "pause", "resume", "stop", "logs"])
+def test_without_a_node_there_is_nobody_to_ask(invoke: Invoke, tmp_path: Path, command: str) -> None:
+    refused(invoke(command, "--home", tmp_path), 3, "no node runs here; start one with `sapo run`")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_tells_all_in_80_columns(invoke: Invoke, tmp_path: Path) -> None:
+    with running(tmp_path, FakeNode(STATUS)):
+        told = invoke("status", "--home", tmp_path)
+        assert json.loads(invoke("status", "--home", tmp_path, "--json").out) == json.loads(json.dumps(STATUS))
+    assert told.out.splitlines() == [
+        "node        running, round 12 of 40, answering (process 4711)",
+        "model       SmolLM2 (llama.cpp)",
+        "manifest    starter, as trainer",
+        "rewards     own 0.50, others 0.25",
+        "held-out    0.61 after round 10, 0.40 before training",
+        "last batch  4 own + 3 of others, 5 of 7 informative",
+        "pool        31 rollouts of others, 64.0 kB",
+        "swarm       connected as brave-lynx-007",
+        "peers       2 connections, 1 in the mesh",
+        "rollouts    240 in, 120 out",
+        "traffic     1.2 MB in, 800.0 kB out",
+        "reachable   only by those it dials itself",
+        "clock       90 s behind those of others; set it right",
+        "held back   upload, by the cap in the settings",
+        "faults      host 1; 1 restart",
+        "refused     rate 11, forged 2",
+    ]
+
+
+def test_status_of_a_node_that_only_begins_or_rests(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode({**dict.fromkeys(STATUS), "v": 1, "pid": 1, "state": "starting", "round": 0, "rejections": {}})
+    with running(tmp_path, node):
+        told = invoke("status", "--home", tmp_path)
+        node.told = {**STATUS, "state": "paused", "paused": ["asked to pause", "on battery"]}
+        assert "paused, round 12 of 40, asked to pause, on battery" in invoke("status", "--home", tmp_path).out
+    assert told.code == 0 and "none yet" in told.out and "works alone" in told.out
+
+
+def test_peers_are_shown_with_what_was_refused_of_them(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode(connected=[dict(peer) for peer in SWARM.as_dict()["peers"]])
+    with running(tmp_path, node):
+        told = invoke("peers", "--home", tmp_path)
+        assert len(json.loads(invoke("peers", "--home", tmp_path, "--json").out)["peers"]) == 2
+        node.connected = []
+        assert "no peer is connected" in invoke("peers", "--home", tmp_path).err
+    lines = told.out.splitlines()
+    assert lines[1].split() == ["amber-otter-041", "192.0.2.1:4001", "out", "yes", "999", "B", "1.2", "MB", "3"]
+    assert lines[2].startswith("evil\\x1b[2J\\u202e ") and " unknown " in lines[2]
+    assert lines[3] == "refused     amber-otter-041: forged 2, rate 1"
+    assert all(len(line) <= 80 and line.isprintable() for line in lines)
+
+
+def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode()
+    with running(tmp_path, node) as server:
+        assert json.loads(invoke("pause", "--home", tmp_path, "--json").out) == {"v": 1, "done": "pause"}
+        assert "going on" in invoke("resume", "--home", tmp_path).err
+        assert "saving" in invoke("stop", "--home", tmp_path).err
+        threading.Timer(0.2, server.stop).start()
+        ended = invoke("stop", "--now", "--wait", "--home", tmp_path)
+        assert ended.code == 0 and "the node has ended" in ended.err
+    assert node.asked == ["pause", "resume", "after_round", "at_once"]
+
+
+PAST: list[Event] = [
+    NodeStarted(model="SmolLM2", backend="cpu", time=0),
+    HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8, time=1),
+    RoundFinished(
+        round=1, reward_own=0.25, reward_external=0.75, groups=8, informative=6, own=4, external=4, tokens=9,
+        seconds_generate=1, seconds_update=1, time=2,
+    ),
+    CheckpointSaved(round=1, path="x", best=True, time=3),
+    Notice(level="warning", text="odd\x1b[31m", time=4),
+]  # fmt: skip
+
+
+def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
+    with running(tmp_path, FakeNode(), lambda count: PAST[-count:]):
+        told = invoke("logs", "--home", tmp_path)
+        assert [line[21:] for line in told.out.splitlines()] == [
+            "started after round 0: SmolLM2",
+            "held-out after round 0: 0.50 (5 of 10)",
+            "round 1: reward 0.25, others 0.75; 4 own + 4 of others, 6 informative",
+            "checkpoint of round 1, the best so far",
+            "warning: odd\\x1b[31m",
+        ]
+        warnings = invoke("logs", "--level", "warning", "--json", "--home", tmp_path)
+        assert [json.loads(line)["text"] for line in warnings.out.splitlines()] == ["odd\x1b[31m"]
+        assert len(invoke("logs", "--lines", "2", "--home", tmp_path).out.splitlines()) == 2
+        assert invoke("logs", "--lines", "0", "--home", tmp_path).out == ""
+        refused(invoke("logs", "--level", "loud", "--home", tmp_path), 2, "debug, info, warning, error")
+
+
+def test_logs_follow_until_the_node_ends(invoke: Invoke, tmp_path: Path) -> None:
+    with running(tmp_path, FakeNode(), lambda count: PAST[-count:]) as server:
+
+        def go_on() -> None:
+            server.publish(Progress(phase="update", done=1, total=2, unit="groups"))
+            server.publish(NodeStopped(reason="asked to stop", rounds=1))
+            server.stop()
+
+        threading.Timer(0.5, go_on).start()
+        told = invoke("logs", "--follow", "--lines", "1", "--home", tmp_path)
+    assert told.code == 0 and [line[21:] for line in told.out.splitlines()] == [
+        "warning: odd\\x1b[31m", "stopped: asked to stop",
+    ]  # fmt: skip

@@ -1,0 +1,209 @@
+"""`sapo swarm` and `sapo answer`: from a manifest to a line, from the line to a swarm, and a person's answers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.manifest import load_manifest
+from sapo_edge.paths import Paths
+from sapo_edge.person import MAX_OUTBOX, MAX_OUTBOX_BYTES, Given, Outbox, draw_question, rollout_of, verify_answers
+from sapo_edge.rollout import TaskRef
+from sapo_edge.swarm.invite import parse_invite
+from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.tasks.source import TaskSource
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.test_bad_input import refused
+from tests.swarm.test_invite import BEHIND, HERE, PEER
+
+STARTER = load_manifest("starter")
+NINE = load_manifest("reasoning-gym-nine")
+OWN = 'name = "own-sums"\n[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n'
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    file = tmp_path / "own.toml"
+    file.write_text(OWN)
+    return file
+
+
+def test_from_one_home_to_another_by_one_line(invoke: Invoke, tmp_path: Path, own: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    made = invoke("swarm", "create", own, "--private", "--bootstrap", HERE, "--home", one)
+    assert made.code == 0 and "own-sums, private" in made.out and "manifest    known" in made.out
+    told = invoke("swarm", "invite", "--home", one)
+    assert told.code == 0 and told.out.count("\n") == 1 and "send it to nobody else" in told.err
+    joined = invoke("swarm", "join", told.out.strip(), "--home", two)
+    assert joined.code == 0 and "fetched from a peer by the next `sapo run`" in joined.out
+    swarms = [Membership(home / "state").current for home in (one, two)]
+    assert swarms[0] == swarms[1] is not None and swarms[0].key is not None
+    key = swarms[0].key.hex()
+    shown = invoke("swarm", "show", "--home", two, "--json")
+    record = json.loads(shown.out)
+    assert record["v"] == 1 and record["joined"] and key not in shown.out
+    assert record["swarm"]["addresses"] == [HERE] and not record["swarm"]["manifest_known"]
+    assert key in told.out and key not in made.out + joined.out + made.err + joined.err
+    left = invoke("swarm", "leave", "--home", two)
+    assert left.out == "left own-sums\n" and "its key is forgotten" in left.err
+    assert "works alone" in invoke("swarm", "show", "--home", two).out
+    refused(invoke("swarm", "leave", "--home", two), 1, "in no swarm already")
+    refused(invoke("swarm", "invite", "--home", two), 1, "in no swarm; make one")
+
+
+def test_without_any_choice_it_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path: Path) -> None:
+    shown = invoke("swarm", "show", "--home", tmp_path)
+    assert "starter, open; by default" in shown.out and STARTER.digest in shown.out
+    assert not (tmp_path / "state").exists()
+    told = invoke("swarm", "invite", "--home", tmp_path)
+    assert parse_invite(told.out).manifest.hex() == STARTER.digest and "start `sapo run` first" in told.err
+    created = invoke("swarm", "create", "--home", tmp_path, "--json")
+    assert json.loads(created.out)["swarm"]["id"] == STARTER.digest and "whoever trains on it" in created.err
+    assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
+    assert "network     solo, by the settings" in invoke("swarm", "show", "--home", tmp_path).out
+    assert "config set network swarm" in invoke("swarm", "join", told.out, "--home", tmp_path).err
+
+
+def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Path) -> None:
+    ids = {
+        json.loads(invoke("swarm", "create", "starter", "--private", "--home", tmp_path, "--json").out)["swarm"]["id"]
+        for _ in range(2)
+    }
+    assert len(ids) == 2 and STARTER.digest not in ids
+    known = json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["known"]
+    assert len(known) == 1 and known[0]["id"] in ids
+    assert invoke("swarm", "join", known[0]["id"][:10], "--home", tmp_path).code == 0
+    refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
+    refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
+
+
+def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> None:
+    text = Swarm.of(STARTER, (HERE,)).invite().to_line()
+    assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0
+    refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
+    for wrong, part in ((text[:-1], "cut off"), (text.replace("starter", "stater"), "checksum is wrong")):
+        refused(invoke("swarm", "join", wrong, "--home", tmp_path), 2, part, "ask for the line again")
+
+
+def test_what_was_learnt_on_another_manifest_stays(invoke: Invoke, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    state = Checkpoint(3, "model", STARTER.digest, 1)
+    Checkpoints(paths.checkpoints).save(state, lambda directory: (directory / "adapter").write_text("x") and None)
+    line = Swarm.of(NINE).invite().to_line()
+    for arguments in (("join", line), ("create", "reasoning-gym-nine")):
+        result = invoke("swarm", *arguments, "--home", tmp_path)
+        refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "--home DIR")
+    assert invoke("swarm", "create", "starter", "--private", "--home", tmp_path).code == 0
+
+
+def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("swarm", "create", "--bootstrap", BEHIND, "--home", tmp_path)
+    here = [f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("127.0.0.1", "8.8.8.8")]
+    node = FakeNode({"swarm": {"swarm": STARTER.digest, "addresses": [*here, 7, "\x1b]0;x"]}})
+    with running(tmp_path, node):
+        told = invoke("swarm", "invite", "--home", tmp_path)
+        assert parse_invite(told.out).bootstrap == (here[1], BEHIND)
+        node.told["swarm"]["swarm"] = NINE.digest
+        other = invoke("swarm", "invite", "--home", tmp_path)
+        assert parse_invite(other.out).bootstrap == (BEHIND,) and "not in this swarm" in other.err
+        many = [BEHIND.replace("relay", f"relay-{number}") for number in range(8)]
+        node.told["swarm"] = {"swarm": STARTER.digest, "addresses": many}
+        long = invoke("swarm", "invite", "--home", tmp_path).out
+        assert len(long) < 1024 and parse_invite(long).bootstrap == tuple(many[:5])
+        assert "until you start it again" in invoke("swarm", "leave", "--home", tmp_path).err
+
+
+def answers_of(source: TaskSource, ref: TaskRef) -> tuple[str, str]:
+    """A right and a wrong answer."""
+    return source.regenerate(ref).ground_truth, "wrong"
+
+
+def test_answers_wait_for_a_node_if_none_runs(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = TaskSource(STARTER)
+    question = draw_question(source, 1)
+    monkeypatch.setattr("sapo_edge.cli.answer.draw_question", lambda source, seed: question)
+    right, wrong = answers_of(source, question.ref)
+    result = invoke("answer", "--home", tmp_path, typed=f"{right}\n{wrong}\x1b[2J\n  {wrong} \n{'9' * 5000}\n\n7\n")
+    assert result.code == 0 and result.out == f"right  {right}\nwrong  {wrong}\n"
+    assert question.text in result.err and "control characters" in result.err and "too long" in result.err
+    assert "\x1b" not in result.err and "1 set of answers wait" in result.err
+    (given,) = Outbox(tmp_path / "state" / "outbox.json").take(STARTER.digest)
+    task, rewards = verify_answers(source, given)
+    rollout = rollout_of(task, given, author="me", round=3, sequence=4)
+    assert rewards == (1.0, 0.0) and rollout.question == question.text
+    assert [answer.text for answer in rollout.answers] == [f"<answer>{right}</answer>", f"<answer>{wrong}</answer>"]
+    wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
+    assert json.loads(wrong_only.out)["rewards"] == [0.0] and not json.loads(wrong_only.out)["shared"]
+    assert f"expected {right}" in invoke("answer", "--home", tmp_path, typed="nothing\n").out
+
+
+def test_answers_go_through_the_node_that_runs(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode(source=TaskSource(NINE))
+    with running(tmp_path, node):
+        result = invoke("answer", "--home", tmp_path, typed="<answer>x</answer>\n32\n")
+        assert result.code == 0 and "shared with the swarm" in result.err and len(result.out.splitlines()) in (2, 3)
+        assert node.given[0].answers == ("<answer>x</answer>", "<answer>32</answer>")
+        none = invoke("answer", "--home", tmp_path, typed="")
+        assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
+    assert len(node.given) == 1 and not (tmp_path / "state" / "outbox.json").exists()
+
+
+def test_ctrl_c_while_answering_shares_nothing(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Interrupted(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:
+            raise KeyboardInterrupt
+
+    with running(tmp_path, node := FakeNode(source=TaskSource(STARTER))):
+        monkeypatch.setattr(io, "StringIO", Interrupted)
+        result = invoke("answer", "--home", tmp_path)
+    assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.given == []
+
+
+def test_a_question_with_escape_sequences_is_not_printed_raw(
+    invoke: Invoke,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = TaskSource(STARTER)
+    hostile = {**draw_question(source, 1).as_dict(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
+    node = FakeNode(source=source)
+    monkeypatch.setattr(node, "question", lambda: hostile)
+    with running(tmp_path, node):
+        result = invoke("answer", "--home", tmp_path, typed="")
+    assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in result.err
+
+
+def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "outbox.json")
+    ref = TaskRef("sums", "1", 1, 1)
+    for number in range(MAX_OUTBOX + 5):
+        outbox.add(Given(ref, (str(number),), "a" if number % 2 else "b"))
+    assert len(outbox.read()) == MAX_OUTBOX
+    assert [given.answers[0] for given in outbox.take("b")] == [str(number) for number in range(6, MAX_OUTBOX + 5, 2)]
+    for _ in range(12):
+        outbox.add(Given(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
+    assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.take("c")
+    outbox.path.write_text("{}")
+    with pytest.raises(Exception, match="is damaged; remove it"):
+        outbox.read()
+
+
+def test_commands_stay_light(tmp_path: Path) -> None:
+    from tests.cli.test_imports import loaded
+
+    for module in ("swarm", "control", "identity"):
+        assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.control_handlers", tmp_path) == ""
