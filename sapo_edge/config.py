@@ -17,7 +17,7 @@ from sapo_edge.settings import SETTINGS, Settings
 
 PREFIX = "SAPO_EDGE_"
 """Every environment variable of the program begins with this."""
-OTHER_VARIABLES = frozenset({HOME_VARIABLE})
+OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE"})
 """Variables with the prefix that are no settings."""
 
 

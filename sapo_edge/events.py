@@ -79,6 +79,8 @@ class RoundFinished(Event):
         groups: groups in the update.
         informative: those that had a gradient.
         own, external: groups by origin.
+        shared: own rollouts that were handed to the swarm.
+        received: rollouts of others that were admitted since the round before.
         tokens: generated in this round.
         seconds_generate, seconds_update: wall-clock.
         statistics: of the update (`policy.UpdateStatistics`).
@@ -96,6 +98,8 @@ class RoundFinished(Event):
     seconds_generate: float
     seconds_update: float
     statistics: Mapping[str, float] = field(default_factory=dict)
+    shared: int = 0
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,18 @@ class Notice(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Paused(Event):
+    """The node rests, or goes on.
+
+    Attributes:
+        reasons: why it rests, one short phrase each; empty when it goes on.
+    """
+
+    event: ClassVar[str] = "paused"
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStopped(Event):
     """The node has ended in order.
 
@@ -160,7 +176,8 @@ class NodeStopped(Event):
 
 
 EVENTS: Mapping[str, type[Event]] = {
-    kind.event: kind for kind in (NodeStarted, Progress, RoundFinished, HeldOut, CheckpointSaved, Notice, NodeStopped)
+    kind.event: kind
+    for kind in (NodeStarted, Progress, RoundFinished, HeldOut, CheckpointSaved, Notice, Paused, NodeStopped)
 }
 """Every kind of event by the name that it has in JSON."""
 

@@ -178,6 +178,16 @@ class Journal:
             last: int = connection.execute("SELECT value FROM counters WHERE name = 'sequence'").fetchone()[0]
             return last - count + 1
 
+    def counter(self, name: str) -> int:
+        """A number that is kept under a name, 0 if there is none."""
+        found = self._rows("SELECT value FROM counters WHERE name = ?", (name,))
+        return int(found[0][0]) if found else 0
+
+    def set_counter(self, name: str, value: int) -> None:
+        """Keep a number under a name."""
+        with self._transaction() as connection:
+            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
+
     def sync(self) -> None:
         """Make everything recorded so far survive a power cut (a killed process loses nothing anyway).
 
@@ -269,7 +279,7 @@ class Journal:
         query = f"SELECT {source} WHERE ? IS NULL OR {key} < ? ORDER BY {key} DESC LIMIT ?"
         return self._rows(query, (before, before, limit))[::-1]
 
-    def _rows(self, query: str, arguments: tuple[int | None, ...]) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, arguments: tuple[int | str | None, ...]) -> list[tuple[Any, ...]]:
         with self._guard, self._reported():
             return self._connection.execute(query, arguments).fetchall()
 

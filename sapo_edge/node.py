@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 
 from sapo_edge.advantage import group_advantages
 from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.errors import Cancelled, ConfigError
+from sapo_edge.errors import Cancelled, ConfigError, StateError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.events import (
     CheckpointSaved,
@@ -17,6 +16,7 @@ from sapo_edge.events import (
     NodeStarted,
     NodeStopped,
     Notice,
+    Paused,
     Phase,
     Progress,
     RoundFinished,
@@ -24,17 +24,24 @@ from sapo_edge.events import (
 from sapo_edge.external import ExternalScorer
 from sapo_edge.journal import ScoredRollout as JournaledRollout
 from sapo_edge.policy import Control, Policy, UpdateSettings
-from sapo_edge.pool import STRATEGIES, Pool, ScoredRollout
+from sapo_edge.pool import STRATEGIES, Admission, Pool, ScoredRollout
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.settings import Settings
 from sapo_edge.stop import Stop
 from sapo_edge.store import Store
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.selection import SubsetSelector
 from sapo_edge.swarm.transport import Transport
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between two progress events of one step."""
+
+POOL_SECONDS = 60.0
+"""Time between two writes of the pool."""
+GENERATOR_CURSOR = "generator_cursor"
+"""Name of the journal's counter of where a generator's next questions begin; it writes no checkpoints."""
 
 Emit = Callable[[Event], None]
 
@@ -44,9 +51,31 @@ def adapter_seed(seed: int) -> int:
     return derive_seed("adapter", seed)
 
 
-def author_of(secret: bytes) -> str:
-    """A node's name on its rollouts; tells nothing about the secret."""
-    return hashlib.sha256(b"sapo-edge author" + secret).hexdigest()[:32]
+def round_settings(settings: Settings, max_tokens: int) -> RoundSettings:
+    """The numbers of a round, from the settings of a node."""
+    alone = settings.network == "solo"
+    return RoundSettings(
+        own=settings.own + settings.external if alone else settings.own,
+        external=0 if alone else settings.external,
+        questions=settings.questions or settings.own,
+        answers=settings.answers,
+        max_tokens=max_tokens,
+        temperature=settings.temperature,
+        strategy=STRATEGIES[settings.strategy],
+        update=UpdateSettings(
+            learning_rate=settings.learning_rate,
+            warmup=settings.warmup,
+            decay_after=settings.decay_after,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
+            importance_cap=settings.importance_cap,
+            max_gradient_norm=settings.max_gradient_norm,
+            kl_coefficient=settings.kl,
+            epochs=settings.epochs,
+            temperature=settings.temperature,
+        ),
+        train=settings.role == "trainer",
+    )
 
 
 class Node:
@@ -87,10 +116,17 @@ class Node:
         self._emit = emit
         self._reasons = reasons
         self._evaluated: int | None = None
-        self.author = author_of(store.secret)
+        self.author = Identity.from_secret(store.secret).peer_id
         self.pool = Pool(self.author)
+        self.selector = SubsetSelector(settings.share, self.pool.authors)
+        self.phase: Phase | None = None
+        self.last: RoundFinished | None = None
+        self.between_rounds: Callable[[], None] = lambda: None
         self._external = ExternalScorer(source)
+        self._seen = 0
+        self._pool_saved = time.monotonic()
         self._told: dict[str, int] = {}
+        self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self.transport = transport
         transport.subscribe(self._receive)
         self._context = RoundContext(
@@ -101,29 +137,14 @@ class Node:
             source.score,
             self._external,
             source.manifest.prompt_for,
+            self.selector.select,
             self.author,
         )
-        self._round_settings = RoundSettings(
-            settings.own,
-            settings.external,
-            settings.drawn,
-            settings.answers,
-            self.max_tokens,
-            settings.temperature,
-            STRATEGIES[settings.strategy],
-            UpdateSettings(
-                learning_rate=settings.learning_rate,
-                warmup=settings.warmup,
-                decay_after=settings.decay_after,
-                clip_low=settings.clip_low,
-                clip_high=settings.clip_high,
-                importance_cap=settings.importance_cap,
-                max_gradient_norm=settings.max_gradient_norm,
-                kl_coefficient=settings.kl,
-                epochs=settings.epochs,
-                temperature=settings.temperature,
-            ),
-        )
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are updates; a generator has none."""
+        return self.settings.role == "trainer"
 
     def run(self) -> NodeStopped:
         """Go on from the last checkpoint until the rounds are done or somebody stops it.
@@ -136,15 +157,21 @@ class Node:
         """
         first = self.open()
         try:
-            if first == 0:
+            if first == 0 and self.trains:
                 self._evaluate_base()
             while not self._finished() and not self.stop.finish.is_set():
-                self.step()
-            if not self.stop.finish.is_set():
+                self.stop.rest()
+                self.between_rounds()
+                if not self.stop.finish.is_set():
+                    self.step()
+                    if time.monotonic() - self._pool_saved >= POOL_SECONDS:
+                        self._save_pool()
+            if not self.stop.finish.is_set() and self.trains:
                 self._final_evaluation()
             reason = "asked to stop" if self.stop.finish.is_set() else f"all {self.settings.rounds} rounds are done"
         except Cancelled:
             reason = "stopped at once; the round in progress is lost"
+        self._save_pool()
         best = self.store.checkpoints.best() or self.store.checkpoints.latest()
         stopped = NodeStopped(reason=reason, rounds=self._saved - first, adapter=str(best.directory) if best else None)
         self.emit(stopped)
@@ -162,9 +189,10 @@ class Node:
             CheckpointError: if it belongs to another model or manifest.
             ConfigError: if another seed is asked for than it was made with.
         """
-        checkpoint = self.store.resume(
-            model_digest=self.policy.model_digest, manifest_digest=self.source.manifest.digest
-        )
+        digests = {"model_digest": self.policy.model_digest, "manifest_digest": self.source.manifest.digest}
+        checkpoint = self.store.resume(**digests) if self.trains else self.store.newest(**digests)
+        # Questions that were answered as a generator are not asked again.
+        self.cursor = self.store.journal.counter(GENERATOR_CURSOR)
         if checkpoint is not None:
             if checkpoint.seed != self.seed:
                 raise ConfigError(
@@ -172,8 +200,14 @@ class Node:
                     f"give --seed {checkpoint.seed}, or --home for a new state directory",
                 )
             self.policy.load(checkpoint.directory)
-            self.round, self.cursor = checkpoint.round, int(checkpoint.cursor["tasks"])
-            self._saved = self.round
+            self.round, self.cursor = checkpoint.round, max(self.cursor, int(checkpoint.cursor["tasks"]))
+        if not self.trains:
+            self.round = self.store.journal.last_round() or self.round
+        self._saved = self.round
+        try:
+            self.pool.load(self.store.paths.pool)
+        except StateError as error:
+            self.emit(Notice(level="warning", text=str(error)))
         for text in self.store.notices:
             self.emit(Notice(level="warning", text=text))
         self.emit(
@@ -194,14 +228,16 @@ class Node:
             Cancelled: if the node is to end at once; nothing of the round remains.
         """
         number = self.round + 1
-        drawn = max(self._round_settings.questions, self.settings.own + self.settings.external)
+        # Read once: a setting that changes while the round runs counts from the next one on.
+        settings = round_settings(self.settings, self.max_tokens)
+        received = self._receipts()
         result = sapo_round(
             number,
             self.cursor,
             derive_seed("round", self.seed, number),
-            self.store.journal.reserve_sequences(drawn),
+            self.store.journal.reserve_sequences(max(settings.questions, settings.own + settings.external)),
             self._context,
-            self._round_settings,
+            settings,
             self._control("generate", "answers"),
             self._control("update", "groups"),
         )
@@ -211,12 +247,24 @@ class Node:
             )
         self._tell_counts(result)
         self.round, self.cursor = number, result.cursor
-        event = finished_event(result)
+        event = finished_event(result, received)
+        self.last = event
         self.store.journal.record(event, [journaled(scored) for scored in result.own])
         self._emit(event)
+        if not self.trains:
+            self.store.journal.set_counter(GENERATOR_CURSOR, self.cursor)
+            self._saved = self.round
+            return
         every = self.settings.evaluate_every
         accuracy = self._evaluate() if every and number % every == 0 else None
         self._save(accuracy)
+
+    def _receipts(self) -> int:
+        """Rollouts of others that were admitted since the last call."""
+        total = self.pool.counts[Admission.ADDED]
+        received, self._seen = total - self._seen, total
+        self.selector.observe(received)
+        return received
 
     def _tell_counts(self, result: RoundResult) -> None:
         """Say what was skipped, made up for, or failed: when it changes, not in every round."""
@@ -293,11 +341,22 @@ class Node:
             self._control("evaluate", "answers"),
         )
 
+    def _save_pool(self) -> None:
+        """Keep the rollouts of others over a restart; a node that works alone has none."""
+        self._pool_saved = time.monotonic()
+        if self.settings.network == "solo":
+            return
+        try:
+            self.pool.save(self.store.paths.pool)
+        except StateError as error:
+            self.emit(Notice(level="warning", text=str(error)))
+
     def _receive(self, rollout: Rollout) -> None:
         self.pool.add(rollout)
 
     def _control(self, phase: Phase, unit: str) -> Control:
         last = 0.0
+        self.phase = phase
 
         def progress(done: int, total: int) -> None:
             nonlocal last
@@ -309,20 +368,22 @@ class Node:
         return self.stop.control(progress)
 
 
-def finished_event(result: RoundResult) -> RoundFinished:
-    """The event of a finished round."""
+def finished_event(result: RoundResult, received: int) -> RoundFinished:
+    """The event of a finished round in which so many rollouts of others came."""
     return RoundFinished(
         round=result.number,
         reward_own=result.reward_own,
         reward_external=result.reward_external,
         groups=result.statistics.groups,
         informative=result.statistics.informative,
-        own=result.statistics.groups - len(result.external),
+        own=result.statistics.groups - len(result.external) if result.statistics.groups else len(result.own),
         external=len(result.external),
         tokens=result.tokens,
         seconds_generate=result.seconds_generate,
         seconds_update=result.seconds_update,
         statistics=result.statistics.as_dict(),
+        shared=result.shared,
+        received=received,
     )
 
 

@@ -80,6 +80,11 @@ class Paths:
         return self.state / "identity"
 
     @property
+    def pool(self) -> Path:
+        """Rollouts of others that wait to be trained on."""
+        return self.state / "pool"
+
+    @property
     def lock(self) -> Path:
         """Held by the one node that uses the state directory."""
         return self.state / "lock"

@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sapo_edge.advantage import group_advantages, informative
+from sapo_edge.advantage import group_advantages
 from sapo_edge.policy import Control, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.pool import Pool, ScoredRollout, Strategy
 from sapo_edge.rollout import Answer, Rollout, Task
@@ -44,6 +44,7 @@ class RoundSettings:
         max_tokens, temperature: of sampling.
         strategy: SampleExternal.
         update: how the update is made.
+        train: whether there is an update; a generator stops after sharing.
     """
 
     own: int
@@ -54,6 +55,7 @@ class RoundSettings:
     temperature: float
     strategy: Strategy
     update: UpdateSettings
+    train: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,7 @@ class RoundContext:
         score_external: a rollout of another node -> local rewards of its answers, after its task was made anew and
             compared; None if it must not be trained on.
         prompt_for: question -> prompt.
+        select: SelectSubset: (the round's own rollouts with rewards, generator of random numbers) -> what is shared.
         author: the node's id.
     """
 
@@ -77,6 +80,7 @@ class RoundContext:
     score: Callable[[Task, str], float]
     score_external: Callable[[Rollout], tuple[float, ...] | None]
     prompt_for: Callable[[str], Prompt]
+    select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
     author: str
 
 
@@ -89,6 +93,7 @@ class RoundResult:
         cursor: where the next round's tasks begin.
         own: all own rollouts of the round with their rewards, before any filter.
         external: the external ones in the update, with local rewards.
+        shared: own rollouts that were published.
         missing: external rollouts that were not there and were made up for by own ones.
         reward_own, reward_external: mean rewards; None without any.
         tokens: generated.
@@ -100,6 +105,7 @@ class RoundResult:
     cursor: int
     own: tuple[ScoredRollout, ...]
     external: tuple[ScoredRollout, ...]
+    shared: int
     missing: int
     reward_own: float
     reward_external: float | None
@@ -133,9 +139,10 @@ def sapo_round(
         Cancelled: at any step; the policy is then as it was before the round.
     """
     rng = random.Random(seed)
-    usable = scored_external(context) if settings.external else []
-    chosen = settings.strategy(usable, settings.external, rng)
-    missing = settings.external - len(chosen)
+    wanted = settings.external if settings.train else 0
+    usable = scored_external(context) if wanted else []
+    chosen = settings.strategy(usable, wanted, rng)
+    missing = wanted - len(chosen)
 
     # 1 SampleBatch
     own_count = settings.own + missing
@@ -147,28 +154,35 @@ def sapo_round(
     seconds_generate = time.perf_counter() - begin
 
     # 3 SelectSubset, Communicate
-    context.transport.publish([scored.rollout for scored in select_subset(own)])
+    # A generator of its own: what is shared must not change what is trained on.
+    shared = context.select(own, random.Random(f"{seed} shared"))
+    context.transport.publish(shared)
 
-    # 4 SampleSelf(I), SampleExternal(J)
-    # Drawn anew, because fresher ones may have come; those that left the pool meanwhile are still as good as before.
-    fresh = settings.strategy(scored_external(context), len(chosen), rng) if chosen else []
-    external = fresh if len(fresh) == len(chosen) else chosen
-    batch = [*rng.sample(own, own_count), *external]
+    external: list[ScoredRollout] = []
+    statistics = UpdateStatistics()
+    seconds_update = 0.0
+    if settings.train:
+        # 4 SampleSelf(I), SampleExternal(J)
+        # Drawn anew, because fresher ones may have come; those that left the pool are still as good as before.
+        fresh = settings.strategy(scored_external(context), len(chosen), rng) if chosen else []
+        external = fresh if len(fresh) == len(chosen) else chosen
+        batch = [*rng.sample(own, own_count), *external]
 
-    # 5 Reward: `own` and `external` carry local rewards already; what is left is to compare them within each group.
-    groups = [training_group(scored, context.prompt_for) for scored in batch]
+        # 5 Reward: all carry local rewards already; what is left is to compare them within each group.
+        groups = [training_group(scored, context.prompt_for) for scored in batch]
 
-    # 6 PolicyGradient
-    begin = time.perf_counter()
-    statistics = context.policy.update(groups, settings.update, updating)
-    seconds_update = time.perf_counter() - begin
-    context.pool.take([scored.rollout for scored in external])
+        # 6 PolicyGradient
+        begin = time.perf_counter()
+        statistics = context.policy.update(groups, settings.update, updating)
+        seconds_update = time.perf_counter() - begin
+        context.pool.take([scored.rollout for scored in external])
 
     return RoundResult(
         number,
         next_cursor,
         tuple(own),
         tuple(external),
+        len(shared),
         missing,
         mean_reward(own) or 0.0,
         mean_reward(external),
@@ -202,11 +216,6 @@ def generate(
         )
         scored.append(ScoredRollout(rollout, tuple(context.score(task, answer.text) for answer in answers)))
     return scored
-
-
-def select_subset(own: Sequence[ScoredRollout]) -> list[ScoredRollout]:
-    """What is shared: all of it, informative groups first, so that a transport with a budget drops the others."""
-    return sorted(own, key=lambda scored: not informative(scored.rewards))
 
 
 def scored_external(context: RoundContext) -> list[ScoredRollout]:

@@ -31,6 +31,7 @@ class Setting:
         unit: of a number, "" if it has none.
         explanation: one sentence.
         manifest: whether a manifest, which may come from a stranger, may suggest it.
+        live: whether a running node takes a new value, from its next round on.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Setting:
     unit: str = ""
     explanation: str = ""
     manifest: bool = False
+    live: bool = False
 
     @property
     def allowed(self) -> str:
@@ -116,9 +118,19 @@ class Settings:
     backend: str = _setting(
         "auto", "What runs the model; auto takes the best one installed.", choices=("auto", "llama_cpp")
     )
-    own: int = _setting(8, "The paper's I: own rollouts in each update.", low=1, high=256, unit="rollouts")
+    role: str = _setting(
+        "trainer",
+        "trainer learns; generator answers questions and shares the answers, with less memory, and never learns.",
+        choices=("trainer", "generator"),
+    )
+    own: int = _setting(4, "The paper's I: own rollouts in each update.", low=1, high=256, unit="rollouts", live=True)
     external: int = _setting(
-        0, "The paper's J: rollouts of other nodes in each update.", low=0, high=256, unit="rollouts"
+        4,
+        "The paper's J: rollouts of other nodes in each update; own ones stand in for those that are missing.",
+        low=0,
+        high=256,
+        unit="rollouts",
+        live=True,
     )
     questions: int = _setting(
         0,
@@ -126,6 +138,7 @@ class Settings:
         low=0,
         high=256,
         unit="questions",
+        live=True,
     )
     answers: int = _setting(
         8,
@@ -133,20 +146,24 @@ class Settings:
         low=2,
         high=32,
         unit="answers",
+        live=True,
     )
     strategy: str = _setting(
         "informative",
         "How rollouts of others are chosen: only those with a gradient, any, or evenly from authors and tasks.",
         choices=("informative", "uniform", "balanced"),
+        live=True,
     )
     rounds: int = _setting(
-        0, "Rounds after which to stop; 0 goes on until stopped.", low=0, high=1_000_000_000, unit="rounds"
+        0, "Rounds after which to stop; 0 goes on until stopped.", low=0, high=1_000_000_000, unit="rounds", live=True
     )
-    temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2)
+    temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, live=True)
     max_tokens: int = _setting(
         0, "Longest answer; 0 is the manifest's own limit.", low=0, high=2048, unit="tokens", manifest=True
     )
-    learning_rate: float = _setting(2e-4, "Adam's learning rate after the warm-up.", low=0, high=1e-2, above=True)
+    learning_rate: float = _setting(
+        2e-4, "Adam's learning rate after the warm-up.", low=0, high=1e-2, above=True, live=True
+    )
     warmup: int = _setting(
         5, "Updates over which the learning rate rises to its value.", low=0, high=10_000, unit="updates"
     )
@@ -180,12 +197,37 @@ class Settings:
         low=0,
         high=1_000_000,
         unit="rounds",
+        live=True,
     )
     held_out: int = _setting(
         100, "Questions of a held-out evaluation; 0 makes none.", low=0, high=100, unit="questions"
     )
     keep_checkpoints: int = _setting(
         3, "Newest checkpoints to keep, beside the best one.", low=1, high=1000, unit="checkpoints"
+    )
+    network: str = _setting(
+        "swarm", "swarm shares rollouts with other nodes; solo works alone.", choices=("swarm", "solo")
+    )
+    port: int = _setting(0, "TCP port on which the swarm is joined; 0 takes any.", low=0, high=65535)
+    listen: str = _setting(
+        "all",
+        "Who may connect: any computer that reaches this one, or only programs on it.",
+        choices=("all", "loopback"),
+    )
+    mdns: str = _setting("on", "Look for nodes on the local network, and be found there.", choices=("on", "off"))
+    bootstrap: str = _setting("", "Addresses to dial first, with commas between them, beside those of an invite.")
+    share: int = _setting(
+        64,
+        "Rollouts a round that a node wants to receive; each shares so much that all together come to it.",
+        low=1,
+        high=1024,
+        unit="rollouts",
+    )
+    upload: int = _setting(
+        0, "Most that is sent to the swarm; 0 sets no limit.", low=0, high=1_000_000_000, unit="bytes/s"
+    )
+    download: int = _setting(
+        0, "Most that is received from the swarm; 0 sets no limit.", low=0, high=1_000_000_000, unit="bytes/s"
     )
     seed: int | None = _setting(
         None, "Seed of tasks and sampling; without one, each node's identity gives its own.", low=0, high=MAX_SEED

@@ -1,4 +1,4 @@
-"""How a node is asked to end, and how its long steps hear of it."""
+"""How a node is asked to rest or to end, and how its long steps hear of it."""
 
 from __future__ import annotations
 
@@ -9,34 +9,95 @@ from sapo_edge.policy import Control
 
 
 class Stop:
-    """How a node is asked to end, from any thread or signal handler."""
+    """How a node is asked to rest or to end, from any thread or signal handler.
 
-    def __init__(self) -> None:
+    It rests while there is at least one reason to.
+
+    Args:
+        changed: called with the reasons whenever they change, from the thread that changed them; must not raise.
+    """
+
+    def __init__(self, changed: Callable[[tuple[str, ...]], None] = lambda reasons: None) -> None:
         self.finish = threading.Event()
+        self.changed = changed
         self._now = threading.Event()
+        self._going_on = threading.Event()
+        self._going_on.set()
+        self._reasons: dict[str, None] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the node rests; empty while it works."""
+        return tuple(self._reasons)
+
+    def pause(self, reason: str) -> None:
+        """Rest, at the next check of a long step and between two steps."""
+        with self._lock:
+            if reason in self._reasons:
+                return
+            self._reasons[reason] = None
+            self._going_on.clear()
+            reasons = self.reasons
+        self.changed(reasons)
+
+    def resume(self, reason: str | None = None) -> None:
+        """Take one reason back, or all; without any left the node goes on."""
+        with self._lock:
+            if not self._reasons or (reason is not None and reason not in self._reasons):
+                return
+            if reason is None:
+                self._reasons.clear()
+            else:
+                del self._reasons[reason]
+            if not self._reasons:
+                self._going_on.set()
+            reasons = self.reasons
+        self.changed(reasons)
 
     def after_round(self) -> None:
-        """Finish the round in progress, save, and end."""
+        """Finish the round in progress, save, and end; a node that rests goes on for that."""
         self.finish.set()
+        self._going_on.set()
 
     def at_once(self) -> None:
         """End now; the round in progress is lost."""
-        self.finish.set()
         self._now.set()
+        self.after_round()
+
+    def rest(self) -> None:
+        """Wait while there is a reason to; returns at once when the node is to end."""
+        while not self._going_on.is_set() and not self.finish.is_set():
+            # Not without a limit: Windows doesn't interrupt an endless wait for Ctrl-C.
+            self._going_on.wait(1.0)
 
     def control(self, progress: Callable[[int, int], None]) -> Control:
         """A control for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
-        return _StopControl(progress, self._now)
+        return _StopControl(progress, self)
+
+    @property
+    def now(self) -> bool:
+        """Whether the node is to end at once."""
+        return self._now.is_set()
 
 
 class _StopControl(Control):
-    """A control that all long steps of a node share the end of."""
+    """A control that all long steps of a node share the end and the rests of."""
 
-    def __init__(self, progress: Callable[[int, int], None], now: threading.Event) -> None:
+    def __init__(self, progress: Callable[[int, int], None], stop: Stop) -> None:
         super().__init__(progress)
-        self._now = now
+        self._stop = stop
 
     @property
     def cancelled(self) -> bool:
         """Whether this step, or the whole node, is to end."""
-        return self._now.is_set() or super().cancelled
+        return self._stop.now or super().cancelled
+
+    def check(self) -> None:
+        """Rest while there is a reason to.
+
+        Raises:
+            Cancelled: if this step, or the whole node, is to end.
+        """
+        self._stop.rest()
+        super().check()

@@ -65,15 +65,27 @@ class Store:
         Raises:
             CheckpointError: if the newest complete one was made with another model or manifest; then nothing changes.
         """
-        latest = self.checkpoints.latest()
-        if latest is not None:
-            self.checkpoints.load(latest.round, model_digest=model_digest, manifest_digest=manifest_digest)
+        latest = self.newest(model_digest=model_digest, manifest_digest=manifest_digest)
         round = latest.round if latest is not None else 0
         dropped = self.journal.truncate_after(round)
         if dropped:
             self.notices.append(
                 f"{dropped} finished rounds came after the checkpoint of round {round} and are made again"
             )
+        return latest
+
+    def newest(self, *, model_digest: str, manifest_digest: str) -> Checkpoint | None:
+        """The newest complete checkpoint; the journal stays as it is.
+
+        Returns:
+            None if there is none.
+
+        Raises:
+            CheckpointError: if it was made with another model or manifest.
+        """
+        latest = self.checkpoints.latest()
+        if latest is not None:
+            self.checkpoints.load(latest.round, model_digest=model_digest, manifest_digest=manifest_digest)
         return latest
 
     def go_back_to(self, round: int, *, model_digest: str, manifest_digest: str) -> Checkpoint:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer.main
 
 from sapo_edge.cli.main import app
 from sapo_edge.config import OTHER_VARIABLES
+from sapo_edge.control_handlers import handlers
 from sapo_edge.errors import ExitCode
 from sapo_edge.manifest import Manifest
 from sapo_edge.settings import reference
+from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
 from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS
+from tests.cli.inprocess import FakeNode
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -141,6 +145,15 @@ def test_only_commands_that_exist_are_documented() -> None:
 
 def test_the_readme_lists_every_command() -> None:
     assert not [path for path in COMMANDS if f"`{path}" not in read("README.md")]
+
+
+def test_the_methods_and_fields_of_the_control_socket_are_documented() -> None:
+    text = read("docs/control.md")
+    methods = set(re.findall(r"^\| `(\w+)` \|", section(text, "Methods"), re.MULTILINE))
+    assert methods == {*handlers(FakeNode()), "subscribe"}
+    named = set(re.findall(r"`(\w+)`", section(text, "Status")))
+    assert {item.name for kind in (SwarmStatus, PeerInfo) for item in fields(kind)} <= named
+    assert set(get_args(State)) | set(get_args(Direction)) <= named
 
 
 def test_exit_codes_are_documented() -> None:

@@ -17,6 +17,7 @@ from sapo_edge.events import (
     NodeStarted,
     NodeStopped,
     Notice,
+    Paused,
     Progress,
     RoundFinished,
     as_dict,
@@ -40,6 +41,8 @@ ROUND = RoundFinished(
     seconds_generate=1.5,
     seconds_update=2.5,
     statistics={"loss": 0.5},
+    shared=5,
+    received=7,
 )
 EXAMPLES: list[Event] = [
     ROUND,
@@ -50,6 +53,7 @@ EXAMPLES: list[Event] = [
     HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
     CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
     Notice(level="warning", text="two\nlines \u2028"),
+    Paused(reasons=("asked to pause", "on battery")),
     NodeStopped(reason="asked", rounds=3, adapter=None),
 ]
 
@@ -69,7 +73,7 @@ def test_an_event_comes_back_from_its_line(event: Event) -> None:
 def test_the_form_of_a_round_is_fixed() -> None:
     assert to_json(ROUND) == (
         '{"v":1,"time":12.5,"event":"round","round":3,"reward_own":0.25,"reward_external":null,"groups":8,"informative":3,'
-        '"own":8,"external":0,"tokens":1234,"seconds_generate":1.5,"seconds_update":2.5,"statistics":{"loss":0.5}}'
+        '"own":8,"external":0,"tokens":1234,"seconds_generate":1.5,"seconds_update":2.5,"statistics":{"loss":0.5},"shared":5,"received":7}'
     )
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sapo_edge import events
-from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.errors import Cancelled, CheckpointError, ConfigError
 from sapo_edge.manifest import load_manifest
 from sapo_edge.node import PROGRESS_INTERVAL, Node
 from sapo_edge.paths import Paths
 from sapo_edge.policy import Control, UpdateStatistics
+from sapo_edge.rollout import Rollout
 from sapo_edge.settings import Settings
 from sapo_edge.stop import Stop
 from sapo_edge.store import Store
@@ -21,7 +24,7 @@ from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.swarm.transport import Solo, Transport
 from tests.fakes import FakePolicy, LengthScored, first_is_right, make_rollout
 
-SETTINGS = Settings(own=2, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)
+SETTINGS = Settings(own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +245,51 @@ def test_a_stop_ends_steps_that_began_before_and_after_it() -> None:
     assert generating.cancelled and stop.control(lambda *_: None).cancelled
 
 
+def test_it_rests_while_there_is_a_reason_and_goes_on_without_any() -> None:
+    told: list[tuple[str, ...]] = []
+    stop = Stop(told.append)
+    control = stop.control(lambda *_: None)
+    control.check()
+    stop.pause("asked")
+    stop.pause("asked")
+    stop.pause("battery")
+    checking = threading.Thread(target=control.check)
+    checking.start()
+    stop.resume("asked")
+    checking.join(0.1)
+    assert checking.is_alive() and stop.reasons == ("battery",)
+    stop.resume()
+    checking.join(5)
+    assert not checking.is_alive()
+    assert told == [("asked",), ("asked", "battery"), ("battery",), ()]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_node_that_rests_can_be_ended(at_once: bool) -> None:
+    stop = Stop()
+    control = stop.control(lambda *_: None)
+    stop.pause("asked")
+    threading.Timer(0.05, stop.at_once if at_once else stop.after_round).start()
+    with pytest.raises(Cancelled) if at_once else nullcontext():
+        control.check()
+
+
+def test_a_generator_shares_goes_on_and_never_learns(machine: Machine) -> None:
+    swarm = MemorySwarm()
+    arrived: list[Rollout] = []
+    swarm.join().subscribe(arrived.append)
+    settings = replace(SETTINGS, role="generator")
+    machine.start(settings, transport=swarm.join())
+    machine.start(replace(settings, rounds=5), transport=swarm.join())
+    assert "update" not in machine.policy.log and "evaluate" not in machine.policy.log
+    assert [rollout.round for rollout in arrived] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
+    assert len({rollout.question for rollout in arrived}) == len(arrived)
+    assert machine.of(events.CheckpointSaved) == []
+    # As a trainer it begins to count rounds anew, but asks no question twice.
+    machine.start(transport=swarm.join())
+    assert len({rollout.question for rollout in arrived}) == len(arrived)
+
+
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
 def test_it_evaluates_at_start_at_the_end_and_every_so_many_rounds(
     machine: Machine, every: int, expected: list[int]
@@ -366,7 +414,7 @@ def test_the_same_seed_gives_two_nodes_the_same_tasks_and_still_two_names(tmp_pa
 def test_the_secret_is_not_in_the_authors_name(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     secret = machine.node.store.secret
-    assert secret.hex()[:16] not in machine.node.author and len(machine.node.author) == 32
+    assert secret.hex()[:16] not in machine.node.author and machine.node.author.startswith("12D3KooW")
 
 
 def test_rollouts_of_others_reach_the_pool_and_own_ones_do_not_come_back(machine: Machine, tmp_path: Path) -> None:

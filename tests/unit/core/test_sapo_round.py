@@ -58,6 +58,7 @@ class Bench:
             self.score,
             lambda rollout: tuple(float(answer.text == RIGHT) for answer in rollout.answers),
             ask,
+            lambda own, rng: [scored.rollout for scored in own],
             "me",
         )
 
@@ -199,18 +200,21 @@ def test_all_questions_are_shared_and_only_i_are_trained_on() -> None:
     assert {bench.asked(group) for group in bench.trained} <= {scored.rollout.question for scored in result.own}
 
 
-def test_informative_rollouts_are_shared_first() -> None:
+def test_what_is_selected_is_shared_and_nothing_else() -> None:
     bench = Bench(own=4)
-    bench.policy.script = lambda prompt, position: (
-        RIGHT if position == 0 and prompt[0].content in {"question 11", "question 13"} else WRONG
-    )
-    bench.run(cursor=10)
-    assert [rollout.question for rollout in bench.transport.published] == [
-        "question 11",
-        "question 13",
-        "question 10",
-        "question 12",
-    ]
+    bench.context = replace(bench.context, select=lambda own, rng: [own[2].rollout])
+    result = bench.run(cursor=10)
+    assert [rollout.question for rollout in bench.transport.published] == ["question 12"]
+    assert result.shared == 1 and len(bench.trained) == 4
+
+
+def test_a_generator_stops_after_sharing() -> None:
+    bench = Bench(own=2, external=2)
+    bench.fill(*externals(2, texts=(RIGHT, WRONG)))
+    bench.settings = replace(bench.settings, train=False)
+    result = bench.run()
+    assert bench.log == ["tasks", "generate", "score", "publish"]
+    assert (len(result.own), result.external, result.missing, len(bench.pool)) == (2, (), 0, 2)
 
 
 def test_an_external_rollout_is_trained_on_at_most_once() -> None:

@@ -138,7 +138,7 @@ def test_unknown_names_get_their_nearest_match(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_and_the_home_are_no_settings() -> None:
-    assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 8
+    assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 4
 
 
 def test_malformed_toml_names_line_and_column(tmp_path: Path) -> None:
@@ -160,10 +160,10 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
 
 
 def test_fewer_questions_than_own_rollouts_name_both_sources() -> None:
-    with pytest.raises(ConfigError, match=r"questions = 4 \(flag\) is less than own = 8 \(default\)"):
-        resolve({"questions": 4}, environ={})
+    with pytest.raises(ConfigError, match=r"questions = 3 \(flag\) is less than own = 4 \(default\)"):
+        resolve({"questions": 3}, environ={})
     assert resolve({"questions": 12}, environ={}).settings.drawn == 12
-    assert resolve(environ={}).settings.drawn == 8
+    assert resolve(environ={}).settings.drawn == 4
 
 
 def test_setting_a_value_keeps_comments_order_and_line_ends(tmp_path: Path) -> None:
