@@ -11,7 +11,7 @@ from tests.benchmarks.measure import machine
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    known = ["sampling", "update", "node", "bandwidth", "exports", "stability"]
+    known = ["sampling", "update", "node", "bandwidth", "exports", "stability", "sharing"]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
@@ -35,6 +35,10 @@ def main() -> None:
         from tests.benchmarks import bandwidth
 
         bandwidth.run(arguments.rounds)
+    if "sharing" in names:
+        from tests.benchmarks import sharing
+
+        sharing.run(arguments.home[0], arguments.rounds)
     if "exports" in names:
         from tests.benchmarks import exports
 
