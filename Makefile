@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 .PHONY: run test check lint benchmarks clean
 
 run: $(VENV)/.installed
-	$(BIN)/sapo run --rounds $(ROUNDS)
+	$(BIN)/sapo run --solo --rounds $(ROUNDS)
 
 test: $(VENV)/.installed-test
 	$(BIN)/python -m pytest

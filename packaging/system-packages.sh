@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks what pip can't install: a C++ compiler for llama-cpp-python (a source distribution), and Python's venv module.
+# Checks what pip can't install: a C++ compiler for llama-cpp-python, the headers of GMP and Python for fastecdsa, which
+# libp2p needs (both are source distributions on Linux), and Python's venv module.
 # Installs it with apt where that needs no password; otherwise names the command and ends.
 # Usage: system-packages.sh PYTHON
 set -u
@@ -14,6 +15,13 @@ missing=""
 command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"
 command -v make >/dev/null 2>&1 || missing="$missing make"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+if [ "$(uname -s)" = Linux ] && command -v c++ >/dev/null 2>&1; then
+    echo '#include <gmp.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$missing libgmp-dev"
+    headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+    [ -e "$headers/Python.h" ] || missing="$missing $("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
+elif [ "$(uname -s)" = Linux ]; then
+    missing="$missing libgmp-dev python3-dev"
+fi
 [ -z "$missing" ] && exit 0
 
 if command -v apt-get >/dev/null 2>&1; then
@@ -31,5 +39,6 @@ if command -v apt-get >/dev/null 2>&1; then
     echo "apt-get failed. Install by hand:$missing" >&2
     exit 1
 fi
-echo "sapo-edge needs:$missing. Install them with your system's package manager (on macOS: xcode-select --install)" >&2
+echo "sapo-edge needs:$missing. Install them with your system's package manager (on macOS: xcode-select --install;" \
+    "on Fedora libgmp-dev is gmp-devel)" >&2
 exit 1

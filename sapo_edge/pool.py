@@ -60,7 +60,7 @@ class PoolLimits:
 
     Attributes:
         rollouts, bytes: most that it holds.
-        author_share: largest share of `rollouts` that one author may have.
+        author_share: largest share of `rollouts` and of `bytes` that one author may have; one rollout may be larger.
         seconds: age at which a rollout is forgotten, from its arrival: clocks of others are not trusted.
         remembered: ids of rollouts that left, so that a late copy is known to be one.
     """
@@ -126,6 +126,7 @@ class Pool:
         self._wall_clock = wall_clock
         self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
         self._authors: Counter[str] = Counter()
+        self._author_bytes: Counter[str] = Counter()
         self._bytes = 0
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._heard = Authors(self.limits.seconds)
@@ -160,16 +161,22 @@ class Pool:
             return Admission.DUPLICATE
         if size > self.limits.bytes:
             return Admission.TOO_LARGE
-        most = max(1, int(self.limits.rollouts * self.limits.author_share))
-        if self._authors[rollout.author] >= most:
+        while self._authors[rollout.author] and self._over_share(rollout.author, size):
             self._remove(next(key for key, (held, _) in self._held.items() if held.author == rollout.author))
         while self._held and (len(self._held) >= self.limits.rollouts or self._bytes + size > self.limits.bytes):
             self._remove(next(iter(self._held)))
         self._held[identity] = (rollout, arrived)
         self._heard.hear(rollout.author, arrived)
         self._authors[rollout.author] += 1
+        self._author_bytes[rollout.author] += size
         self._bytes += size
         return Admission.ADDED
+
+    def _over_share(self, author: str, more: int) -> bool:
+        """Whether an author would have more than its share with one more rollout of so many bytes."""
+        share = self.limits.author_share
+        most = max(1, int(self.limits.rollouts * share))
+        return self._authors[author] >= most or self._author_bytes[author] + more > self.limits.bytes * share
 
     def candidates(self) -> tuple[Rollout, ...]:
         """All rollouts held, oldest first."""
@@ -193,8 +200,9 @@ class Pool:
     def _remove(self, identity: str) -> None:
         rollout, _ = self._held.pop(identity)
         self._authors[rollout.author] -= 1
+        self._author_bytes[rollout.author] -= rollout.size_bytes()
         if not self._authors[rollout.author]:
-            del self._authors[rollout.author]
+            del self._authors[rollout.author], self._author_bytes[rollout.author]
         self._bytes -= rollout.size_bytes()
         self._gone[identity] = None
         if len(self._gone) > self.limits.remembered:
@@ -254,6 +262,7 @@ class Pool:
             self._gone.popitem(last=False)
         self._held.clear()
         self._authors.clear()
+        self._author_bytes.clear()
         self._heard = Authors(self.limits.seconds)
         self._bytes = 0
         for rollout, arrived in sorted(saved + present, key=lambda entry: entry[1]):
@@ -279,6 +288,7 @@ def _record(rollout: Rollout, arrived: float) -> list[Any]:
         rollout.ground_truth,
         [[answer.text, answer.ended] for answer in rollout.answers],
         rollout.time,
+        rollout.digest,
     ]
 
 
@@ -332,11 +342,12 @@ def _parts(body: bytes) -> Iterator[bytes]:
 def _restored(part: bytes) -> tuple[Rollout, float]:
     found = msgpack.unpackb(part, max_str_len=MAX_QUESTION_BYTES, max_array_len=MAX_ANSWERS, max_map_len=0)
     try:
-        arrived, author, sequence, round, ref, question, ground_truth, answers, moment = found
+        arrived, author, sequence, round, ref, question, ground_truth, answers, moment, digest = found
         if not isinstance(arrived, float) or not math.isfinite(arrived):
             raise ValueError("no time of arrival")
         texts = tuple(Answer(text, ended) for text, ended in answers)
-        return Rollout(TaskRef(*ref), question, ground_truth, texts, author, round, sequence, moment), arrived
+        rollout = Rollout(TaskRef(*ref), question, ground_truth, texts, author, round, sequence, moment, digest=digest)
+        return rollout, arrived
     except TypeError as error:
         raise ValueError("something of another type") from error
 

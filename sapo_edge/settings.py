@@ -238,6 +238,11 @@ class Settings:
         return asdict(self)
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of `bootstrap`, one by one."""
+        return tuple(address.strip() for address in self.bootstrap.split(",") if address.strip())
+
+    @property
     def drawn(self) -> int:
         """Questions to answer in a round: `questions`, or `own` where that is 0."""
         return self.questions or self.own

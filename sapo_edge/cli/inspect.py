@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sapo_edge.cli.session import Session
-from sapo_edge.doctor import Status, examine
-from sapo_edge.errors import ExitCode
+from sapo_edge.doctor import Check, Status, examine
+from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.manifest import load_manifest
 from sapo_edge.paths import Paths
 
 SCHEMA = 1
@@ -17,7 +18,7 @@ SCHEMA = 1
 
 def run_doctor(session: Session, *, as_json: bool) -> ExitCode:
     """Print all checks; FAILED if one fails."""
-    checks = examine(session.paths, session.settings)
+    checks = [*examine(session.paths, session.settings), *_network(session)]
     if as_json:
         print(json.dumps({"v": SCHEMA, "checks": [asdict(check) for check in checks]}))
     else:
@@ -26,6 +27,36 @@ def run_doctor(session: Session, *, as_json: bool) -> ExitCode:
             if check.remedy:
                 print(f"{'':4}  {'':16} -> {check.remedy}")
     return ExitCode.FAILED if any(check.status is Status.FAIL for check in checks) else ExitCode.DONE
+
+
+def _network(session: Session) -> list[Check]:
+    """Checks of what the swarm needs; none for a node that works alone."""
+    settings = session.settings
+    if settings.network == "solo":
+        return []
+    from sapo_edge.control_client import node_runs
+    from sapo_edge.swarm.membership import Membership, Swarm
+    from sapo_edge.swarm.reachability import examine_network
+
+    try:
+        membership = Membership(session.paths.state)
+        swarm = membership.current or (None if membership.alone else Swarm.of(load_manifest(settings.manifest)))
+    except SapoError as error:
+        return [Check("swarm", Status.FAIL, error.message, error.remedy)]
+    if swarm is None:
+        return [Check("swarm", Status.PASS, "none: the last one was left")]
+    kind = "private" if swarm.private else "open"
+    findings = examine_network(
+        port=settings.port,
+        listen="loopback" if settings.listen == "loopback" else "all",
+        mdns=settings.mdns == "on",
+        bootstrap=(*settings.addresses, *swarm.bootstrap),
+        swarm=swarm.manifest,
+        psk=swarm.key,
+        node_runs=node_runs(session.paths),
+    )
+    checks = [Check(item.name, Status(item.status), item.detail, item.remedy) for item in findings]
+    return [Check("swarm", Status.PASS, f"{swarm.name}, {kind}"), *checks]
 
 
 def run_paths(home: Path | None, *, as_json: bool) -> None:

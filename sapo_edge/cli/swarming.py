@@ -107,12 +107,11 @@ def connect(
 
     settings = session.settings
     listen: Literal["all", "loopback"] = "loopback" if settings.listen == "loopback" else "all"
-    addresses = tuple(address.strip() for address in settings.bootstrap.split(",") if address.strip())
     config = SwarmConfig(
         Identity.from_secret(secret),
         joined.manifest,
         psk=joined.swarm.key,
-        bootstrap=(*addresses, *joined.swarm.bootstrap),
+        bootstrap=(*settings.addresses, *joined.swarm.bootstrap),
         port=settings.port,
         listen=listen,
         mdns=settings.mdns == "on",

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import trio
 from libp2p.abc import IHost
+from libp2p.peer.id import ID
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.manifest import Manifest
 from sapo_edge.swarm import wire
-from sapo_edge.swarm.host import dial, make_host, running
+from sapo_edge.swarm.host import make_host, running
 from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.meeting import meet
 from sapo_edge.swarm.pull import PullRefusedError, request
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.traffic import Meter
@@ -31,8 +33,8 @@ async def fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, time
     async with running(host, None, 0, meter, tally, lambda peer, offence: None):
         with trio.move_on_after(timeout):
             while manifest is None and bootstrap:
-                for address in bootstrap:
-                    manifest = manifest or await _ask(host, address, digest)
+                async for peer_id in meet(host, bootstrap, digest):
+                    manifest = manifest or await _ask(host, peer_id, digest)
                 if manifest is None:
                     await trio.sleep(PAUSE_SECONDS)
     if manifest is None:
@@ -43,10 +45,11 @@ async def fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, time
     return manifest
 
 
-async def _ask(host: IHost, address: str, digest: bytes) -> Manifest | None:
+async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
     try:
-        peer_id = await dial(host, address)
-        response = wire.decode_response(await request(host, peer_id, wire.encode_manifest_request(digest)))
+        response = wire.decode_response(
+            await request(host, ID.from_string(peer_id), wire.encode_manifest_request(digest))
+        )
         manifest = None if response.manifest is None else Manifest.from_bytes(response.manifest)
     except (PullRefusedError, wire.WireError, ManifestError):
         return None

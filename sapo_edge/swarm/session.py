@@ -16,6 +16,7 @@ from sapo_edge.swarm.gossip import Gossip, Verdict
 from sapo_edge.swarm.host import forget_strangers, make_host, running
 from sapo_edge.swarm.identity import readable_name
 from sapo_edge.swarm.member import Member
+from sapo_edge.swarm.moving import StreamMover
 from sapo_edge.swarm.pull import PROTOCOL_ID, Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.swarm.traffic import Meter, TokenBucket
@@ -109,6 +110,7 @@ class Session:
         host = running(self.host, config.listen, member.port, self.meter, self.tally, member.blame)
         async with host as nursery, self.gossip.running(nursery):
             self._listening()
+            self.host.get_network().register_notifee(StreamMover(self.gossip.pubsub, self.tally))
             for task in (self._publish, self._judge, self.puller.run):
                 nursery.start_soon(task)
             await nursery.start(self._discover)

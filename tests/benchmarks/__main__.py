@@ -11,10 +11,11 @@ from tests.benchmarks.measure import machine
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    known = ["sampling", "update", "node", "bandwidth", "exports", "stability", "sharing"]
+    known = ["sampling", "update", "node", "bandwidth", "exports", "stability", "sharing", "churn"]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--minutes", type=float, default=10.0, help="of churn")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     arguments = parser.parse_args()
     names = arguments.names or ["sampling", "update", "node"]
@@ -35,6 +36,10 @@ def main() -> None:
         from tests.benchmarks import bandwidth
 
         bandwidth.run(arguments.rounds)
+    if "churn" in names:
+        from tests.benchmarks import churn
+
+        churn.run(arguments.minutes)
     if "sharing" in names:
         from tests.benchmarks import sharing
 

@@ -1,4 +1,4 @@
-"""A peer that was written with js-libp2p from docs/protocol.md alone takes part in a swarm."""
+"""A peer that was written with js-libp2p by docs/protocol.md takes part in a swarm."""
 
 from __future__ import annotations
 

@@ -68,6 +68,17 @@ def test_an_author_displaces_its_own_rollouts_beyond_its_share() -> None:
     assert [rollout.sequence for rollout in pool.candidates() if rollout.author == "loud"] == [48, 49]
 
 
+def test_an_authors_bytes_have_the_same_bound_as_its_count() -> None:
+    size = make_rollout(texts=("x" * 1000,)).size_bytes()
+    pool = Pool("me", PoolLimits(rollouts=100, bytes=8 * size, author_share=0.25))
+    quiet = make_rollout("quiet", 0)
+    pool.add(quiet)
+    for number in range(20):
+        assert pool.add(make_rollout("loud", number, texts=("x" * 1000,))) is Admission.ADDED
+    loud = [rollout for rollout in pool.candidates() if rollout.author == "loud"]
+    assert [rollout.sequence for rollout in loud] == [18, 19] and quiet in pool.candidates()
+
+
 def test_every_author_may_have_one_rollout_however_small_its_share() -> None:
     pool = Pool("me", PoolLimits(rollouts=3, author_share=0.01))
     for author in "abc":

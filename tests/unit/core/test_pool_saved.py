@@ -150,7 +150,7 @@ def test_no_file_is_as_good_as_an_empty_one(tmp_path: Path) -> None:
     assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
 
 
-GOOD: list[Any] = [1e9, "a", 1, 1, ["e", "1", 1, 1], "q", "t", [["x", True]], 1e9]
+GOOD: list[Any] = [1e9, "a", 1, 1, ["e", "1", 1, 1], "q", "t", [["x", True]], 1e9, "ab" * 32]
 
 
 def changed(place: int, value: Any) -> bytes:
@@ -178,7 +178,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     for place, value in [
         (0, float("nan")), (0, 1), (1, 3), (1, "x" * 200), (2, -1), (3, True), (4, []), (4, 3), (4, ["e", "1", 1, "i"]),
         (5, "x" * 17000), (5, b"x"), (6, None), (7, []), (7, [["x", 1]]), (7, [["x"]]), (7, [["x", True]] * 33),
-        (7, 5), (7, [["x" * 9000, True]]), (8, "now"), (8, float("inf")),
+        (7, 5), (7, [["x" * 9000, True]]), (8, "now"), (8, float("inf")), (9, 5), (9, "a" * 65),
     ]
 }  # fmt: skip
 
@@ -231,3 +231,14 @@ def test_a_full_disk_is_reported_and_leaves_the_old_file(tmp_path: Path, monkeyp
         pool.save(tmp_path / "missing" / "pool")
     monkeypatch.undo()
     assert len(restarted(tmp_path / "pool")) == 1
+
+
+def test_a_signed_rollout_keeps_its_id_over_a_restart(tmp_path: Path) -> None:
+    signed = replace(make_rollout("other", 1), digest="ab" * 32)
+    pool = Pool("me")
+    pool.add(signed)
+    pool.save(tmp_path / "pool")
+    again = Pool("me")
+    assert again.load(tmp_path / "pool") == 1
+    assert again.candidates()[0].id == "ab" * 32
+    assert again.add(signed) is Admission.DUPLICATE
