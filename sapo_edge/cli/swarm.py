@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 import sys
+import time
 from typing import Any
 
 from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.cli.plain import counted, line
 from sapo_edge.cli.session import Session, narrate
-from sapo_edge.control_client import connect, node_runs
+from sapo_edge.control_client import ControlClient, connect, node_runs
 from sapo_edge.control_protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
 from sapo_edge.manifest import load_manifest
@@ -22,6 +23,9 @@ SCHEMA = 1
 """Version of what `--json` prints."""
 PASTED_CHARACTERS = 1000
 """Longest line that is printed: some terminals take no more than 1024 when it is pasted."""
+
+START_SECONDS = 30.0
+"""How long a node that was just started is waited for."""
 
 
 def run_create(session: Session, *, private: bool, bootstrap: list[str], as_json: bool) -> None:
@@ -119,17 +123,26 @@ def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
     """Where the running node can be reached; empty without one."""
     try:
         with connect(paths) as client:
-            status = client.request("status")
+            found = _swarm_once_it_listens(client)
     except NoNodeError:
         return []
     except ControlError as error:
         narrate(f"the running node was not asked for its addresses: {error}")
         return []
-    found = status.get("swarm") or {}
     if found.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
         narrate("the running node is not in this swarm, so its addresses are left out; start it again")
         return []
     return [address for address in found.get("addresses", ()) if isinstance(address, str)]
+
+
+def _swarm_once_it_listens(client: ControlClient) -> dict[str, Any]:
+    """The swarm's part of the node's status; a node that was just started does not listen yet."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        found = client.request("status").get("swarm") or {}
+        if found.get("state") != "starting" or time.monotonic() >= deadline:
+            return dict(found)
+        time.sleep(0.2)
 
 
 def _ask_for_invite() -> str:

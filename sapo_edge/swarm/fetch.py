@@ -37,6 +37,11 @@ async def fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, time
                     manifest = manifest or await _ask(host, peer_id, digest)
                 if manifest is None:
                     await trio.sleep(PAUSE_SECONDS)
+    if manifest is None and not bootstrap:
+        raise SwarmError(
+            "the invite names no address at which the swarm's manifest could be asked for",
+            "ask for a new invite, made while the other node runs",
+        )
     if manifest is None:
         raise SwarmError(
             "nobody at the addresses of the invite handed out the swarm's manifest",

@@ -1,0 +1,163 @@
+"""Whole nodes, `sapo run` in fresh homes: they find each other and train on each other's rollouts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.models import SHAPES, write_model
+
+START_SECONDS = 90.0
+"""Importing torch takes its time where all cores are busy."""
+MANIFEST = """
+name = "test-{name}"
+max_tokens = 48
+[[tasks]]
+name = "sums"
+generator = "chain_sum"
+config = {{ min_terms = 2, max_terms = 2, min_digits = 1, max_digits = 1 }}
+"""
+
+
+def sapo(home: Path, *arguments: str) -> str:
+    """What a command prints."""
+    command = [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+class Running:
+    """`sapo run --json`; its events come with the time at which they were read."""
+
+    def __init__(self, home: Path, model: Path, *more: str, mdns: str = "off", listen: str = "loopback") -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+        self.home = home
+        self.events: list[tuple[float, dict[str, Any]]] = []
+        self._changed = threading.Condition()
+        command = [
+            sys.executable, "-m", "sapo_edge", "run", "--json", "--home", str(home), "--model", str(model),
+            "--own", "2", "--external", "2", "--answers", "8", "--threads", "1",
+            "--set", "rank=2", "--set", "held_out=0", "--set", "strategy=uniform",
+            "--set", f"mdns={mdns}", "--set", f"listen={listen}", *more,
+        ]  # fmt: skip
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._changed:
+                self.events.append((time.monotonic(), json.loads(line)))
+                self._changed.notify_all()
+
+    def first(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 60.0) -> tuple[float, dict[str, Any]]:
+        """The first event that meets a condition."""
+
+        def found() -> list[tuple[float, dict[str, Any]]]:
+            return [entry for entry in self.events if condition(entry[1])]
+
+        with self._changed:
+            assert self._changed.wait_for(found, seconds), f"it did not happen; the last: {self.events[-3:]}"
+            return found()[0]
+
+    def started(self) -> float:
+        """When it was ready for its first round."""
+        return self.first(lambda event: event["event"] == "node_started", START_SECONDS)[0]
+
+    def connected(self) -> float:
+        """When it first had somebody to share with."""
+        return self.first(lambda event: event.get("text") == "connected to the swarm")[0]
+
+    def trained_on_others(self) -> dict[str, Any]:
+        """Its first round with rollouts of others in the update."""
+        return self.first(lambda event: event["event"] == "round" and event["external"] > 0)[1]
+
+    def status(self) -> dict[str, Any]:
+        """`sapo status`."""
+        return dict(json.loads(sapo(self.home, "status", "--json")))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model") / "tiny.gguf", SHAPES["llama-gqa"])
+
+
+@pytest.fixture
+def running() -> Iterator[Callable[..., Running]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: Any, **options: Any) -> Running:
+            node = Running(*arguments, **options)
+            stack.callback(node.process.wait, 20)
+            stack.callback(node.process.kill)
+            return node
+
+        yield start
+
+
+@pytest.fixture
+def manifest(tmp_path: Path) -> Path:
+    """A swarm of this test alone: nodes of others on the network are not to take part."""
+    path = tmp_path / "manifest.toml"
+    path.write_text(MANIFEST.format(name=secrets.token_hex(8)))
+    return path
+
+
+@pytest.mark.slow
+def test_two_fresh_homes_find_each_other_on_the_local_network(
+    tmp_path: Path, model: Path, manifest: Path, running: Callable[..., Running]
+) -> None:
+    nodes = [
+        running(tmp_path / name, model, "--manifest", str(manifest), mdns="on", listen="all") for name in ("a", "b")
+    ]
+    ready = max(node.started() for node in nodes)
+    for node in nodes:
+        assert node.connected() - ready < 15.0
+        event = node.trained_on_others()
+        assert event["own"] + event["external"] == 4 and event["reward_external"] is not None
+    status = nodes[0].status()
+    assert len(status["swarm"]["peers"]) == 1 and status["swarm"]["rollouts_in"] > 0
+    assert status["swarm"]["faults"] == {}
+
+
+@pytest.mark.slow
+def test_an_invite_is_all_that_a_private_swarm_needs_and_who_comes_late_gets_what_was_shared(
+    tmp_path: Path, model: Path, manifest: Path, running: Callable[..., Running]
+) -> None:
+    sapo(tmp_path / "a", "swarm", "create", str(manifest), "--private")
+    first = running(tmp_path / "a", model, listen="all")
+    first.started()
+    invite = sapo(tmp_path / "a", "swarm", "invite").strip()
+    assert invite.startswith("sapo://") and "\n" not in invite
+    sapo(tmp_path / "b", "swarm", "join", invite)
+    second = running(tmp_path / "b", model, listen="all")
+    # It has the manifest from the first node: it is in no file of its own.
+    second.started()
+    for node in (first, second):
+        node.trained_on_others()
+    shared = first.status()["swarm"]["rollouts_out"]
+    first.process.send_signal(signal.SIGSTOP)  # what the third one gets of it can only be backfill from the second
+    sapo(tmp_path / "c", "swarm", "join", sapo(tmp_path / "b", "swarm", "invite").strip())
+    third = running(tmp_path / "c", model, listen="all")
+    third.trained_on_others()
+    assert shared > 0 and third.status()["swarm"]["rollouts_in"] > 0
+    outsider = running(
+        tmp_path / "d", model, "--manifest", str(manifest), "--set", f"bootstrap={_address(invite)}", listen="all"
+    )
+    outsider.first(lambda event: event["event"] == "round" and event["round"] == 3)
+    assert outsider.status()["swarm"]["peers"] == []
+
+
+def _address(invite: str) -> str:
+    return next(part for part in invite.split("+") if part.startswith("at=")).removeprefix("at=")
