@@ -136,6 +136,7 @@ def main(options: dict[str, Any]) -> None:
     from sapo_edge.swarm.admission import Admission
     from sapo_edge.swarm.identity import Identity
     from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
+    from sapo_edge.swarm.membership import swarm_id
     from sapo_edge.swarm.reputation import Reputation
     from sapo_edge.tasks.source import TaskSource
 
@@ -155,7 +156,8 @@ def main(options: dict[str, Any]) -> None:
         options["psk"] = bytes.fromhex(options["psk"])
     options["bootstrap"] = tuple(options.get("bootstrap", ()))
     config = SwarmConfig(identity, source.manifest, listen="loopback", mdns=False, **options)
-    admission = Admission(bytes.fromhex(source.manifest.digest), source, Reputation(), own=identity.peer_id)
+    swarm = swarm_id(bytes.fromhex(source.manifest.digest), options.get("psk"))
+    admission = Admission(swarm, source, Reputation(), own=identity.peer_id)
     transport = Libp2pTransport(config, admission, lambda event: say(notice=getattr(event, "text", "")))
     transport.subscribe(received)
     while not transport.status().addresses:
