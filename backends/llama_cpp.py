@@ -145,7 +145,7 @@ class LlamaCppPolicy:
         """One update of the adapter in torch, then back to the sampler; see `Policy.update`."""
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
-        encoded = [self._encode_group(group) for group in groups]
+        encoded = [self._encode_group(group, settings.max_tokens) for group in groups]
         self.learner.set_threads(self.governor.current())
         statistics = self.learner.update(encoded, settings, control or Control())
         if statistics.steps:
@@ -158,20 +158,23 @@ class LlamaCppPolicy:
             ended=sum(ended) / max(len(ended), 1),
         )
 
-    def _encode_group(self, group: TrainingGroup) -> EncodedGroup:
+    def _encode_group(self, group: TrainingGroup, max_tokens: int = 0) -> EncodedGroup:
         answers = [
-            EncodedAnswer(self._answer_ids(answer), answer.advantage, answer.logprobs) for answer in group.answers
+            EncodedAnswer(self._answer_ids(answer, max_tokens), answer.advantage, answer.logprobs)
+            for answer in group.answers
         ]
         # An empty external answer has no token to learn from.
         return EncodedGroup(tuple(self.model.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
 
-    def _answer_ids(self, answer: TrainingAnswer) -> tuple[int, ...]:
+    def _answer_ids(self, answer: TrainingAnswer, max_tokens: int) -> tuple[int, ...]:
         """Own answers keep what was sampled. External text is encoded, and gets the end token if its author's policy
-        chose it: it ended by itself, and not because sampling stops at the stop text."""
+        chose it: it ended by itself, and not because sampling stops at the stop text. It is cut like own answers are:
+        a stranger's long ones would take hours and gigabytes."""
         if answer.token_ids is not None:
             return answer.token_ids
         end = [self.model.end_token] if answer.ended and STOP_TEXT not in answer.text else []
-        return tuple(self.encode(answer.text) + end)
+        ids = self.encode(answer.text) + end
+        return tuple(ids[:max_tokens] if max_tokens else ids)
 
     def _bridge(self) -> None:
         """Hand the learner's adapter to the sampler."""

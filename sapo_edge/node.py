@@ -73,6 +73,7 @@ def round_settings(settings: Settings, max_tokens: int) -> RoundSettings:
             kl_coefficient=settings.kl,
             epochs=settings.epochs,
             temperature=settings.temperature,
+            max_tokens=max_tokens,
         ),
         train=settings.role == "trainer",
     )

@@ -135,6 +135,7 @@ class UpdateSettings:
         kl_coefficient: weight of the KL term against the base model; 0 leaves it out.
         epochs: passes over the batch; from the second on, old log-probabilities are those before the first.
         temperature: at which own answers were sampled; the learner's logits are divided by it.
+        max_tokens: answers of others are cut to so many tokens, as own ones are when they are sampled; 0 cuts none.
     """
 
     learning_rate: float = 2e-4
@@ -148,6 +149,7 @@ class UpdateSettings:
     kl_coefficient: float = 0.0
     epochs: int = 1
     temperature: float = 1.0
+    max_tokens: int = 0
 
     def rate(self, update: int) -> float:
         """The learning rate of an update, counted from 1: warm-up, then constant, then inverse square root.

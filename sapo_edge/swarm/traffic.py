@@ -24,7 +24,7 @@ MIN_BURST = 128 * 1024
 """Bytes that may always pass at once: two messages with their overhead."""
 MAX_SOCKETS = 128
 """Most open sockets, half-open ones included."""
-MAX_SOCKETS_PER_ADDRESS = 64
+MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IP address."""
 
 

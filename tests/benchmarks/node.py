@@ -35,6 +35,7 @@ def run(rounds: int) -> None:
             "-m",
             "sapo_edge",
             "run",
+            "--solo",
             "--json",
             "--rounds",
             str(rounds),

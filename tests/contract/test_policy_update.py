@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,11 @@ def test_external_text_gets_the_end_token_iff_its_author_chose_it(
     statistics = policy.update([external_group((text, ended, 1.0))], STRONG)
     assert statistics.tokens == tokens
     assert statistics.ended == float(ended)
+
+
+def test_external_answers_are_cut_to_the_limit_of_own_ones(policy: Policy) -> None:
+    group = external_group(("<answer>7</answer> and more", True, 1.0), ("short", False, -1.0))
+    assert policy.update([group], replace(STRONG, max_tokens=8)).tokens == 8 + 5
 
 
 def test_empty_external_answers_are_survived(policy: Policy) -> None:

@@ -23,7 +23,7 @@ pytestmark = [
 
 QUESTIONS = "8"
 SHAPE = (
-    "--own", "4", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
+    "--own", "4", "--external", "0", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
     "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3",
 )  # fmt: skip
 """With this seed the second round has a gradient, so that the third one samples from an adapter that was read back."""
@@ -31,7 +31,7 @@ SHAPE = (
 
 def sapo(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "sapo_edge", *map(str, arguments), "--home", str(home), "--json"]
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
+    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_NETWORK": "solo"}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
 
 
