@@ -72,6 +72,9 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
 
     async def start(self) -> None:
         """Run the connection until it ends, whatever ends it."""
+        metered = self.meter.find(self.get_remote_address())
+        if metered is not None:
+            metered.upgraded = True
         try:
             await super().start()
         except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host goes on

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -36,7 +36,7 @@ REQUESTS_PER_SECOND, REQUEST_BURST = 2.0, 30.0
 MAX_SERVED = 8
 """Requests that are served at a time; others are refused."""
 MAX_WANTED = 512
-"""Announced rollouts that wait to be pulled; the oldest give way."""
+"""Announced rollouts that wait to be pulled; the oldest of the peer that announced most give way."""
 MAX_SOURCES = 4
 """Peers that are remembered for one of them."""
 MAX_ATTEMPTS = 4
@@ -44,7 +44,13 @@ MAX_ATTEMPTS = 4
 RETRY_SECONDS = 2.0
 """Time until the second attempt; it doubles with each."""
 MAX_PULLS = 4
-"""Requests of this node at a time, at most one a peer."""
+"""Requests of this node at a time, at most one a peer, and one of them always for a peer that delivered before."""
+MAX_REST_SECONDS = 300.0
+"""Longest time for which a peer that fails again and again is not asked; the shortest is `RETRY_SECONDS`."""
+GUESSES_PER_SECOND, GUESS_BURST = 0.2, 4.0
+"""Requests for what a peer did not announce: those who announce what nobody has must not use up its patience."""
+MAX_KNOWN = 256
+"""Peers of which it is remembered how they answered."""
 _LENGTH = struct.Struct(">I")
 
 
@@ -211,6 +217,7 @@ class Puller:
         neighbours: peer ids of connected members of the swarm, best first.
         arrived: takes records and the peer that sent them.
         have: whether a digest is known already.
+        established: whether a peer is known for good rollouts.
         meter: with the download cap.
         tally: counts.
     """
@@ -221,13 +228,18 @@ class Puller:
         neighbours: Callable[[], Sequence[str]],
         arrived: Callable[[Sequence[wire.RawRecord], str], None],
         have: Callable[[bytes], bool],
+        established: Callable[[str], bool],
         meter: Meter,
         tally: Tally,
     ) -> None:
         self._host, self._neighbours, self._arrived, self._have = host, neighbours, arrived, have
+        self._established = established
         self._meter, self._tally = meter, tally
         self._wanted: OrderedDict[bytes, _Want] = OrderedDict()
         self._busy: set[str] = set()
+        # Failures in a row, and when to ask again; no failures for who delivered.
+        self._answers: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._guesses = TokenBucket(GUESSES_PER_SECOND, GUESS_BURST)
         self._changed = trio.Event()
 
     def want(self, digests: Sequence[bytes], sources: Sequence[str]) -> None:
@@ -238,10 +250,17 @@ class Puller:
             want = self._wanted.setdefault(digest, _Want())
             want.sources += [peer for peer in sources if peer not in want.sources]
             del want.sources[MAX_SOURCES:]
-        while len(self._wanted) > MAX_WANTED:
-            self._wanted.popitem(last=False)
-            self._tally.count("announced rollouts given up")
+            if len(self._wanted) > MAX_WANTED:
+                self._make_room()
         self._changed.set()
+
+    def _make_room(self) -> None:
+        ((most, _),) = Counter(want.sources[0] for want in self._wanted.values()).most_common(1)
+        self._give_up(next(digest for digest, want in self._wanted.items() if want.sources[0] == most))
+
+    def _give_up(self, digest: bytes) -> None:
+        del self._wanted[digest]
+        self._tally.count("announced rollouts given up")
 
     async def run(self) -> None:
         """Pull for ever."""
@@ -259,26 +278,36 @@ class Puller:
         try:
             records = await self._ask(peer_id, data)
             self._tally.count("rollouts of backfill", len(records))
+            if records:
+                self._remember(peer_id, 0)
             self._arrived(records, peer_id)
         except Exception as error:  # noqa: BLE001 - a newcomer can do without
             self._tally.fault("backfill", error)
 
     def _next(self) -> tuple[str, list[bytes]] | None:
         """A peer that is not busy, and what to ask it for."""
-        if len(self._busy) >= (1 if self._meter.download.rate else MAX_PULLS):
+        slots = 1 if self._meter.download.rate else MAX_PULLS
+        if len(self._busy) >= slots:
             return None
         now = time.monotonic()
-        neighbours = [peer for peer in self._neighbours() if peer not in self._busy]
+        kept = slots > 1 and sum(not self._proven(peer) for peer in self._busy) >= slots - 1
+        neighbours = [peer for peer in self._neighbours() if self._answers.get(peer, (0, 0.0))[1] <= now]
+        free = {peer for peer in neighbours if peer not in self._busy and (self._proven(peer) or not kept)}
         batches: dict[str, list[bytes]] = {}
         for digest, want in list(self._wanted.items()):
             if self._have(digest):
                 del self._wanted[digest]
-            elif want.due <= now and (source := self._source(want, neighbours)) is not None:
+            elif want.due <= now and (source := self._source(want, neighbours)) in free:
                 batches.setdefault(source, []).append(digest)
         if not batches:
             return None
-        source = max(batches, key=lambda peer: len(batches[peer]))
-        digests = batches[source][: wire.MAX_REQUESTED]
+        for source in sorted(batches, key=lambda peer: (self._proven(peer), len(batches[peer])), reverse=True):
+            announced = [digest for digest in batches[source] if source in self._wanted[digest].sources]
+            if announced or self._guesses.take():
+                break
+        else:
+            return None
+        digests = (announced or batches[source])[: wire.MAX_REQUESTED]
         for digest in digests:
             want = self._wanted[digest]
             want.attempts += 1
@@ -286,10 +315,9 @@ class Puller:
         self._busy.add(source)
         return source, digests
 
-    @staticmethod
-    def _source(want: _Want, neighbours: Sequence[str]) -> str | None:
-        """Who announced it in turn, then anybody."""
-        known = [peer for peer in want.sources if peer in neighbours]
+    def _source(self, want: _Want, neighbours: Sequence[str]) -> str | None:
+        """Who announced it in turn, those that delivered before first, then anybody."""
+        known = sorted((peer for peer in want.sources if peer in neighbours), key=lambda peer: not self._proven(peer))
         others = [peer for peer in neighbours if peer not in want.sources]
         candidates = known + others
         return candidates[want.attempts % len(candidates)] if candidates else None
@@ -300,6 +328,8 @@ class Puller:
             records = [record for record in await self._ask(peer_id, data) if record.digest in digests]
             for record in records:
                 self._wanted.pop(record.digest, None)
+            if records:
+                self._remember(peer_id, 0)
             self._tally.count("rollouts pulled", len(records))
             self._arrived(records, peer_id)
         except Exception as error:  # noqa: BLE001 - one pull must not end the others
@@ -313,10 +343,21 @@ class Puller:
         for digest in digests:
             want = self._wanted.get(digest)
             if want is not None and want.attempts >= MAX_ATTEMPTS:
-                del self._wanted[digest]
-                self._tally.count("announced rollouts given up")
+                self._give_up(digest)
             elif want is not None:
                 want.due = time.monotonic() + RETRY_SECONDS * 2 ** (want.attempts - 1)
+
+    def _proven(self, peer_id: str) -> bool:
+        """Whether a peer answered its last request, or is known for good rollouts."""
+        answered = self._answers.get(peer_id)
+        return answered[0] == 0 if answered is not None else self._established(peer_id)
+
+    def _remember(self, peer_id: str, failures: int) -> None:
+        rest = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_REST_SECONDS) if failures else 0.0
+        self._answers[peer_id] = failures, time.monotonic() + rest
+        self._answers.move_to_end(peer_id)
+        while len(self._answers) > MAX_KNOWN:
+            self._answers.popitem(last=False)
 
     async def _ask(self, peer_id: str, data: bytes) -> Sequence[wire.RawRecord]:
         try:
@@ -326,4 +367,5 @@ class Puller:
             self._tally.count("pulls failed")
         except wire.WireError:
             self._tally.count("pulls answered with garbage")
+        self._remember(peer_id, min(self._answers.get(peer_id, (0, 0.0))[0], 16) + 1)
         return ()

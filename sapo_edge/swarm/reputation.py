@@ -212,6 +212,11 @@ class Reputation:
             known.forgive(now)
             return now < known.ignored_until
 
+    def established(self, peer: str) -> bool:
+        """Whether a peer has sent enough good rollouts to have a rate of its own."""
+        with self._lock:
+            return peer in self._established
+
     def allows(self, author: str, door: str, now: float) -> bool:
         """Whether an author's rate, or as a newcomer its neighbour's, has something left.
 

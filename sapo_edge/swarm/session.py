@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.libp2p import SwarmConfig
 
 MAX_JUDGED = 512
-"""Rollouts that wait for the check of their task; more are dropped."""
+"""Rollouts of established authors, and of all others, that wait for the check of their task; more are dropped."""
 BACKFILL_PEERS = 3
 """Neighbours that are asked for recent rollouts at once."""
 BACKFILL_SECONDS = 60.0
@@ -61,8 +62,13 @@ class Session:
             lambda: not self.meter.upload.exhausted(),
             self.tally,
         )
-        self.puller = Puller(self.host, self._neighbours, self.arrived, self._known, self.meter, self.tally)
-        self._judging, self._judged = trio.open_memory_channel[SignedRollout](MAX_JUDGED)
+        self.puller = Puller(
+            self.host, self._neighbours, self.arrived, self._known, member.admission.reputation.established, self.meter,
+            self.tally,
+        )  # fmt: skip
+        self._established: deque[SignedRollout] = deque()
+        self._newcomers: deque[SignedRollout] = deque()
+        self._to_judge = trio.Event()
         self._outgoing = trio.Event()
         self._asked: set[str] = set()
         self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
@@ -183,16 +189,25 @@ class Session:
                 # Of this node before a restart: it may go to others, and is nothing new here.
                 self.member.records.add(signed.record)
                 continue
-            try:
-                self._judging.send_nowait(signed)
-            except trio.WouldBlock:
+            # A crowd of newcomers must not keep out who is known.
+            known = self.member.admission.reputation.established(signed.rollout.author)
+            queue = self._established if known else self._newcomers
+            if len(queue) < MAX_JUDGED:
+                queue.append(signed)
+                self._to_judge.set()
+            else:
                 self.tally.count("rollouts dropped: too many wait for their check")
 
     async def _judge(self) -> None:
         """Regenerate tasks, which takes time, one after the other in a thread of its own."""
         one = trio.CapacityLimiter(1)
         check = self.member.admission.check_task
-        async for signed in self._judged:
+        while True:
+            await self._to_judge.wait()
+            if not (queue := self._established or self._newcomers):
+                self._to_judge = trio.Event()
+                continue
+            signed = queue.popleft()
             try:
                 rejection = await trio.to_thread.run_sync(check, signed, limiter=one, abandon_on_cancel=True)
             except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way

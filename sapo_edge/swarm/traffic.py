@@ -139,6 +139,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self.sent = 0
         self.received = 0
         self.inbound = inbound
+        self.upgraded = False
         self.gone = trio.Event()
         self._stream = stream
         self._meter = meter
@@ -227,6 +228,8 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
                 nursery.start_soon(handle)
                 await metered.gone.wait()
                 nursery.cancel_scope.cancel()
+            if not metered.upgraded:
+                self._meter.tally.count("handshakes failed")
 
         return TCPListener(accept)
 

@@ -1,0 +1,663 @@
+"""A hostile peer, in a process of its own: attacks a node on request, each time under fresh names.
+
+`python -m tests.swarm.hostile OPTIONS` reads one command a line, `{"id": 1, "attack": NAME, ...}`, and answers with
+`{"id": 1, "result": {...}}`. Attacks run side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import random
+import secrets
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
+SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
+"""Addresses from which raw connections come, so that the node's bound for one address is not that of honest peers."""
+_HELLO = b"\x13/multistream/1.0.0\n"
+_NOISE = b"\x07/noise\n"
+
+
+class HostilePeer:
+    """The process, as a test sees it.
+
+    Args:
+        options: address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
+            question, ground truth]`), number (of the process, from which its names are made).
+    """
+
+    def __init__(self, **options: Any) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.swarm.hostile", json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env=environment,
+        )
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._changed = threading.Condition()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            with self._changed:
+                self._answers[answer["id"]] = answer
+                self._changed.notify_all()
+
+    def begin(self, attack: str, **arguments: Any) -> int:
+        """Start an attack; returns its number."""
+        assert self.process.stdin is not None
+        number = next(self._numbers)
+        self.process.stdin.write(json.dumps({"id": number, "attack": attack, **arguments}) + "\n")
+        self.process.stdin.flush()
+        return number
+
+    def end(self, number: int, seconds: float = 40.0) -> dict[str, Any]:
+        """Wait for an attack's end, and return what it saw."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: number in self._answers, seconds), "the attack did not end"
+            answer = self._answers[number]
+        assert "result" in answer, answer
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def attack(self, attack: str, **arguments: Any) -> dict[str, Any]:
+        """Attack from beginning to end."""
+        return self.end(self.begin(attack, **arguments))
+
+    def kill(self) -> None:
+        """End it without its noticing."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> HostilePeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Neighbour:
+    """A connection to the node that py-libp2p made and that then says whatever is wanted."""
+
+    def __init__(self, hostile: Hostile, host: Any, node: Any, identity: Any) -> None:
+        self.hostile, self.host, self.node, self.identity = hostile, host, node, identity
+        self._sequence = time.time_ns()
+        self._stream: Any = None
+
+    @property
+    def peer_id(self) -> str:
+        """Its own."""
+        return str(self.host.get_id())
+
+    @property
+    def connection(self) -> Any:
+        """The Yamux connection."""
+        return self.host.get_network().connections[self.node][0].muxed_conn
+
+    async def stream(self, protocol: str) -> Any:
+        """A new stream to the node."""
+        return await self.host.new_stream(self.node, [protocol])
+
+    async def frame(self, data: bytes) -> None:
+        """Write a frame of GossipSub, on one stream for all."""
+        from libp2p.utils.varint import encode_uvarint
+
+        if self._stream is None:
+            self._stream = await self.stream(MESHSUB)
+        await self._stream.write(encode_uvarint(len(data)) + data)
+
+    async def gossip(self, *payloads: bytes, **changes: Any) -> None:
+        """Publish messages, each in a frame of its own."""
+        from libp2p.pubsub.pb import rpc_pb2
+
+        for payload in payloads:
+            await self.frame(rpc_pb2.RPC(publish=[self.message(payload, **changes)]).SerializeToString())
+
+    def message(self, payload: bytes, **changes: Any) -> Any:
+        """A message as GossipSub's strict signing wants it, with `changes` that its signature does not cover."""
+        from libp2p.pubsub.pb import rpc_pb2
+        from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
+
+        self._sequence += 1
+        message = rpc_pb2.Message(
+            data=payload,
+            topicIDs=[f"/sapo-edge/1/{self.hostile.swarm.hex()}"],
+            from_id=self.host.get_id().to_bytes(),
+            seqno=self._sequence.to_bytes(8, "big"),
+        )
+        message.signature = self.host.get_private_key().sign(
+            PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString()
+        )
+        message.key = self.host.get_public_key().serialize()
+        for name, value in changes.items():
+            setattr(message, name, value)
+        return message
+
+    async def left(self, seconds: float = 15.0) -> bool:
+        """Whether the node ends the connection in time."""
+        import trio
+
+        with trio.move_on_after(seconds):
+            while self.host.get_network().connections.get(self.node):
+                await trio.sleep(0.05)
+        return not self.host.get_network().connections.get(self.node)
+
+
+@dataclass
+class Hostile:
+    """What all attacks know."""
+
+    address: str
+    swarm: bytes
+    tasks: Sequence[Sequence[Any]]
+    number: int
+    made: int = 0
+
+    @property
+    def port(self) -> int:
+        """The node's."""
+        return int(self.address.split("/")[4])
+
+    def secret(self) -> bytes:
+        """Of a fresh name."""
+        self.made += 1
+        return b"hostile" + struct.pack(">IQ", self.number, self.made) + bytes(13)
+
+    def identity(self) -> Any:
+        """A fresh one."""
+        return _identity(self.secret())
+
+    @asynccontextmanager
+    async def neighbour(self) -> AsyncIterator[Neighbour]:
+        """A connected neighbour under a fresh name."""
+        from libp2p import new_host
+        from libp2p.crypto.ed25519 import create_new_key_pair
+
+        from sapo_edge.swarm.host import dial
+
+        secret = self.secret()
+        host = new_host(key_pair=create_new_key_pair(secret))
+        async with host.run([]):
+            node = await dial(host, self.address)
+            yield Neighbour(self, host, node, _identity(secret))
+
+    def rollout(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
+        """A true rollout whose answers are all wrong, so that none of it is trained on; or one with `changes`."""
+        from sapo_edge.rollout import Answer, Rollout, TaskRef
+
+        entry, version, seed, index, question, ground_truth = self.tasks[task % len(self.tasks)]
+        answers = tuple(Answer(f"no {secrets.token_hex(4)}", True) for _ in range(4))
+        reference = TaskRef(entry, changes.pop("version", version), seed, index)
+        rollout = Rollout(reference, question, ground_truth, answers, author.peer_id, 1, sequence, time.time())
+        return replace(rollout, **changes)
+
+    def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
+        """The same, signed."""
+        from sapo_edge.swarm import wire
+
+        return wire.sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
+
+    def payload(self, *records: Any, announced: Sequence[bytes] = ()) -> bytes:
+        """The content of a gossip message."""
+        from sapo_edge.swarm import wire
+
+        return wire.encode_message(self.swarm, records, announced)
+
+
+def _identity(secret: bytes) -> Any:
+    from sapo_edge.swarm.identity import Identity
+
+    return Identity.from_secret(secret)
+
+
+Attack = Callable[..., Awaitable[dict[str, Any]]]
+ATTACKS: dict[str, Attack] = {}
+
+
+def attack(function: Attack) -> Attack:
+    """Have an attack known by its function's name."""
+    ATTACKS[function.__name__] = function
+    return function
+
+
+async def _raw(hostile: Hostile, source: str = SECOND_MACHINE) -> Any:
+    import trio
+
+    connection = trio.socket.socket()
+    # Only Linux answers to all of 127.0.0.0/8 by itself.
+    await connection.bind((source if sys.platform == "linux" else "127.0.0.1", 0))
+    await connection.connect(("127.0.0.1", hostile.port))
+    return trio.SocketStream(connection)
+
+
+async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bool:
+    """Whether the node closes a connection in time, though it may get a byte now and then."""
+    import trio
+
+    gone = trio.BrokenResourceError, trio.ClosedResourceError
+
+    async def write() -> None:
+        with contextlib.suppress(*gone):
+            for byte in dribble:
+                await stream.send_all(bytes([byte]))
+                await trio.sleep(0.3)
+
+    async def read() -> None:
+        with contextlib.suppress(*gone):
+            while await stream.receive_some(4096):
+                pass
+        nursery.cancel_scope.cancel()
+
+    with trio.move_on_after(seconds) as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            nursery.start_soon(read)
+    return not scope.cancelled_caught
+
+
+@attack
+async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.0) -> dict[str, Any]:
+    """Random bytes at the port: at once, inside the first negotiation, inside the Noise handshake."""
+    import trio
+
+    generator = random.Random(hostile.number)
+    closed = 0
+
+    async def one(number: int) -> None:
+        nonlocal closed
+        beginning = (b"", _HELLO, _HELLO + _NOISE, _HELLO + _NOISE + b"\x00\x20")[number % 4]
+        try:
+            stream = await _raw(hostile)
+            await stream.send_all(beginning + generator.randbytes(generator.choice((40, 400, 100_000))))
+            ended = await _until_closed(stream, seconds)
+        except (OSError, trio.BrokenResourceError):
+            ended = True
+        closed += ended
+
+    async with trio.open_nursery() as nursery:
+        for number in range(sockets):
+            nursery.start_soon(one, number)
+    return {"closed": closed, "sockets": sockets}
+
+
+@attack
+async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> dict[str, Any]:
+    """More connections from two machines than a node has: silent ones, and ones that say a byte now and then."""
+    import trio
+
+    times: list[float] = []
+    refused = 0
+    # Lengths that promise more than comes: of a negotiation's line, and of a handshake's message.
+    slow = (b"", _HELLO * 40, (_HELLO + _NOISE + b"\xff\xff" + bytes(200)), b"\xff\x7f" + b"a" * 200)
+
+    async def one(number: int) -> None:
+        nonlocal refused
+        started = trio.current_time()
+        with contextlib.suppress(OSError, trio.BrokenResourceError):
+            stream = await _raw(hostile, (SECOND_MACHINE, THIRD_MACHINE)[number % 2])
+            if not await _until_closed(stream, seconds, slow[number // 2 % 4]):
+                return
+        lasted = trio.current_time() - started
+        times.append(lasted)
+        refused += lasted < 3
+
+    async with trio.open_nursery() as nursery:
+        for number in range(sockets):
+            nursery.start_soon(one, number)
+    return {"closed": len(times), "refused": refused, "longest": max(times, default=0.0)}
+
+
+@attack
+async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
+    """Frames of GossipSub that no program would write, each on a connection of its own."""
+    import trio
+    from libp2p.pubsub.pb import rpc_pb2
+
+    names: dict[str, str] = {}
+
+    async def garbage(peer: Neighbour) -> None:
+        await peer.frame(b"\xff" * 40)
+
+    async def cut_off(peer: Neighbour) -> None:
+        stream = await peer.stream(MESHSUB)
+        await stream.write(b"\xff\x7f" + b"\x0a" * 100)
+        await stream.close()
+
+    async def not_utf8(peer: Neighbour) -> None:
+        stream = await peer.host.get_network().new_stream(peer.node)
+        await stream.write(b"\x04\xff\xfe\xfd\n")
+
+    async def bad_key(peer: Neighbour) -> None:
+        await peer.gossip(b"x", from_id=b"\x12\x20" + bytes(32), key=b"\xff\xff")
+
+    async def controls(peer: Neighbour) -> None:
+        rpc = rpc_pb2.RPC()
+        for number in range(2000):
+            rpc.control.graft.add(topicID=f"topic {number}")
+            rpc.control.ihave.add(topicID=f"topic {number}", messageIDs=["\u00ff" * 40])
+            rpc.control.prune.add(topicID=f"topic {number}", backoff=2**60)
+            rpc.subscriptions.add(subscribe=True, topicid=f"topic {number}")
+        await peer.frame(rpc.SerializeToString())
+
+    async def yamux(peer: Neighbour) -> None:
+        await peer.connection.secured_conn.write(secrets.token_bytes(4000))
+
+    for way in (garbage, cut_off, not_utf8, bad_key, controls, yamux):
+        async with hostile.neighbour() as peer:
+            names[way.__name__] = peer.peer_id
+            with contextlib.suppress(Exception):
+                await way(peer)
+            await trio.sleep(0.2)
+    return {"names": names}
+
+
+@attack
+async def oversized(hostile: Hostile) -> dict[str, Any]:
+    """More than a frame, a message, a decompressed message, a pull's request may have."""
+    import trio
+
+    names: dict[str, str] = {}
+    bomb = zlib.compress(bytes(40 * 1024 * 1024), 9)
+
+    async def frame(peer: Neighbour) -> None:
+        await peer.frame(bytes(2 * 1024 * 1024))
+
+    async def message(peer: Neighbour) -> None:
+        await peer.gossip(*(b"\x00" + secrets.token_bytes(100 * 1024) for _ in range(8)))
+
+    async def bombs(peer: Neighbour) -> None:
+        await peer.gossip(*(b"\x01" + bomb + secrets.token_bytes(4) for _ in range(8)))
+
+    async def request(peer: Neighbour) -> None:
+        stream = await peer.stream(PULL)
+        await stream.write(struct.pack(">I", 2**31) + bytes(200_000))
+
+    async def window(peer: Neighbour) -> None:
+        # Ten times what may be sent ahead, on a stream that the node reads no further.
+        stream = await peer.stream(MESHSUB)
+        stream.muxed_stream.send_window = 2**31
+        for _ in range(10):
+            await stream.write(b"\xff\xff\x0f" + bytes(1024 * 1024))
+
+    for way in (frame, message, bombs, request, window):
+        async with hostile.neighbour() as peer:
+            names[way.__name__] = peer.peer_id
+            with contextlib.suppress(Exception):
+                await way(peer)
+            await trio.sleep(0.3)
+    return {"names": names}
+
+
+@attack
+async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict[str, Any]:
+    """Others' true rollouts again and again, in another order each time; then own ones, the last first."""
+    import trio
+
+    from sapo_edge.swarm.wire import RawRecord
+
+    captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
+    async with hostile.neighbour() as peer, hostile.neighbour() as other:
+        for _ in range(times):
+            random.shuffle(captured)
+            await peer.gossip(hostile.payload(*captured))
+        own = [hostile.record(other.identity, number, number) for number in range(8)]
+        await other.gossip(*(hostile.payload(record) for record in reversed(own)))
+        await trio.sleep(1.0)
+        return {"replayer": peer.peer_id, "reordered": len(own)}
+
+
+@attack
+async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
+    """Rollouts that are not what they say: each kind under a name of its own."""
+    import trio
+
+    from sapo_edge.swarm.identity import public_key_of
+    from sapo_edge.swarm.wire import RawRecord
+
+    names: dict[str, str] = {}
+
+    async def author(peer: Neighbour) -> None:
+        # The honest peer's name in the body, and on the message around it; neither can be signed for.
+        for number in range(6):
+            record = hostile.record(peer.identity, number)
+            body = record.body.replace(peer.identity.public_key, public_key_of(honest))
+            await peer.gossip(hostile.payload(RawRecord(body, record.signature)))
+        from libp2p.peer.id import ID
+
+        mine = hostile.payload(hostile.record(peer.identity, 9))
+        await peer.gossip(mine, from_id=ID.from_base58(honest).to_bytes())
+
+    async def ground_truth(peer: Neighbour) -> None:
+        for number in range(6):
+            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, ground_truth="42 or so")))
+            await trio.sleep(0.1)
+
+    async def question(peer: Neighbour) -> None:
+        for number in range(3):
+            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, question="Who are you?\x1b[2J")))
+            await trio.sleep(0.1)
+
+    async def version(peer: Neighbour) -> None:
+        for number in range(6):
+            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, version="0.1.26")))
+
+    async def swarm(peer: Neighbour) -> None:
+        stolen = replace(hostile, swarm=bytes(32))
+        await peer.gossip(*(hostile.payload(stolen.record(peer.identity, number)) for number in range(6)))
+
+    for way in (author, ground_truth, question, version, swarm):
+        async with hostile.neighbour() as peer:
+            names[way.__name__] = peer.peer_id
+            await way(peer)
+            await trio.sleep(0.3)
+    return {"names": names}
+
+
+@attack
+async def wrong_clocks(hostile: Hostile) -> dict[str, Any]:
+    """Authors whose clocks are a day off, and one that sends what it made hours ago after something new."""
+    import trio
+
+    now = time.time()
+    for offset in (86_400.0, -86_400.0):
+        async with hostile.neighbour() as peer:
+            made = [hostile.record(peer.identity, number, number, time=now + offset + number) for number in range(3)]
+            await peer.gossip(hostile.payload(*made))
+            await trio.sleep(0.3)
+    async with hostile.neighbour() as peer:
+        await peer.gossip(hostile.payload(hostile.record(peer.identity, 10)))
+        old = [hostile.record(peer.identity, number, time=now - 3 * 3600) for number in range(4)]
+        await peer.gossip(hostile.payload(*old))
+        await trio.sleep(0.3)
+        return {"late": peer.peer_id}
+
+
+@attack
+async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
+    """Well-made true rollouts as fast as the node takes them, and pings beside them."""
+    import trio
+
+    sent = pings = 0
+    async with hostile.neighbour() as peer:
+
+        async def messages() -> None:
+            nonlocal sent
+            for number in itertools.count():
+                records = [hostile.record(peer.identity, 8 * number + part, part) for part in range(8)]
+                await peer.gossip(hostile.payload(*records))
+                sent += 1
+
+        async def ping() -> None:
+            nonlocal pings
+            from libp2p.stream_muxer.yamux import yamux
+
+            for number in itertools.count():
+                header = struct.pack(yamux.YAMUX_HEADER_FORMAT, 0, yamux.TYPE_PING, yamux.FLAG_SYN, 0, number % 2**32)
+                await peer.connection._write_frame(header)
+                pings += 1
+
+        with trio.move_on_after(seconds), contextlib.suppress(Exception):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(messages)
+                nursery.start_soon(ping)
+        return {"name": peer.peer_id, "messages": sent, "pings": pings}
+
+
+@attack
+async def identities(hostile: Hostile, authors: int, connections: int) -> dict[str, Any]:
+    """Connects under so many names, which stay; through them speak so many authors, each of two rollouts."""
+    import trio
+
+    names = iter(range(authors))
+    connected = done = 0
+    everybody = trio.Event()
+
+    async def one() -> None:
+        nonlocal connected, done
+        with contextlib.suppress(Exception):
+            async with hostile.neighbour() as peer:
+                connected += 1
+                with contextlib.suppress(Exception):
+                    for number in names:
+                        author = hostile.identity()
+                        records = [hostile.record(author, sequence, number) for sequence in (1, 2)]
+                        await peer.gossip(hostile.payload(*records))
+                done += 1
+                if done == connections:
+                    everybody.set()
+                await everybody.wait()
+                # What was sent is not read yet.
+                await trio.sleep(4.0)
+                return
+        done += 1
+        if done == connections:
+            everybody.set()
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(connections):
+            nursery.start_soon(one)
+            await trio.sleep(0.05)
+    return {"connected": connected, "authors": authors - len(list(names))}
+
+
+@attack
+async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
+    """True rollouts with one right answer among the longest that are allowed: whoever trains on them pays for those."""
+    import trio
+
+    from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer
+
+    async with hostile.neighbour() as peer:
+        for number in range(count):
+            right = Answer(f"<answer>{hostile.tasks[number % len(hostile.tasks)][5]}</answer>", True)
+            wrong = [Answer(secrets.token_hex(3) * (MAX_ANSWER_BYTES // 6), True) for _ in range(7)]
+            record = hostile.record(peer.identity, number, number, answers=(right, *wrong))
+            await peer.gossip(hostile.payload(record))
+        await trio.sleep(0.5)
+    return {}
+
+
+@attack
+async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[str, Any]:
+    """Announces rollouts that do not exist, and never answers who asks for them."""
+    import trio
+
+    async def stall(stream: Any) -> None:
+        await trio.sleep_forever()
+
+    async with contextlib.AsyncExitStack() as stack:
+        neighbours = [await stack.enter_async_context(hostile.neighbour()) for _ in range(peers)]
+        for peer in neighbours:
+            peer.host.set_stream_handler(PULL, stall)
+            await subscribe(peer)
+        for peer in neighbours:
+            for _ in range(0, announced, 64):
+                await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
+        await trio.sleep_forever()
+    raise AssertionError
+
+
+@attack
+async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
+    """Announces a rollout, answers with the first part of a response, and is gone: the whole process."""
+    import trio
+
+    async def serve(stream: Any) -> None:
+        await stream.read(4096)
+        await stream.write(struct.pack(">I", 300_000) + bytes(40_000))
+        await trio.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    async with hostile.neighbour() as peer:
+        peer.host.set_stream_handler(PULL, serve)
+        await subscribe(peer)
+        await peer.gossip(hostile.payload(announced=[bytes.fromhex(digest)]))
+        # What it asks for itself must not hold up the node either.
+        stream = await peer.stream(PULL)
+        await stream.write(struct.pack(">I", 100) + bytes(10))
+        await trio.sleep_forever()
+    raise AssertionError
+
+
+async def subscribe(peer: Neighbour) -> None:
+    """Take part in the topic, as far as the node can see: it asks nobody else for rollouts."""
+    from libp2p.pubsub.pb import rpc_pb2
+
+    rpc = rpc_pb2.RPC()
+    rpc.subscriptions.add(subscribe=True, topicid=f"/sapo-edge/1/{peer.hostile.swarm.hex()}")
+    await peer.frame(rpc.SerializeToString())
+
+
+def say(**line: Any) -> None:
+    """Print a line for the test, which asks for those with an id alone."""
+    print(json.dumps({"id": 0, **line}), flush=True)
+
+
+async def main(options: dict[str, Any]) -> None:
+    """Attack until stdin ends."""
+    import trio
+
+    logging.getLogger("libp2p").setLevel(logging.CRITICAL)
+    hostile = Hostile(options["address"], bytes.fromhex(options["swarm"]), options["tasks"], options["number"])
+
+    async def one(number: int, name: str, arguments: dict[str, Any]) -> None:
+        try:
+            say(id=number, result=await ATTACKS[name](hostile, **arguments))
+        except BaseException as error:
+            say(id=number, failed=repr(error))
+            if not isinstance(error, Exception):
+                raise
+
+    async with trio.open_nursery() as nursery:
+        while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+            command = json.loads(line)
+            nursery.start_soon(one, command.pop("id"), command.pop("attack"), command)
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    import trio
+
+    trio.run(main, json.loads(sys.argv[1]))

@@ -1,0 +1,503 @@
+"""Attacks on a node that trains, by a hostile peer in another process. `docs/attacks.md` lists what they showed.
+
+After each one, and in the midst of some, the node has to finish rounds and to train on what an honest peer sends then;
+no fault is counted and nothing restarts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sapo_edge.control_client import connect
+from sapo_edge.errors import SapoError
+from sapo_edge.manifest import load_manifest
+from sapo_edge.paths import Paths
+from sapo_edge.rollout import Answer, Rollout, Task
+from sapo_edge.swarm import wire
+from sapo_edge.swarm.admission import SENDERS_FAULT, Admission
+from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
+from sapo_edge.swarm.pull import ANSWER_SECONDS
+from sapo_edge.swarm.reputation import RATE, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.traffic import MAX_SOCKETS_PER_ADDRESS
+from sapo_edge.tasks.source import TaskSource
+from tests.models import SHAPES, write_model
+from tests.swarm.hostile import HostilePeer
+
+ROOT = Path(__file__).parents[2]
+NODE = """
+import functools, sys
+from sapo_edge.swarm import host, libp2p, reputation
+reputation.ESTABLISHED_SECONDS = 8.0
+host.UPGRADE_SECONDS = float(sys.argv.pop(1))
+libp2p.SwarmConfig = functools.partial(libp2p.SwarmConfig, keepalive=float(sys.argv.pop(1)))
+from sapo_edge.cli.main import main
+main()
+"""
+"""`python -m sapo_edge`, but how long handshakes may take and how soon a frozen peer is noticed is given, and who takes
+part for 8 s is no newcomer: it would be minutes."""
+UPGRADE_SECONDS = 5.0
+"""Time that a handshake may take at the node: half of what it is elsewhere."""
+PATIENCE = 40.0
+"""Seconds for what takes a moment on a machine that has time."""
+GROWTH = 48 * 1024 * 1024
+"""Bytes by which an attack may make the node grow: what it may hold unread for the connections that there are."""
+
+
+def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """What a condition gives once it is true."""
+    deadline = time.monotonic() + seconds
+    while not (result := condition()):
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"
+        time.sleep(0.1)
+    return result
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+class RunningNode:
+    """`sapo run` in a process of its own."""
+
+    def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, before: tuple[str, ...] = ()) -> None:
+        self.home = directory / "home"
+        self._out = directory / "events"
+        model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
+        # Answers of some length: a round takes about a second, not a tenth of one.
+        self._command = [
+            *before, sys.executable, "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
+            "run", "--json", "--model", str(model), "--home", str(self.home),
+            "--own", "1", "--external", "4", "--answers", "8", "--threads", "1", "--seed", "3",
+            *(f"--set={setting}" for setting in ("rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0")),
+            *(f"--set={setting}" for setting in settings),
+        ]  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        """Start it, for the first time or once more."""
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_MDNS": "off",
+                       "SAPO_EDGE_NETWORK": "swarm"}  # fmt: skip
+        with self._out.open("ab") as out:
+            self.process = subprocess.Popen(
+                self._command, stdout=out, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment
+            )
+        self.memory = psutil.Process(self.process.pid)
+        until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
+
+    def status(self) -> dict[str, Any]:
+        """What `sapo status --json` prints; empty while the node can't be asked."""
+        assert self.process.poll() is None, "the node ended"
+        try:
+            with connect(Paths.default(self.home)) as client:
+                return dict(client.request("status"))
+        except SapoError:
+            return {}
+
+    def peers(self) -> list[dict[str, Any]]:
+        """What `sapo peers --json` prints."""
+        with connect(Paths.default(self.home)) as client:
+            return list(client.request("peers")["peers"])
+
+    def told(self, *command: str) -> dict[str, Any]:
+        """What a command on the running node really prints."""
+        found = subprocess.run(
+            [sys.executable, "-m", "sapo_edge", *command, "--json", "--home", str(self.home)],
+            capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE,
+        )  # fmt: skip
+        return dict(json.loads(found.stdout))
+
+    @property
+    def address(self) -> str:
+        """At which it can be dialled."""
+        return str(self.status()["swarm"]["addresses"][0])
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Its finished rounds, of all its lives."""
+        lines = self._out.read_text().splitlines(keepends=True)
+        events = (json.loads(line) for line in lines if line.endswith("\n"))
+        return [event for event in events if event["event"] == "round"]
+
+    def counted(self, name: str, where: str = "counts") -> int:
+        """A counter of the swarm."""
+        return int(self.status()["swarm"][where].get(name, 0))
+
+    def counted_in(self) -> int:
+        """Rollouts of others that it admitted."""
+        return int(self.status()["swarm"]["rollouts_in"])
+
+    def refused(self, reason: str) -> int:
+        """How often it refused something for a reason."""
+        return self.counted(reason, "rejections")
+
+    def kill(self) -> None:
+        """End it without its noticing."""
+        self.process.kill()
+        self.process.wait(10)
+
+
+class HonestPeer:
+    """A peer whose rollouts hold right and wrong answers, so that whoever gets them trains on each of them, once."""
+
+    def __init__(self, source: TaskSource, node: str, number: int = 1, **options: Any) -> None:
+        self.source = source
+        self.identity = Identity.from_secret(bytes([number]) * 32)
+        self.swarm = bytes.fromhex(source.manifest.digest)
+        config = SwarmConfig(
+            self.identity, source.manifest, bootstrap=(node,), mdns=False, **{"listen": "loopback", **options}
+        )
+        self._admission = Admission(self.swarm, source, Reputation(), own=self.identity.peer_id)
+        self.transport = Libp2pTransport(config, self._admission, lambda event: None)
+        self.published: list[Rollout] = []
+        self._cursor = self._sequence = 0
+        until(lambda: self.transport.status().state == "connected")
+
+    def rollout(self) -> Rollout:
+        """A rollout that nobody has yet."""
+        (task,), self._cursor = self.source.training_tasks(self.identity.public_key[0], self._cursor, 1)
+        answers = tuple(Answer(text, True) for text in (f"<answer>{task.ground_truth}</answer>", "no", "none", "never"))
+        author, self._sequence = self.identity.peer_id, self._sequence + 1
+        return Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, self._sequence, time.time())
+
+    def publish(self) -> None:
+        """Share two new rollouts to train on."""
+        shared = self.rollout(), self.rollout()
+        self.published += shared
+        self.transport.publish(shared)
+
+    def large(self) -> Rollout:
+        """A rollout that fits no message and has to be pulled; there is nothing in it to learn from."""
+        return replace(self.rollout(), answers=tuple(Answer(os.urandom(4000).hex(), True) for _ in range(20)))
+
+    def record(self, rollout: Rollout) -> wire.RawRecord:
+        """What `publish` sends of it."""
+        return wire.sign_rollout(rollout, self.swarm, self.identity).record
+
+    def close(self) -> None:
+        """Leave."""
+        self.transport.close()
+        self._admission.close()
+
+
+class Lab:
+    """A node under attack, an honest peer, and hostile ones."""
+
+    def __init__(self, node: RunningNode, honest: HonestPeer, *hostile: HostilePeer) -> None:
+        self.node, self.honest, self.peers = node, honest, hostile
+        self.others = 0
+        self.since = time.monotonic()
+
+    @property
+    def hostile(self) -> HostilePeer:
+        """The hostile peer that outlives its attacks. Others end with theirs: py-libp2p closes sockets late."""
+        return self.peers[0]
+
+    def trained(self) -> int:
+        """Rollouts of others that the node has trained on. Only the honest peer's, and `others`, are fit for that."""
+        return sum(event["external"] for event in self.node.rounds())
+
+    def all(self) -> int:
+        """Rollouts that it is to train on."""
+        return len(self.honest.published) + self.others
+
+    def pulls_from_honest(self, large: Rollout | None = None, seconds: float = PATIENCE) -> None:
+        """See that the node gets what does not fit a message."""
+        before = self.node.counted("rollouts pulled")
+        self.honest.transport.publish([large or self.honest.large()])
+        until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
+
+    def is_known(self) -> None:
+        """See that the honest peer is no newcomer, as one is not that has taken part for minutes."""
+        while time.monotonic() < self.since + 10.0:
+            self.honest.publish()
+            time.sleep(0.5)
+        self.goes_on()
+
+    def goes_on(self) -> None:
+        """See that the node finishes rounds and trains on all that the honest peer has sent, and on nothing twice."""
+        before = len(self.node.rounds())
+        self.honest.publish()
+        until(lambda: self.trained() >= self.all() and len(self.node.rounds()) >= before + 2)
+        assert self.trained() == self.all()
+
+    @contextmanager
+    def attacked(self) -> Iterator[None]:
+        """Do something to the node that must not harm it."""
+        status, memory = self.node.status(), self.node.memory.memory_info().rss
+        yield
+        self.goes_on()
+        after = self.node.status()
+        grown = self.node.memory.memory_info().rss - memory
+        print(f"\n{memory >> 20} MiB {grown / 2**20:+.0f}", _difference(status, after))
+        assert grown < GROWTH
+        assert after["swarm"]["faults"] == {} and after["swarm"]["restarts"] == 0
+        assert after["pid"] == status["pid"] and after["state"] == "running"
+        # The honest peer checks what it is sent: nothing bad was passed on to it, and nothing of it was refused.
+        assert not {reason.value for reason in SENDERS_FAULT} & set(self.honest.transport.status().rejections)
+        assert self.of(self.honest.identity.peer_id) == {}
+
+    def of(self, peer_id: str) -> dict[str, int]:
+        """What the node refused of a connected peer."""
+        peers = {peer["peer_id"]: peer["rejected"] for peer in self.node.peers()}
+        assert self.honest.identity.peer_id in peers
+        return dict(peers.get(peer_id, {}))
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
+    tables = [Counter(state["swarm"]["counts"]) + Counter(state["swarm"]["rejections"]) for state in (before, after)]
+    return dict(tables[1] - tables[0])
+
+
+@pytest.fixture(scope="module")
+def source() -> TaskSource:
+    return TaskSource(load_manifest("starter"))
+
+
+def hostile_to(node: RunningNode, source: TaskSource, number: int) -> HostilePeer:
+    def plain(task: Task) -> list[Any]:
+        ref = task.ref
+        return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
+
+    tasks, _ = source.training_tasks(666, 0, 16)
+    return HostilePeer(
+        address=node.address, swarm=source.manifest.digest, tasks=[plain(task) for task in tasks], number=number
+    )
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterator[Lab]:
+    node = RunningNode(tmp_path_factory.mktemp("attacked"), f"port={free_port()}", "listen=loopback")
+    try:
+        honest = HonestPeer(source, node.address)
+        try:
+            with ExitStack() as stack:
+                # All at once, and before they are needed: each takes seconds to start.
+                peers = [stack.enter_context(hostile_to(node, source, number)) for number in range(4)]
+                made = Lab(node, honest, *peers)
+                made.goes_on()
+                yield made
+        finally:
+            honest.close()
+    finally:
+        node.kill()
+
+
+@pytest.fixture
+def crowd(lab: Lab) -> HostilePeer:
+    return lab.peers[1]
+
+
+@pytest.fixture
+def staller(lab: Lab) -> HostilePeer:
+    return lab.peers[3]
+
+
+@pytest.fixture
+def killer(lab: Lab) -> HostilePeer:
+    return lab.peers[2]
+
+
+def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, source: TaskSource) -> None:
+    with lab.attacked():
+        failed = lab.node.counted("handshakes failed")
+        noise, half_open = lab.hostile.begin("random_bytes"), lab.hostile.begin("half_open", sockets=160)
+        until(lambda: lab.node.counted("sockets refused") >= 160 - 2 * MAX_SOCKETS_PER_ADDRESS)
+        # From another machine, somebody new is let in meanwhile.
+        HonestPeer(source, lab.node.address, 2).close()
+        seen = lab.hostile.end(noise)
+        assert seen["closed"] == seen["sockets"]
+        seen = lab.hostile.end(half_open)
+        assert seen["closed"] == 160 and seen["longest"] < 2 * UPGRADE_SECONDS
+        until(lambda: lab.node.counted("handshakes failed") >= failed + 2 * MAX_SOCKETS_PER_ADDRESS)
+
+
+def test_malformed_frames(lab: Lab) -> None:
+    with lab.attacked():
+        lab.hostile.attack("malformed_frames")
+        for name in ("gossip streams with garbage", "streams with garbage", "messages with a bad signature"):
+            assert lab.node.counted(name) >= 1
+
+
+def test_oversized_messages(lab: Lab) -> None:
+    with lab.attacked():
+        size, garbage = lab.node.refused("size"), lab.node.counted("gossip streams with garbage")
+        lab.hostile.attack("oversized")
+        assert lab.node.refused("size") >= size + 4 and lab.node.counted("pulls refused: not a request") >= 1
+        assert lab.node.counted("gossip streams with garbage") > garbage
+
+
+def test_replayed_and_reordered_rollouts(lab: Lab) -> None:
+    with lab.attacked():
+        records = [lab.honest.record(rollout) for rollout in lab.honest.published[:8]]
+        before = lab.node.counted_in()
+        sent = [[record.body.hex(), record.signature.hex()] for record in records]
+        seen = lab.hostile.attack("replay", records=sent, times=30)
+        # The replayer is ignored in the end; the other one's rollouts count in whatever order they come.
+        until(lambda: lab.node.counted_in() >= before + seen["reordered"])
+        assert lab.node.refused("duplicate") >= 8 * 10
+
+
+def test_rollouts_that_are_not_what_they_say(lab: Lab) -> None:
+    with lab.attacked():
+        before = Counter(lab.node.status()["swarm"]["rejections"])
+
+        def found() -> Counter[str]:
+            return Counter(lab.node.status()["swarm"]["rejections"]) - before
+
+        lab.hostile.attack("false_rollouts", honest=lab.honest.identity.peer_id)
+        # Two forgeries, and an author is ignored; who goes on under the same name is not looked at.
+        until(lambda: found()["forged"] >= 4 and found()["task"] == 6)
+        assert found()["signature"] >= 2 and found()["swarm"] >= 2
+        assert lab.node.counted("messages with a bad signature") >= 1
+
+
+def test_clocks_that_are_wrong_by_a_day(lab: Lab) -> None:
+    with lab.attacked():
+        before, old = lab.node.counted_in(), lab.node.refused("age")
+        lab.hostile.attack("wrong_clocks")
+        until(lambda: lab.node.counted_in() == before + 7)
+        assert lab.node.refused("age") == old + 4
+
+
+def test_answers_that_are_too_long_to_train_on(lab: Lab) -> None:
+    with lab.attacked():
+        lab.others += 4
+        lab.hostile.attack("long_answers", count=4)
+        until(lambda: lab.trained() == lab.all())
+        assert all(event["seconds_update"] < 5 for event in lab.node.rounds()[-8:])
+
+
+def test_a_flood(lab: Lab) -> None:
+    with lab.attacked():
+        lab.is_known()
+        attack = lab.hostile.begin("flood", seconds=3.0)
+        until(lambda: lab.node.refused("rate") > 0)
+        lab.goes_on()
+        lab.hostile.end(attack)
+        until(lambda: lab.node.counted("messages of peers that are cut off") > 0)
+
+
+def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostilePeer) -> None:
+    with lab.attacked(), staller:
+        lab.is_known()
+        staller.begin("stalling_pulls", peers=5, announced=256)
+        until(lambda: lab.node.counted("announced rollouts given up") > 256)
+        started = time.monotonic()
+        lab.pulls_from_honest()
+        # Each of those who stall holds up a request for 20 s.
+        assert time.monotonic() - started < ANSWER_SECONDS / 2
+
+
+def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> None:
+    with lab.attacked(), crowd:
+        lab.is_known()
+        before, known = lab.node.counted_in(), lab.all()
+        attack = crowd.begin("identities", authors=1000, connections=32)
+        until(lambda: lab.node.counted_in() > before + 100)
+        lab.goes_on()
+        seen = crowd.end(attack)
+        assert seen["authors"] == 1000 and seen["connected"] <= MAX_SOCKETS_PER_ADDRESS
+        # The crowd gets no more than what all strangers share, and what has come to that meanwhile.
+        honest = lab.all() - known
+        assert lab.node.counted_in() - before - honest <= STRANGERS_BURST + RATE / 60 * (time.monotonic() - lab.since)
+
+
+def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab, killer: HostilePeer) -> None:
+    with lab.attacked():
+        large = lab.honest.large()
+        failed = lab.node.counted("pulls failed")
+        killer.begin("die_in_transfer", digest=lab.honest.record(large).digest.hex())
+        assert killer.process.wait(PATIENCE) == -signal.SIGKILL
+        until(lambda: lab.node.counted("pulls failed") > failed)
+        lab.pulls_from_honest(large)
+
+
+def test_the_counters_are_shown_to_the_owner(lab: Lab) -> None:
+    status, peers = lab.node.told("status"), lab.node.told("peers")["peers"]
+    assert status["swarm"]["rejections"] == status["rejections"] and status["swarm"]["faults"] == {}
+    assert [peer["rejected"] for peer in peers if peer["peer_id"] == lab.honest.identity.peer_id] == [{}]
+
+
+def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
+    rounds, pulled = lab.node.rounds()[-1]["round"], lab.node.counted("rollouts pulled")
+    lab.honest.transport.publish([lab.honest.large() for _ in range(16)])
+    until(lambda: lab.node.counted("rollouts pulled") > pulled)
+    lab.node.kill()
+    lab.node.start()
+    # It goes on from its last checkpoint, under its name, and the honest peer finds it again.
+    until(lambda: lab.node.rounds()[-1]["round"] > rounds + 2)
+    until(lambda: any(peer.mesh for peer in lab.honest.transport.status().peers))
+    before = lab.trained()
+    lab.honest.publish()
+    until(lambda: lab.trained() >= before + 2)
+    assert lab.node.status()["swarm"]["faults"] == {}
+
+
+@pytest.fixture
+def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
+    """A network namespace, the address of its only interface, and what sets that "up" or "down"."""
+    number = os.getpid() % 60
+    space, address = f"sapoloss{os.getpid()}", f"198.51.100.{4 * number + 2}"
+
+    def ip(*arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+    try:
+        ip("netns", "add", space)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"network namespaces are not permitted here: {getattr(error, 'stderr', error)}")
+    try:
+        ip("link", "add", f"sapo{os.getpid()}", "type", "veth", "peer", "name", "eth0", "netns", space)
+        ip("addr", "add", f"198.51.100.{4 * number + 1}/30", "dev", f"sapo{os.getpid()}")
+        ip("link", "set", f"sapo{os.getpid()}", "up")
+        ip("-n", space, "addr", "add", f"{address}/30", "dev", "eth0")
+        for device in ("lo", "eth0"):
+            ip("-n", space, "link", "set", device, "up")
+        yield space, address, lambda state: ip("-n", space, "link", "set", "eth0", state)
+    finally:
+        # The interface goes with its other end.
+        ip("netns", "del", space)
+
+
+def test_the_network_is_lost_and_returns(
+    tmp_path: Path, source: TaskSource, cable: tuple[str, str, Callable[[str], None]]
+) -> None:
+    space, address, set_cable = cable
+    port = free_port()
+    node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, before=("ip", "netns", "exec", space))
+    try:
+        peer_id = node.status()["peer_id"]
+        honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{peer_id}", keepalive=1.0)
+        try:
+            lab = Lab(node, honest)
+            lab.goes_on()
+            set_cable("down")
+            until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
+            rounds = len(node.rounds())
+            # What nobody receives now is among what is asked for afterwards.
+            honest.publish()
+            until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
+            set_cable("up")
+            until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
+            lab.goes_on()
+            assert node.status()["swarm"]["faults"] == {} and node.status()["swarm"]["restarts"] == 0
+        finally:
+            honest.close()
+    finally:
+        node.kill()
