@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast, get_args
 
 from sapo_edge.control import Handler, History
 from sapo_edge.control_protocol import ControlError
 from sapo_edge.events import Event
 from sapo_edge.journal import Journal
+from sapo_edge.journal_reader import Origin, RolloutQuery
 from sapo_edge.person import Given, given_from
+from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
+
+DEFAULT_POINTS = 400
+"""Points of a history if nothing else is asked for."""
+POINTS = (10, 1000)
+"""Fewest and most of them."""
+DEFAULT_ROLLOUTS = 20
+"""Rollouts of a reply if nothing else is asked for."""
+MAX_ROLLOUTS = 50
+"""Most rollouts of one reply."""
+MAX_SEARCH_CHARACTERS = 200
+"""Longest text that is searched for."""
 
 
 class Controlled(Protocol):
@@ -21,6 +34,18 @@ class Controlled(Protocol):
 
     def peers(self) -> Sequence[Mapping[str, Any]]:
         """One object for each connected peer."""
+        ...
+
+    def history(self, points: int) -> Mapping[str, Any]:
+        """The course of the whole run, in at most so many points."""
+        ...
+
+    def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
+        """Rollouts, newest first, and from where to go on."""
+        ...
+
+    def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
+        """One rollout with all its answers; None if there is none."""
         ...
 
     def pause(self) -> None:
@@ -69,6 +94,9 @@ def handlers(node: Controlled) -> dict[str, Handler]:
     return {
         "status": lambda params: node.status(),
         "peers": lambda params: {"peers": list(node.peers())},
+        "history": lambda params: node.history(_points(params)),
+        "rollouts": lambda params: node.rollouts(_query(params)),
+        "rollout": lambda params: _rollout(node, params),
         "pause": lambda params: _done(node.pause),
         "resume": lambda params: _done(node.resume),
         "stop": lambda params: _stop(node, params),
@@ -107,6 +135,65 @@ def _stop(node: Controlled, params: Mapping[str, Any]) -> object:
     else:
         raise ControlError("when is not a time to stop", "give after_round or at_once", "bad_request")
     return {}
+
+
+def _points(params: Mapping[str, Any]) -> int:
+    _only(params, "points")
+    return _integer("points", params.get("points", DEFAULT_POINTS), *POINTS)
+
+
+def _query(params: Mapping[str, Any]) -> RolloutQuery:
+    _only(params, "limit", "before", "origin", "author", "informative", "search", "entry")
+    limit = _integer("limit", params.get("limit", DEFAULT_ROLLOUTS), 1, MAX_ROLLOUTS)
+    before: tuple[int, int] | None = None
+    match params.get("before"):
+        case None:
+            pass
+        case [round, position]:
+            before = (_integer("before", round, 0, MAX_INTEGER), _integer("before", position, 0, MAX_INTEGER))
+        case _:
+            raise _bad("before", "give [round, position], or null")
+    origin, informative = params.get("origin", "any"), params.get("informative")
+    if not isinstance(origin, str) or origin not in get_args(Origin):
+        raise _bad("origin", "give any, own or external")
+    if informative is not None and not isinstance(informative, bool):
+        raise _bad("informative", "give true, false or null")
+    author = None if params.get("author") is None else _text("author", params["author"], MAX_NAME_BYTES)
+    search = _text("search", params.get("search", ""), MAX_SEARCH_CHARACTERS)
+    entry = None if params.get("entry") is None else _text("entry", params["entry"], MAX_NAME_BYTES)
+    return RolloutQuery(limit, before, cast(Origin, origin), author, informative, search, entry)
+
+
+def _rollout(node: Controlled, params: Mapping[str, Any]) -> object:
+    _only(params, "round", "position")
+    round, position = (_integer(name, params.get(name), 0, MAX_INTEGER) for name in ("round", "position"))
+    found = node.rollout(round, position)
+    if found is None:
+        raise ControlError("that rollout is not kept (any more)", "ask for `rollouts` again")
+    return found
+
+
+def _only(params: Mapping[str, Any], *known: str) -> None:
+    """Refuse parameters of another name: one that was left out of a question would change its answer."""
+    for name in params:
+        if name not in known:
+            raise _bad(name[:40], f"give {', '.join(known)} alone")
+
+
+def _integer(name: str, value: object, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise _bad(name, f"give an integer from {low} to {high}")
+    return value
+
+
+def _text(name: str, value: object, longest: int) -> str:
+    if not isinstance(value, str) or len(value) > longest:
+        raise _bad(name, f"give a text of at most {longest} characters")
+    return value
+
+
+def _bad(name: str, remedy: str) -> ControlError:
+    return ControlError(f"{name} is not as it should be", remedy, "bad_request")
 
 
 def _settings(node: Controlled, params: Mapping[str, Any]) -> object:

@@ -203,6 +203,15 @@ def from_json(text: str) -> Event:
         record = json.loads(text)
     except RecursionError as error:
         raise ValueError("an event is nested too deep") from error
+    return from_dict(record)
+
+
+def from_dict(record: object) -> Event:
+    """The event that a JSON object holds, as `from_json`.
+
+    Raises:
+        ValueError: as `from_json`.
+    """
     if not isinstance(record, dict):
         raise ValueError("an event is a JSON object")
     if record.get("v") != VERSION:

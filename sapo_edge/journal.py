@@ -21,8 +21,8 @@ from sapo_edge.errors import StateError
 from sapo_edge.events import Event, HeldOut, Progress, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 
-SCHEMA_VERSION = 1
-"""Version of the tables below."""
+SCHEMA_VERSION = 2
+"""Version of the tables below; `Journal` brings those of version 1 up to it."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_PAGE = 1000
@@ -31,6 +31,8 @@ KEEP_ROLLOUTS = 500
 """Rounds whose rollouts are kept by default."""
 KEEP_EVENTS = 10_000
 """Other events that are kept."""
+CHECKED_BYTES = 64 * 1024 * 1024
+"""Journals up to this size are looked through whenever they are opened; larger ones only after an end without order."""
 
 _SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
@@ -38,7 +40,8 @@ CREATE TABLE rollouts (
     round INTEGER NOT NULL, position INTEGER NOT NULL, entry TEXT NOT NULL, version TEXT NOT NULL,
     seed INTEGER NOT NULL, task_index INTEGER NOT NULL, question TEXT NOT NULL, ground_truth TEXT NOT NULL,
     answers TEXT NOT NULL, rewards TEXT NOT NULL, advantages TEXT NOT NULL, author TEXT NOT NULL,
-    made_in INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL, PRIMARY KEY (round, position)
+    made_in INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL, own INTEGER NOT NULL DEFAULT 1,
+    PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
 CREATE TABLE held_out (
     round INTEGER PRIMARY KEY, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
@@ -51,16 +54,18 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollout:
-    """An own rollout with what the local verifier and its group made of each answer.
+    """A rollout with what the local verifier and its group made of each answer.
 
     Attributes:
         rollout: stored as it is shared, without token ids.
         rewards, advantages: one number per answer.
+        own: whether this node made it; else it was trained on.
     """
 
     rollout: Rollout
     rewards: tuple[float, ...]
     advantages: tuple[float, ...]
+    own: bool = True
 
     def __post_init__(self) -> None:
         for name, values in (("rewards", self.rewards), ("advantages", self.advantages)):
@@ -71,7 +76,7 @@ class ScoredRollout:
 
 
 class Journal:
-    """Rounds, own rollouts, held-out evaluations and other events of one state directory."""
+    """Rounds, their rollouts, held-out evaluations and other events of one state directory."""
 
     def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS, read_only: bool = False) -> None:
         """Open the journal; create it if it doesn't exist.
@@ -87,21 +92,22 @@ class Journal:
         self.path = path
         self.keep_rollouts = keep_rollouts
         self._guard = threading.RLock()
+        suspect = _suspect(path)
         if not read_only:
             make_private_directory(path.parent)
         uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        with self._reported():
+        with reported_errors(self.path):
             self._connection = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
         try:
-            with self._reported():
-                self._prepare(read_only)
+            with reported_errors(self.path):
+                self._prepare(read_only, suspect)
         except BaseException:
             self._connection.close()
             raise
 
     def close(self) -> None:
         """Close the file; the journal can't be used afterwards."""
-        with self._guard, self._reported():
+        with self._guard, reported_errors(self.path):
             self._connection.close()
 
     def record(self, event: Event, rollouts: Sequence[ScoredRollout] = ()) -> None:
@@ -109,7 +115,7 @@ class Journal:
 
         Args:
             event: a `RoundFinished` is written together with its rollouts, or neither is.
-            rollouts: the node's own ones of that round.
+            rollouts: of that round, the node's own ones first.
 
         Raises:
             StateError: if the disk is full or the journal is damaged.
@@ -232,12 +238,12 @@ class Journal:
         return [(row[0], events.from_json(row[1])) for row in rows]
 
     def rollouts(self, round: int, limit: int = 64, offset: int = 0) -> list[ScoredRollout]:
-        """A page of the own rollouts of one round, in the order in which they were made; empty once pruned."""
+        """A page of the rollouts of one round, own ones first, each kind in its order; empty once pruned."""
         _check_page(limit)
         query = "SELECT * FROM rollouts WHERE round = ? ORDER BY position LIMIT ? OFFSET ?"
-        return [_scored(row) for row in self._rows(query, (round, limit, offset))]
+        return [scored_from(row) for row in self._rows(query, (round, limit, offset))]
 
-    def _prepare(self, read_only: bool) -> None:
+    def _prepare(self, read_only: bool, suspect: bool) -> None:
         connection = self._connection
         application, version, tables = (
             connection.execute(query).fetchone()[0]
@@ -252,9 +258,9 @@ class Journal:
                 f"{self.path} was written by a newer sapo-edge",
                 "update sapo-edge, or use --home to keep state elsewhere",
             )
-        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if suspect else "ok"
         if problem != "ok":
-            raise self._damaged(problem)
+            raise _damaged(self.path, problem)
         if read_only:
             return
         connection.execute("PRAGMA journal_mode = WAL")
@@ -262,11 +268,17 @@ class Journal:
         if not tables:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
+        elif version < SCHEMA_VERSION:
+            # Version 1 kept own rollouts alone.
+            connection.executescript(
+                f"BEGIN; ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
+                f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+            )
 
     def _replace_rollouts(self, connection: sqlite3.Connection, round: int, rollouts: Sequence[ScoredRollout]) -> None:
         connection.execute("DELETE FROM rollouts WHERE round = ?", (round,))
         rows = [_row(round, position, scored) for position, scored in enumerate(rollouts)]
-        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 15)})", rows)
+        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
         if self.keep_rollouts:
             connection.execute("DELETE FROM rollouts WHERE round <= ?", (round - self.keep_rollouts,))
 
@@ -280,12 +292,12 @@ class Journal:
         return self._rows(query, (before, before, limit))[::-1]
 
     def _rows(self, query: str, arguments: tuple[int | str | None, ...]) -> list[tuple[Any, ...]]:
-        with self._guard, self._reported():
+        with self._guard, reported_errors(self.path):
             return self._connection.execute(query, arguments).fetchall()
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._guard, self._reported():
+        with self._guard, reported_errors(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -296,29 +308,50 @@ class Journal:
                     self._connection.execute("ROLLBACK")
                 raise
 
-    def _damaged(self, problem: object) -> StateError:
-        # The whole directory: a write-ahead log that stays behind would be played into the new journal.
-        directory = self.path.parent
-        return StateError(
-            f"the journal {self.path} is damaged ({' '.join(str(problem).split())})",
-            f"rename {directory} to {directory.name}.damaged: a new journal begins, and the checkpoints stay",
-        )
 
-    @contextmanager
-    def _reported(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorname", "") or ""
-            if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-                raise self._damaged(error) from error
-            if code.startswith("SQLITE_FULL"):
-                remedy = "free some space on that disk, or use --home to keep state elsewhere"
-            elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-                remedy = "another program holds it: close that program, then try again"
-            else:
-                remedy = "check the owner and the permissions of its directory, or use --home to keep state elsewhere"
-            raise StateError(f"the journal {self.path} can't be used: {error}", remedy) from error
+@contextmanager
+def reported_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite says of the journal at `path` into what its owner can do.
+
+    Raises:
+        StateError: for any `sqlite3.Error` of the block.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "") or ""
+        if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            raise _damaged(path, error) from error
+        if code.startswith("SQLITE_FULL"):
+            remedy = "free some space on that disk, or use --home to keep state elsewhere"
+        elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            remedy = "another program holds it: close that program, then try again"
+        else:
+            remedy = "check the owner and the permissions of its directory, or use --home to keep state elsewhere"
+        raise StateError(f"the journal {path} can't be used: {error}", remedy) from error
+
+
+def _damaged(path: Path, problem: object) -> StateError:
+    # The whole directory: a write-ahead log that stays behind would be played into the new journal.
+    return StateError(
+        f"the journal {path} is damaged ({' '.join(str(problem).split())})",
+        f"rename {path.parent} to {path.parent.name}.damaged: a new journal begins, and the checkpoints stay",
+    )
+
+
+def _suspect(path: Path) -> bool:
+    """Whether a journal has to be looked through, which takes seconds for one of a gigabyte and a slow disk.
+
+    SQLite removes the write-ahead log when the last one who uses it ends in order. What is damaged and not found now is
+    told by `StateError` when it is met.
+    """
+    try:
+        if path.stat().st_size <= CHECKED_BYTES:
+            return True
+    except OSError:
+        # Opening it will say why.
+        return True
+    return path.with_name(f"{path.name}-wal").exists()
 
 
 def _check_page(limit: int) -> None:
@@ -332,11 +365,12 @@ def _row(round: int, position: int, scored: ScoredRollout) -> tuple[Any, ...]:
     return (
         *(round, position, rollout.ref.entry, rollout.ref.version, rollout.ref.seed, rollout.ref.index),
         *(rollout.question, rollout.ground_truth, answers, json.dumps(scored.rewards), json.dumps(scored.advantages)),
-        *(rollout.author, rollout.round, rollout.sequence, rollout.time),
+        *(rollout.author, rollout.round, rollout.sequence, rollout.time, int(scored.own)),
     )
 
 
-def _scored(row: tuple[Any, ...]) -> ScoredRollout:
+def scored_from(row: tuple[Any, ...]) -> ScoredRollout:
+    """The rollout that a row of the table `rollouts` holds; one of version 1 has no last column."""
     (
         _,
         _,
@@ -353,6 +387,7 @@ def _scored(row: tuple[Any, ...]) -> ScoredRollout:
         made_in,
         sequence,
         time,
+        *own,
     ) = row
     rollout = Rollout(
         ref=TaskRef(entry, version, seed, index),
@@ -364,4 +399,4 @@ def _scored(row: tuple[Any, ...]) -> ScoredRollout:
         sequence=sequence,
         time=time,
     )
-    return ScoredRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)))
+    return ScoredRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)), own != [0])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 from sapo_edge.durable import reported
 from sapo_edge.errors import StateError, StateLockedError
+
+PROBE_SECONDS = 0.3
+"""How long a lock is tried again: `lock_holder` of another process takes it for a moment."""
 
 # Far behind the holder's pid: a lock on Windows would also keep others from reading it.
 _LOCKED_BYTE = 1 << 20
@@ -30,8 +34,8 @@ class StateLock:
         with reported("lock", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            if not _try_lock(descriptor, self.path):
-                holder = self._holder(descriptor)
+            if not _lock_soon(descriptor, self.path):
+                holder = _pid(descriptor)
                 stop = f"kill {holder}" if holder else "restarting this machine"
                 raise StateLockedError(
                     f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
@@ -51,14 +55,45 @@ class StateLock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    @staticmethod
-    def _holder(descriptor: int) -> int | None:
-        text = os.read(descriptor, 32).strip()
-        return int(text) if text.isdigit() else None
+
+def lock_holder(path: Path) -> int | None:
+    """The process that holds a lock, 0 if it can't be named; None if nobody holds it. Changes nothing.
+
+    Raises:
+        StateError: if the file can't be read or its file system has no locks.
+    """
+    if not path.exists():
+        return None
+    with reported("look at", path):
+        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    try:
+        return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
+    finally:
+        os.close(descriptor)
 
 
-def _try_lock(descriptor: int, path: Path) -> bool:
-    """Lock without waiting; False if someone else has it."""
+def _pid(descriptor: int) -> int | None:
+    text = os.read(descriptor, 32).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _lock_soon(descriptor: int, path: Path) -> bool:
+    until = time.monotonic() + PROBE_SECONDS
+    while not _try_lock(descriptor, path):
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
+    """Lock without waiting; False if someone else has it.
+
+    Args:
+        descriptor: of the open file.
+        path: its path, for messages.
+        shared: so that two who only look don't take each other for a holder, where the system can.
+    """
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -71,7 +106,7 @@ def _try_lock(descriptor: int, path: Path) -> bool:
         else:
             import fcntl
 
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:

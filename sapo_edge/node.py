@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 from sapo_edge.advantage import group_advantages
@@ -37,9 +38,10 @@ from sapo_edge.tasks.source import TaskSource, derive_seed
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between two progress events of one step."""
-
 POOL_SECONDS = 60.0
 """Time between two writes of the pool."""
+RECENT = 10
+"""Rounds that a running node remembers."""
 GENERATOR_CURSOR = "generator_cursor"
 """Name of the journal's counter of where a generator's next questions begin; it writes no checkpoints."""
 
@@ -57,7 +59,7 @@ def round_settings(settings: Settings, max_tokens: int) -> RoundSettings:
     return RoundSettings(
         own=settings.own + settings.external if alone else settings.own,
         external=0 if alone else settings.external,
-        questions=settings.questions or settings.own,
+        questions=settings.drawn,
         answers=settings.answers,
         max_tokens=max_tokens,
         temperature=settings.temperature,
@@ -91,6 +93,13 @@ class Node:
         emit: receives every event; must not raise.
         reasons: of choices made while the policy was built, for the first event.
         stop: by which somebody ends it.
+
+    Attributes:
+        round: the last finished one.
+        phase: what it does; None before the first step.
+        progress: how far that is; None before anything was reported.
+        recent: the last `RECENT` finished rounds, oldest first.
+        best: the checkpoint with the best held-out accuracy; None without any.
     """
 
     def __init__(
@@ -121,7 +130,9 @@ class Node:
         self.pool = Pool(self.author)
         self.selector = SubsetSelector(settings.share, self.pool.authors)
         self.phase: Phase | None = None
-        self.last: RoundFinished | None = None
+        self.progress: Progress | None = None
+        self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
+        self.best: Checkpoint | None = None
         self.between_rounds: Callable[[], None] = lambda: None
         self._external = ExternalScorer(source)
         self._seen = 0
@@ -173,7 +184,7 @@ class Node:
         except Cancelled:
             reason = "stopped at once; the round in progress is lost"
         self._save_pool()
-        best = self.store.checkpoints.best() or self.store.checkpoints.latest()
+        best = self.best or self.store.checkpoints.latest()
         stopped = NodeStopped(reason=reason, rounds=self._saved - first, adapter=str(best.directory) if best else None)
         self.emit(stopped)
         return stopped
@@ -205,6 +216,8 @@ class Node:
         if not self.trains:
             self.round = self.store.journal.last_round() or self.round
         self._saved = self.round
+        self.best = self.store.checkpoints.best()
+        self.recent.extend(self.store.journal.rounds(RECENT))
         try:
             self.pool.load(self.store.paths.pool)
         except StateError as error:
@@ -249,8 +262,10 @@ class Node:
         self._tell_counts(result)
         self.round, self.cursor = number, result.cursor
         event = finished_event(result, received)
-        self.last = event
-        self.store.journal.record(event, [journaled(scored) for scored in result.own])
+        self.recent.append(event)
+        kept = [journaled(scored, own=True) for scored in result.own]
+        kept += [journaled(scored, own=False) for scored in result.external]
+        self.store.journal.record(event, kept)
         self._emit(event)
         if not self.trains:
             self.store.journal.set_counter(GENERATOR_CURSOR, self.cursor)
@@ -289,7 +304,7 @@ class Node:
         )
         saved = self.store.save_checkpoint(state, self.policy.save)
         self._saved = self.round
-        best = self.store.checkpoints.best()
+        best = self.best = self.store.checkpoints.best()
         self.emit(
             CheckpointSaved(
                 round=self.round, path=str(saved.directory), best=best is not None and best.round == self.round
@@ -311,6 +326,7 @@ class Node:
             accuracy = self._evaluate()
             if accuracy is not None:
                 self.store.checkpoints.record_accuracy(self.round, accuracy)
+                self.best = self.store.checkpoints.best()
 
     def _evaluate(self) -> float | None:
         """Held-out accuracy now; None if no questions are asked for."""
@@ -357,14 +373,16 @@ class Node:
 
     def _control(self, phase: Phase, unit: str) -> Control:
         last = 0.0
-        self.phase = phase
 
         def progress(done: int, total: int) -> None:
             nonlocal last
+            # Here and not where the control is made: those of a round are all made at its beginning.
+            self.phase = phase
+            self.progress = Progress(phase=phase, done=done, total=total, unit=unit)
             now = time.monotonic()
             if done == total or now - last >= PROGRESS_INTERVAL:
                 last = now
-                self._emit(Progress(phase=phase, done=done, total=total, unit=unit))
+                self._emit(self.progress)
 
         return self.stop.control(progress)
 
@@ -388,6 +406,6 @@ def finished_event(result: RoundResult, received: int) -> RoundFinished:
     )
 
 
-def journaled(scored: ScoredRollout) -> JournaledRollout:
+def journaled(scored: ScoredRollout, *, own: bool) -> JournaledRollout:
     """A rollout as the journal keeps it."""
-    return JournaledRollout(scored.rollout.as_text(), scored.rewards, group_advantages(scored.rewards))
+    return JournaledRollout(scored.rollout.as_text(), scored.rewards, group_advantages(scored.rewards), own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +11,9 @@ from typing import Any
 
 from sapo_edge import __version__
 from sapo_edge.errors import ConfigError, UnknownTaskError
-from sapo_edge.events import Notice, as_dict
-from sapo_edge.node import Node
+from sapo_edge.events import Notice, RoundFinished, as_dict
+from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
+from sapo_edge.node import RECENT, Node
 from sapo_edge.person import Given, Outbox, Verdict, draw_question, rollout_of, verify_answers
 from sapo_edge.settings import SETTINGS
 from sapo_edge.swarm.identity import readable_name
@@ -35,12 +37,15 @@ class NodeControl:
         self.node = node
         self._swarm = swarm
         self._started = time.time()
+        self._reader = JournalReader(node.store.journal.path)
 
     def status(self) -> Mapping[str, Any]:
         """The object of `sapo status --json`."""
         node = self.node
         swarm = None if self._swarm is None else self._swarm()
-        last = node.last or next(iter(node.store.journal.rounds(1)), None)
+        recent = tuple(node.recent) or tuple(node.store.journal.rounds(RECENT))
+        last = recent[-1] if recent else None
+        step, best = node.progress, node.best
         held_out = next(iter(node.store.journal.held_out(1)), None)
         base = next(iter(node.store.journal.held_out(1, after=-1)), None)
         return {
@@ -53,6 +58,9 @@ class NodeControl:
             "round": node.round,
             "rounds": node.settings.rounds,
             "phase": node.phase,
+            "progress": None
+            if step is None
+            else {"phase": step.phase, "done": step.done, "total": step.total, "unit": step.unit},
             "role": node.settings.role,
             "manifest": node.source.manifest.name,
             "model": node.policy.name,
@@ -64,10 +72,17 @@ class NodeControl:
             "own": None if last is None else last.own,
             "external": None if last is None else last.external,
             "informative": None if last is None else last.informative,
+            "informative_share": _informative_share(recent),
+            "tokens_per_second": None
+            if last is None or not last.seconds_generate
+            else last.tokens / last.seconds_generate,
             "last_round": None if last is None else as_dict(last),
             "held_out": None if held_out is None else as_dict(held_out),
             "held_out_base": None if base is None else as_dict(base),
+            "best": None if best is None else {"round": best.round, "accuracy": best.accuracy},
             "pool": {"rollouts": len(node.pool), "bytes": node.pool.bytes},
+            "memory": _memory(),
+            "limits": {"threads": node.policy.threads},
             "swarm": None if swarm is None else swarm.as_dict(),
             "rejections": {} if swarm is None else dict(swarm.rejections),
         }
@@ -75,6 +90,32 @@ class NodeControl:
     def peers(self) -> Sequence[Mapping[str, Any]]:
         """One object for each connected peer."""
         return [] if self._swarm is None else self._swarm().as_dict()["peers"]
+
+    def history(self, points: int) -> Mapping[str, Any]:
+        """The course of the whole run.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        return self._reader.history(points)
+
+    def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
+        """A page of rollouts.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        found, after = self._reader.rollouts(query)
+        return {"rollouts": [item.as_dict() for item in found], "next": None if after is None else list(after)}
+
+    def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
+        """One rollout with all its answers; None if there is none.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        scored = self._reader.rollout(round, position)
+        return None if scored is None else in_full(round, position, scored)
 
     def pause(self) -> None:
         """Rest until resumed; the swarm goes on."""
@@ -128,6 +169,26 @@ class NodeControl:
         if self.node.stop.reasons:
             return "paused"
         return "running" if self.node.phase else "starting"
+
+
+def _informative_share(recent: Sequence[RoundFinished]) -> float | None:
+    """Share of the groups that had a gradient; None without any group."""
+    groups = sum(event.groups for event in recent)
+    return sum(event.informative for event in recent) / groups if groups else None
+
+
+def _memory() -> dict[str, int]:
+    """Bytes of memory that this process has now and had at most."""
+    import psutil
+
+    found = psutil.Process().memory_info()
+    if sys.platform == "win32":
+        return {"rss": found.rss, "peak": found.peak_wset}
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # In bytes on macOS, else in kilobytes.
+    return {"rss": found.rss, "peak": max(found.rss, most if sys.platform == "darwin" else most * 1024)}
 
 
 def share(node: Node, given: Given, *, shared: bool) -> Verdict:

@@ -95,6 +95,21 @@ class Paths:
         return self.state / "sapo-edge.log"
 
     @property
+    def background(self) -> Path:
+        """Which process was started in the background last."""
+        return self.state / "background.json"
+
+    @property
+    def background_output(self) -> Path:
+        """What that process says, beside its log."""
+        return self.state / "background.log"
+
+    @property
+    def consent(self) -> Path:
+        """What the owner agreed to on the terminal app's first screen."""
+        return self.state / "consent.json"
+
+    @property
     def models(self) -> Path:
         """Directory of fetched models."""
         return self.cache / "models"

@@ -6,15 +6,20 @@ Validation, `sapo config show` and the documentation all read this one table; `c
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
+from importlib.metadata import entry_points
 from typing import Any
 
+from sapo_edge import quiet_hours
 from sapo_edge.errors import ConfigError
 
 MAX_SEED = 2**63 - 1
 """Largest seed."""
+BACKENDS = "sapo_edge.backends"
+"""The group of entry points by which other packages add backends: `docs/backends.md`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +33,13 @@ class Setting:
         low, high: allowed range, both included; for numbers only.
         above: whether `low` itself is excluded.
         choices: allowed texts; empty for any text.
+        further: gives more allowed texts, which depend on the installation.
+        form: in words, what values have to look like beyond that.
+        parse: raises ValueError for a value that is not of that form.
         unit: of a number, "" if it has none.
         explanation: one sentence.
         manifest: whether a manifest, which may come from a stranger, may suggest it.
-        live: whether a running node takes a new value, from its next round on.
+        live: whether a running node takes a new value, from its next round on at the latest.
     """
 
     name: str
@@ -41,6 +49,9 @@ class Setting:
     high: float = 0
     above: bool = False
     choices: tuple[str, ...] = ()
+    further: Callable[[], tuple[str, ...]] | None = None
+    form: str = ""
+    parse: Callable[[Any], object] | None = None
     unit: str = ""
     explanation: str = ""
     manifest: bool = False
@@ -50,7 +61,9 @@ class Setting:
     def allowed(self) -> str:
         """The allowed values in words."""
         if self.choices:
-            return "one of " + ", ".join(self.choices)
+            return "one of " + ", ".join(self.choices) + (", or " + self.form if self.form else "")
+        if self.form:
+            return self.form
         if self.kind is str:
             return "text"
         number = "an integer" if self.kind is int else "a number"
@@ -72,8 +85,13 @@ class Setting:
         converted = self._converted(value)
         if converted is None:
             raise self.refusal(value, source)
-        if self.choices and converted not in self.choices:
+        if self.choices and converted not in self.choices and not (self.further and converted in self.further()):
             raise self.refusal(value, source)
+        if self.parse is not None:
+            try:
+                self.parse(converted)
+            except ValueError as error:
+                raise self.refusal(value, source) from error
         if isinstance(converted, str):
             if not converted.isprintable():
                 raise self.refusal(value, source)
@@ -86,7 +104,10 @@ class Setting:
     def refusal(self, value: object, source: str) -> ConfigError:
         """The error for a value that is not allowed."""
         shown = reprlib.repr(value)
-        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", f"give {self.allowed}")
+        known = (*self.choices, *(self.further() if self.further else ()))
+        near = difflib.get_close_matches(value, known, 1) if isinstance(value, str) else []
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", f"give {self.allowed}{hint}")
 
     def _converted(self, value: object) -> int | float | str | None:
         if isinstance(value, bool):
@@ -107,6 +128,17 @@ def _setting(default: int | float | str | None, explanation: str, **details: Any
     return dataclasses.field(default=default, metadata={"explanation": explanation, **details})
 
 
+def _temperature(degrees: int) -> None:
+    """Refuse what no processor falls to: the node would rest for good."""
+    if 0 < degrees < 40:
+        raise ValueError(f"{degrees} °C is too cold for a processor")
+
+
+def _other_backends() -> tuple[str, ...]:
+    """Names of the backends that other packages add; nothing of them is loaded."""
+    return tuple(sorted(entry_points(group=BACKENDS).names))
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of a node, validated by `config.resolve`."""
@@ -116,7 +148,11 @@ class Settings:
     )
     model: str = _setting("", "The GGUF file of the model to train; empty is the embedded one.")
     backend: str = _setting(
-        "auto", "What runs the model; auto takes the best one installed.", choices=("auto", "llama_cpp")
+        "auto",
+        "What runs the model; auto takes the best that this machine can use.",
+        choices=("auto", "llama_cpp", "torch", "mlx"),
+        further=_other_backends,
+        form="an installed package's",
     )
     role: str = _setting(
         "trainer",
@@ -191,6 +227,40 @@ class Settings:
     threads: int = _setting(
         0, "Processor threads for the model; 0 chooses by the machine.", low=0, high=1024, unit="threads"
     )
+    nice: int = _setting(
+        10,
+        "How far a node lets other programs go first, on the processor and on Linux on the disk; 0 is not at all.",
+        low=0,
+        high=19,
+    )
+    on_battery: str = _setting(
+        "pause", "Whether the node rests while the machine runs on its battery.", choices=("pause", "run"), live=True
+    )
+    max_temperature: int = _setting(
+        90,
+        "Temperature of the processor from which the node rests until it is 10 lower; 0 never does.",
+        low=0,
+        high=120,
+        form="0, or an integer from 40 to 120",
+        parse=_temperature,
+        unit="°C",
+        live=True,
+    )
+    busy: int = _setting(
+        0,
+        "Use of all cores by other programs from which the node rests until it is half of that; 0 never does.",
+        low=0,
+        high=90,
+        unit="percent",
+        live=True,
+    )
+    quiet_hours: str = _setting(
+        "",
+        "Hours of the local clock in which the node rests.",
+        form=quiet_hours.FORM,
+        parse=quiet_hours.parse,
+        live=True,
+    )
     evaluate_every: int = _setting(
         10,
         "Rounds between held-out evaluations; 0 evaluates only at start and end.",
@@ -231,6 +301,15 @@ class Settings:
     )
     seed: int | None = _setting(
         None, "Seed of tasks and sampling; without one, each node's identity gives its own.", low=0, high=MAX_SEED
+    )
+
+    on_quit: str = _setting(
+        "ask",
+        "Whether the node goes on when the terminal app is quit; ask asks, and remembers the answer here.",
+        choices=("ask", "keep", "stop"),
+    )
+    theme: str = _setting(
+        "", "Colours of the terminal app, by the name of a theme; empty takes what fits the terminal."
     )
 
     def as_dict(self) -> dict[str, int | float | str | None]:

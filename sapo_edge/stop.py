@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from sapo_edge.policy import Control
@@ -11,10 +12,12 @@ from sapo_edge.policy import Control
 class Stop:
     """How a node is asked to rest or to end, from any thread or signal handler.
 
-    It rests while there is at least one reason to.
+    It rests while there is at least one reason to. A reason has a key, by which it is taken back, and a text for
+    people, which may change meanwhile: "on battery (71 %)".
 
     Args:
-        changed: called with the reasons whenever they change, from the thread that changed them; must not raise.
+        changed: called with the reasons' texts whenever a reason comes or goes, from the thread that did it, one call
+            at a time and in that order; must not raise.
     """
 
     def __init__(self, changed: Callable[[tuple[str, ...]], None] = lambda reasons: None) -> None:
@@ -23,37 +26,57 @@ class Stop:
         self._now = threading.Event()
         self._going_on = threading.Event()
         self._going_on.set()
-        self._reasons: dict[str, None] = {}
+        self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()
+        # Held over the call as well, so that the last that is told is how it is. Reentrant: who is told may answer.
+        self._telling = threading.RLock()
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the node rests; empty while it works."""
-        return tuple(self._reasons)
-
-    def pause(self, reason: str) -> None:
-        """Rest, at the next check of a long step and between two steps."""
+        """Why the node rests, for people; empty while it works."""
         with self._lock:
-            if reason in self._reasons:
-                return
-            self._reasons[reason] = None
-            self._going_on.clear()
-            reasons = self.reasons
-        self.changed(reasons)
+            return tuple(self._reasons.values())
 
-    def resume(self, reason: str | None = None) -> None:
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of these reasons."""
+        with self._lock:
+            return frozenset(self._reasons)
+
+    def pause(self, key: str, text: str = "") -> None:
+        """Rest, at the next check of a long step and between two steps.
+
+        Args:
+            key: of the reason; the same one a second time changes nothing.
+            text: for people; without it, the key.
+        """
+        with self._telling:
+            with self._lock:
+                if key in self._reasons:
+                    return
+                self._reasons[key] = text or key
+                self._going_on.clear()
+            self.changed(self.reasons)
+
+    def retell(self, key: str, text: str) -> None:
+        """Change what people read of a reason, without an event, unless it was taken back meanwhile."""
+        with self._lock:
+            if key in self._reasons:
+                self._reasons[key] = text
+
+    def resume(self, key: str | None = None) -> None:
         """Take one reason back, or all; without any left the node goes on."""
-        with self._lock:
-            if not self._reasons or (reason is not None and reason not in self._reasons):
-                return
-            if reason is None:
-                self._reasons.clear()
-            else:
-                del self._reasons[reason]
-            if not self._reasons:
-                self._going_on.set()
-            reasons = self.reasons
-        self.changed(reasons)
+        with self._telling:
+            with self._lock:
+                if not self._reasons or (key is not None and key not in self._reasons):
+                    return
+                if key is None:
+                    self._reasons.clear()
+                else:
+                    del self._reasons[key]
+                if not self._reasons:
+                    self._going_on.set()
+            self.changed(self.reasons)
 
     def after_round(self) -> None:
         """Finish the round in progress, save, and end; a node that rests goes on for that."""
@@ -99,5 +122,7 @@ class _StopControl(Control):
         Raises:
             Cancelled: if this step, or the whole node, is to end.
         """
+        begin = time.perf_counter()
         self._stop.rest()
+        self.rested += time.perf_counter() - begin
         super().check()

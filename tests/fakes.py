@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import (
+    STOP_TEXT,
     Control,
     MemoryEstimate,
     Message,
@@ -58,6 +59,7 @@ class FakePolicy:
     name: str = "a fake"
     backend: str = "fake"
     model_digest: str = "fake model"
+    threads: int = 1
     state: str = "fresh"
     steps: int = 1
     log: list[str] = field(default_factory=list)
@@ -77,6 +79,7 @@ class FakePolicy:
         control: Control | None = None,
         *,
         use_adapter: bool = True,
+        stop_text: str = STOP_TEXT,
     ) -> list[list[Sample]]:
         control = control or Control()
         greedy = temperature == 0

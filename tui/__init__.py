@@ -1,4 +1,4 @@
-"""The terminal app's place: a client of a node's control socket. Installs as `sapo_edge.tui`.
+"""The terminal app: a client of a node's control socket. Installs as `sapo_edge.tui`.
 
-It knows `events` and `control` alone; import-linter keeps it so.
+It knows events, the control client and what `launcher.Launcher` offers; import-linter keeps it from everything else.
 """

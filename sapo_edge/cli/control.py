@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.cli.plain import counted, line, printable, reasons, size
 from sapo_edge.cli.session import narrate
 from sapo_edge.control_client import connect
 from sapo_edge.errors import ConfigError
 from sapo_edge.logs import LEVELS
 from sapo_edge.paths import Paths
+from sapo_edge.plain import counted, line, printable, reasons, size
 
 SCHEMA = 1
 """Version of what `--json` prints."""

@@ -1,4 +1,4 @@
-"""The commands that talk to a running node, with their options; what they do loads when called."""
+"""The commands that talk to a running node or show it, with their options; what they do loads when called."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sapo_edge.cli.options import Home, Json
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    for command in (status, peers, pause, resume, stop, logs, relay):
+    for command in (status, peers, pause, resume, stop, logs, serve):
         app.command()(command)
 
 
@@ -68,32 +68,11 @@ def logs(
     run_logs(home, follow=follow, level=level, lines=lines, as_json=json)
 
 
-def relay(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port to listen on; 0 for any.")] = 4001,
-    announce: Annotated[
-        list[str] | None,
-        typer.Option("--announce", metavar="HOST", help="A host name or IP address of this machine."),
-    ] = None,
-    loopback: Annotated[bool, typer.Option("--loopback", help="Serve programs on this machine alone.")] = False,
-    upload: Annotated[int, typer.Option(min=0, help="Most bytes a second to send; 0: no limit.")] = 0,
-    download: Annotated[int, typer.Option(min=0, help="Most bytes a second to receive; 0: no limit.")] = 0,
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")] = 8042,
     home: Home = None,
-    json: Json = False,
 ) -> None:
-    """Run a meeting point and relay for a swarm, without a model; of a private swarm that was joined, for it alone."""
-    from sapo_edge.cli.relay import relay as run_relay
-    from sapo_edge.paths import Paths
-    from sapo_edge.swarm.membership import Membership
+    """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
+    from sapo_edge.cli.serve import run_serve
 
-    current = Membership(Paths.default(home).state).current
-    code = run_relay(
-        home,
-        port=port,
-        listen="loopback" if loopback else "all",
-        announce=tuple(announce or ()),
-        psk=None if current is None else current.key,
-        upload=upload,
-        download=download,
-        as_json=json,
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(run_serve(home, port=port))

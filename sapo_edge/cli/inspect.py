@@ -6,8 +6,9 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from sapo_edge.checks import Check, Status
 from sapo_edge.cli.session import Session
-from sapo_edge.doctor import Check, Status, examine
+from sapo_edge.doctor import examine
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.manifest import load_manifest
 from sapo_edge.paths import Paths
@@ -18,7 +19,7 @@ SCHEMA = 1
 
 def run_doctor(session: Session, *, as_json: bool) -> ExitCode:
     """Print all checks; FAILED if one fails."""
-    checks = [*examine(session.paths, session.settings), *_network(session)]
+    checks = [*examine(session.paths, session.settings, deep=True), *_network(session)]
     if as_json:
         print(json.dumps({"v": SCHEMA, "checks": [asdict(check) for check in checks]}))
     else:
@@ -46,7 +47,7 @@ def _network(session: Session) -> list[Check]:
     if swarm is None:
         return [Check("swarm", Status.PASS, "none: the last one was left")]
     kind = "private" if swarm.private else "open"
-    findings = examine_network(
+    network = examine_network(
         port=settings.port,
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
@@ -55,8 +56,7 @@ def _network(session: Session) -> list[Check]:
         psk=swarm.key,
         node_runs=node_runs(session.paths),
     )
-    checks = [Check(item.name, Status(item.status), item.detail, item.remedy) for item in findings]
-    return [Check("swarm", Status.PASS, f"{swarm.name}, {kind}"), *checks]
+    return [Check("swarm", Status.PASS, f"{swarm.name}, {kind}"), *network]
 
 
 def run_paths(home: Path | None, *, as_json: bool) -> None:

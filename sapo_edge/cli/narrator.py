@@ -10,20 +10,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge import events
+from sapo_edge.plain import duration
 
 RECENT = 10
 """Rounds over which rate and time left are measured."""
 PHASES = {"load": "loading", "generate": "answering", "update": "learning", "evaluate": "held-out questions"}
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 5 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 class Narrator:
@@ -47,6 +38,7 @@ class Narrator:
         self._task = self._bar.add_task("", total=1, visible=False, unit="")
         self._times: deque[float] = deque(maxlen=RECENT + 1)
         self._base: events.HeldOut | None = None
+        self._resting: float | None = None
 
     def __enter__(self) -> Narrator:
         self._bar.start()
@@ -74,6 +66,8 @@ class Narrator:
                 self._held_out(event)
             case events.Notice():
                 self._say(f"{event.level}: {event.text}")
+            case events.Paused():
+                self._paused(event)
             case _:
                 pass
 
@@ -116,6 +110,18 @@ class Narrator:
         if self.rounds > event.round:
             parts.append(f"{duration(seconds * (self.rounds - event.round))} left")
         self._say("  ".join(parts))
+
+    def _paused(self, event: events.Paused) -> None:
+        if event.reasons:
+            self._say(f"resting: {', '.join(event.reasons)}")
+            self._resting = self._resting or time.monotonic()
+            return
+        self._say("going on")
+        if self._resting is not None:
+            # The time left is estimated from work alone.
+            rested = time.monotonic() - self._resting
+            self._times = deque((begin + rested for begin in self._times), self._times.maxlen)
+            self._resting = None
 
     def _held_out(self, event: events.HeldOut) -> None:
         share = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import logging
 import os
@@ -12,10 +13,12 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from sapo_edge import events, logs
+from sapo_edge.care import Care, described
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
@@ -27,6 +30,7 @@ from sapo_edge.errors import ExitCode, StateError
 from sapo_edge.node import Node
 from sapo_edge.node_control import NodeControl, Waiting
 from sapo_edge.person import Outbox
+from sapo_edge.priority import lower_priority
 from sapo_edge.stop import Stop
 from sapo_edge.store import Store
 from sapo_edge.tasks.source import TaskSource
@@ -39,7 +43,13 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
     settings = session.settings
+    priority = lower_priority(settings.nice)
+    # What native code was doing when it crashed, for whoever reads this process's stderr.
+    faulthandler.enable(file=2)
     joined = choose(session)
+    if joined.swarm is None:
+        # One that left its swarm works alone like one that was told to: its pool stays empty.
+        settings = replace(settings, network="solo")
     source = TaskSource(joined.manifest)
     source.held_out(0)
     with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store, ExitStack() as closing:
@@ -56,7 +66,8 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
         emit = _Emitter(tell)
         connection = connect(session, joined, source, store.secret, emit.notice)
         closing.callback(connection.close)
-        node = Node(settings, source, store, policy, connection.transport, emit, (*reasons, told(joined)), stop)
+        chosen = (*reasons, *filter(None, (priority.reason, described(settings))), told(joined))
+        node = Node(settings, source, store, policy, connection.transport, emit, chosen, stop)
         emit.journal = node.emit
         control = ControlServer(
             claim_socket_path(session.paths),
@@ -77,7 +88,10 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
             node.between_rounds = Waiting(
                 node, Outbox(session.paths.state / "outbox.json"), lambda: bool(status().peers)
             )
-        stopped = node.run()
+        for text in priority.refused:
+            node.emit(events.Notice(level="warning", text=text))
+        with Care(stop, lambda: node.settings, node.emit):
+            stopped = node.run()
         evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
     if not as_json:
         _tell_result(stopped, evaluations, already)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,20 +69,31 @@ def open_session(home: Path | None, flags: Mapping[str, object], assignments: li
     return Session(paths, resolve(given, file=paths.config_file, manifest=suggestions))
 
 
-def open_policy(session: Session, workspace: Path, *, trainable: bool, seed: int) -> tuple[Policy, tuple[str, ...]]:
-    """The policy for this host and these settings, with the reasons of all choices made for the user."""
+def open_policy(
+    session: Session, workspace: Path, *, trainable: bool, seed: int, say: Callable[[str], None] = narrate
+) -> tuple[Policy, tuple[str, ...]]:
+    """The policy for this host and these settings, with the reasons of all choices made for the user.
+
+    Args:
+        session: the settings.
+        workspace: directory for the adapter file that the sampler reads.
+        trainable: whether it learns.
+        seed: the node's.
+        say: told what takes time.
+    """
     from sapo_edge.backends import detect
     from sapo_edge.models import find_model
     from sapo_edge.node import adapter_seed
 
     settings = session.settings
+    model = find_model(settings.model)
     return detect.open_policy(
-        detect.detect(settings.backend),
-        find_model(settings.model),
+        detect.detect(settings.backend, model),
+        model,
         cache=session.paths.cache,
         workspace=workspace,
         lora=LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
         threads=settings.threads,
         trainable=trainable,
-        narrate=narrate,
+        narrate=say,
     )

@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 from sapo_edge.checkpoints import Checkpoints
-from sapo_edge.cli.plain import counted, line
 from sapo_edge.cli.session import Session, narrate
 from sapo_edge.control_client import ControlClient, connect, node_runs
 from sapo_edge.control_protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
 from sapo_edge.manifest import load_manifest
 from sapo_edge.paths import Paths
+from sapo_edge.plain import counted, line
 from sapo_edge.swarm.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
 from sapo_edge.swarm.membership import Membership, Swarm
 
@@ -65,13 +65,23 @@ def run_invite(session: Session, *, as_json: bool) -> None:
 
 def run_join(session: Session, text: str | None, *, as_json: bool) -> None:
     """Be in the swarm of an invite, or in one that is known by name or id."""
-    text = text or _ask_for_invite()
-    membership = _open(session.paths)
+    membership, swarm = join(session.paths, text or _ask_for_invite())
+    _tell(session, membership, swarm, as_json=as_json)
+    _tell_next(session, "`sapo run` takes part")
+
+
+def join(paths: Paths, text: str) -> tuple[Membership, Swarm]:
+    """Be in the swarm of an invite, or in one that is known by name or id, and tell nobody.
+
+    Raises:
+        ConfigError: if the text is neither.
+        StateError: if what was learnt here belongs to another manifest, or the swarms can't be read or written.
+    """
+    membership = _open(paths)
     known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
     swarm = membership.find(text.strip()) if known else Swarm.from_invite(parse_invite(text))
-    _check_state(session.paths, membership, swarm)
-    _tell(session, membership, membership.join(swarm), as_json=as_json)
-    _tell_next(session, "`sapo run` takes part")
+    _check_state(paths, membership, swarm)
+    return membership, membership.join(swarm)
 
 
 def run_leave(session: Session, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The commands `sapo swarm`, `sapo identity` and `sapo answer` with their options; what they do loads when called."""
+"""The commands `sapo swarm`, `sapo identity`, `sapo answer` and `sapo relay`; what they do loads when called."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(swarm_app, name="swarm")
     app.add_typer(identity_app, name="identity")
     app.command("answer")(answer)
+    app.command("relay")(relay)
 
 
 @swarm_app.command("create")
@@ -121,3 +122,34 @@ def answer(home: Home = None, json: Json = False) -> None:
     from sapo_edge.cli.session import open_session
 
     raise typer.Exit(run_answer(open_session(home, {}), as_json=json))
+
+
+def relay(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port to listen on; 0 for any.")] = 4001,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option("--announce", metavar="HOST", help="A host name or IP address of this machine."),
+    ] = None,
+    loopback: Annotated[bool, typer.Option("--loopback", help="Serve programs on this machine alone.")] = False,
+    upload: Annotated[int, typer.Option(min=0, help="Most bytes a second to send; 0: no limit.")] = 0,
+    download: Annotated[int, typer.Option(min=0, help="Most bytes a second to receive; 0: no limit.")] = 0,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Run a meeting point and relay for a swarm, without a model; of a private swarm that was joined, for it alone."""
+    from sapo_edge.cli.relay import relay as run_relay
+    from sapo_edge.paths import Paths
+    from sapo_edge.swarm.membership import Membership
+
+    current = Membership(Paths.default(home).state).current
+    code = run_relay(
+        home,
+        port=port,
+        listen="loopback" if loopback else "all",
+        announce=tuple(announce or ()),
+        psk=None if current is None else current.key,
+        upload=upload,
+        download=download,
+        as_json=json,
+    )
+    raise typer.Exit(code)

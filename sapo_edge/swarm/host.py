@@ -14,8 +14,6 @@ from libp2p.crypto.keys import KeyPair, KeyType, PrivateKey, PublicKey
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig, RetryConfig
-from libp2p.peer.id import ID
-from libp2p.peer.peerinfo import info_from_p2p_addr
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
@@ -156,14 +154,3 @@ def forget_strangers(host: IHost) -> None:
     for peer_id in known:
         if peer_id not in connected:
             store.clear_peerdata(peer_id)
-
-
-async def dial(host: IHost, address: str) -> ID:
-    """Connect to a multiaddress with `/p2p/`.
-
-    Raises:
-        SwarmException: if nobody answers there, or another peer than the address names.
-    """
-    info = info_from_p2p_addr(Multiaddr(address))
-    await host.connect(info)
-    return info.peer_id

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sapo_edge.checks import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, Surroundings, look_around
-
-Status = Literal["pass", "warn", "fail"]
 
 CLOCK_WARN = 60.0
 """Seconds by which this clock may differ from a peer's without a word."""
@@ -26,16 +25,6 @@ MAX_ASKED = 3
 """Peers that are asked."""
 _MDNS_PORT = 5353
 _TRIAL_GROUP = "239.255.83.65"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One result: what the doctor shows as a check. `remedy` is empty for what passes."""
-
-    name: str
-    status: Status
-    detail: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +51,7 @@ def examine_network(
     swarm: bytes | None = None,
     psk: bytes | None = None,
     node_runs: bool = False,
-) -> list[Finding]:
+) -> list[Check]:
     """All checks of the network. Takes a few seconds; changes nothing.
 
     Args:
@@ -82,45 +71,47 @@ def examine_network(
     return [*findings, _reachable(opinions, bool(bootstrap), surroundings), _clock(opinions)]
 
 
-def _network(surroundings: Surroundings, listen: str) -> Finding:
+def _network(surroundings: Surroundings, listen: str) -> Check:
     if listen == "loopback":
-        return Finding("network", "pass", "this machine alone, as set")
+        return Check("network", Status.PASS, "this machine alone, as set")
     if not surroundings.addresses:
-        return Finding("network", "warn", "no network but loopback", "connect to one to find others; training goes on")
-    return Finding("network", "pass", ", ".join(surroundings.addresses[:4]))
+        return Check(
+            "network", Status.WARN, "no network but loopback", "connect to one to find others; training goes on"
+        )
+    return Check("network", Status.PASS, ", ".join(surroundings.addresses[:4]))
 
 
-def _port(port: int, node_runs: bool) -> Finding:
+def _port(port: int, node_runs: bool) -> Check:
     if port == 0:
-        return Finding("port", "pass", "any free one")
+        return Check("port", Status.PASS, "any free one")
     if node_runs:
-        return Finding("port", "pass", f"TCP {port}, in use by the running node")
+        return Check("port", Status.PASS, f"TCP {port}, in use by the running node")
     if port < LOWEST_PORT and port != 443:
-        return Finding("port", "warn", f"TCP {port} is not dialled by others", f"choose one from {LOWEST_PORT} on")
+        return Check("port", Status.WARN, f"TCP {port} is not dialled by others", f"choose one from {LOWEST_PORT} on")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind(("0.0.0.0", port))
         except OSError as error:
             reason = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
-            return Finding("port", "fail", f"TCP {port}: {reason}", "choose another port, or 0 for any")
-    return Finding("port", "pass", f"TCP {port}, free")
+            return Check("port", Status.FAIL, f"TCP {port}: {reason}", "choose another port, or 0 for any")
+    return Check("port", Status.PASS, f"TCP {port}, free")
 
 
-def _multicast(surroundings: Surroundings) -> Finding:
+def _multicast(surroundings: Surroundings) -> Check:
     works = [ip for ip in surroundings.listening if _multicast_returns(ip)]
     if not works:
-        return Finding(
+        return Check(
             "mdns",
-            "warn",
+            Status.WARN,
             "multicast does not work, so others on the local network can't be found",
             "use an invite or a bootstrap address; in a container, use the host's network",
         )
     if not _mdns_port_is_shared():
-        return Finding(
-            "mdns", "warn", f"another program keeps UDP {_MDNS_PORT} to itself", "end it, or use an invite instead"
+        return Check(
+            "mdns", Status.WARN, f"another program keeps UDP {_MDNS_PORT} to itself", "end it, or use an invite instead"
         )
-    return Finding("mdns", "pass", f"multicast works on {', '.join(works[:3])} (routers may still drop it)")
+    return Check("mdns", Status.PASS, f"multicast works on {', '.join(works[:3])} (routers may still drop it)")
 
 
 def _multicast_returns(ip: str) -> bool:
@@ -159,39 +150,39 @@ def _mdns_port_is_shared() -> bool:
     return True
 
 
-def _reachable(opinions: Sequence[Opinion], asked: bool, surroundings: Surroundings) -> Finding:
+def _reachable(opinions: Sequence[Opinion], asked: bool, surroundings: Surroundings) -> Check:
     if not asked:
-        return Finding(
-            "reachability", "pass", "unknown: no bootstrap address to ask; on a local network it is no matter"
+        return Check(
+            "reachability", Status.PASS, "unknown: no bootstrap address to ask; on a local network it is no matter"
         )
     if not opinions:
-        return Finding(
-            "reachability", "warn", "no bootstrap address answers", "check the network, or ask for a new invite"
+        return Check(
+            "reachability", Status.WARN, "no bootstrap address answers", "check the network, or ask for a new invite"
         )
     seen = next((opinion.seen for opinion in opinions if opinion.seen), "")
     nat = "" if not seen or seen in surroundings.listening else f", behind a NAT as {seen}"
     if any(opinion.reachable for opinion in opinions):
-        return Finding("reachability", "pass", f"others can connect to this machine{nat}")
+        return Check("reachability", Status.PASS, f"others can connect to this machine{nat}")
     if all(opinion.reachable is None for opinion in opinions):
-        return Finding("reachability", "pass", f"peers answer, and did not try to connect back{nat}")
-    return Finding(
+        return Check("reachability", Status.PASS, f"peers answer, and did not try to connect back{nat}")
+    return Check(
         "reachability",
-        "warn",
+        Status.WARN,
         f"others can't connect to this machine{nat}; it dials them, and relays help",
         "forward a TCP port to it and set that port, or use a bootstrap address of a relay (`sapo relay`)",
     )
 
 
-def _clock(opinions: Sequence[Opinion]) -> Finding:
+def _clock(opinions: Sequence[Opinion]) -> Check:
     if not opinions:
-        return Finding("clock", "pass", "not compared: no peer answered")
+        return Check("clock", Status.PASS, "not compared: no peer answered")
     values = sorted(opinion.clock_ahead for opinion in opinions)
     ahead = values[len(values) // 2]
     detail = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {len(values)} peer(s)"
     if abs(ahead) < CLOCK_WARN:
-        return Finding("clock", "pass", detail)
-    status: Status = "fail" if abs(ahead) >= CLOCK_FAIL else "warn"
-    return Finding("clock", status, detail, "set this machine's clock by network time: peers refuse what is too old")
+        return Check("clock", Status.PASS, detail)
+    status = Status.FAIL if abs(ahead) >= CLOCK_FAIL else Status.WARN
+    return Check("clock", status, detail, "set this machine's clock by network time: peers refuse what is too old")
 
 
 def _ask(

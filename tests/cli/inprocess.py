@@ -17,6 +17,7 @@ from sapo_edge.control import ControlServer, History
 from sapo_edge.control_handlers import handlers
 from sapo_edge.control_protocol import claim_socket_path
 from sapo_edge.errors import ConfigError
+from sapo_edge.journal_reader import RolloutQuery
 from sapo_edge.lock import StateLock
 from sapo_edge.paths import Paths
 from sapo_edge.person import Given, Verdict, draw_question, verify_answers
@@ -56,12 +57,25 @@ class FakeNode:
     asked: list[str] = field(default_factory=list)
     given: list[Given] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=lambda: {"own": 4})
+    queries: list[object] = field(default_factory=list)
 
     def status(self) -> Mapping[str, Any]:
         return self.told
 
     def peers(self) -> Sequence[Mapping[str, Any]]:
         return self.connected
+
+    def history(self, points: int) -> Mapping[str, Any]:
+        self.queries.append(points)
+        return {}
+
+    def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
+        self.queries.append(query)
+        return {"rollouts": [], "next": None}
+
+    def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
+        self.queries.append((round, position))
+        return {"round": round, "position": position} if round else None
 
     def pause(self) -> None:
         self.asked.append("pause")

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
+from sapo_edge.paths import Paths
+from sapo_edge.swarm.membership import Membership
 from tests.cli.conftest import Command, quick
 from tests.cli.process import Result
 
@@ -129,6 +131,19 @@ def test_a_damaged_checkpoint_is_set_aside_and_its_round_made_again(sapo: Comman
 def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home: Path) -> None:
     result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "epochs=2"), rewarded=True)
     assert result.code == 0, result.err
+
+
+def test_one_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    Membership(paths.state).leave()
+    arguments = quick(model, tmp_path, "--rounds", "1", "--json", "--set", "held_out=0")
+    arguments[arguments.index("--external") + 1] = "2"
+    result = sapo(*arguments, environment={"SAPO_EDGE_NETWORK": "swarm"})
+    assert result.code == 0, result.err
+    (started,), (ended,) = result.told("node_started"), result.told("round")
+    assert started["settings"]["network"] == "solo" and any("alone" in reason for reason in started["reasons"])
+    assert ended["own"] == 4 and not [event for event in result.told("notice") if "missing" in event["text"]]
 
 
 def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: Path, tmp_path: Path) -> None:

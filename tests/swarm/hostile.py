@@ -195,7 +195,7 @@ class Hostile:
         from libp2p import new_host
         from libp2p.crypto.ed25519 import create_new_key_pair
 
-        from sapo_edge.swarm.host import dial
+        from tests.swarm.victims import dial
 
         secret = self.secret()
         host = new_host(key_pair=create_new_key_pair(secret))

@@ -23,10 +23,9 @@ from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.swarm import hardening, traffic
 from sapo_edge.swarm.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
-from sapo_edge.swarm.host import dial
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.traffic import Meter, MeteredStream, TokenBucket
-from tests.swarm.victims import TOPIC, Victim, attacker, bare, bare_host, frame, hardened, send, signed, until
+from tests.swarm.victims import TOPIC, Victim, attacker, bare, bare_host, dial, frame, hardened, send, signed, until
 
 Attack = Callable[[IHost, Victim], Awaitable[None]]
 

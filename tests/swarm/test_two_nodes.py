@@ -118,6 +118,7 @@ def test_two_nodes_train_on_each_others_rollouts(lab: Lab) -> None:
             tuple(answer.text for answer in scored.rollout.answers)
             for number in (1, 2, 3)
             for scored in other.node.store.journal.rollouts(number)
+            if scored.own
         }
         assert {tuple(answer.text for answer in group.answers) for group in read} <= written
         for event in member.rounds:
@@ -138,7 +139,7 @@ def test_the_update_depends_on_what_others_shared(lab: Lab) -> None:
         reader.node.step()
         (event,) = reader.rounds
         assert event.external == 2
-        own = [scored.rollout.answers for scored in reader.node.store.journal.rollouts(1)]
+        own = [scored.rollout.answers for scored in reader.node.store.journal.rollouts(1) if scored.own]
         assert reader.policy.learner is not None
         weights = {name: value.tobytes() for name, value in reader.policy.learner.weights().items()}
         outcomes[peer] = (own, event.statistics["loss"], weights)

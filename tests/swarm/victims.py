@@ -15,6 +15,7 @@ from libp2p.abc import IHost
 from libp2p.crypto.ed25519 import create_new_key_pair
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
+from libp2p.peer.peerinfo import info_from_p2p_addr
 from libp2p.pubsub.gossipsub import PROTOCOL_ID_V11, GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX, Pubsub
@@ -23,7 +24,7 @@ from libp2p.utils.varint import encode_uvarint
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.gossip import Gossip, Verdict
-from sapo_edge.swarm.host import dial, make_host, running
+from sapo_edge.swarm.host import make_host, running
 from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.traffic import Meter
@@ -31,6 +32,17 @@ from sapo_edge.swarm.traffic import Meter
 TOPIC = "/sapo-edge/1/test"
 MESHSUB = TProtocol(PROTOCOL_ID_V11)
 LOOPBACK = Multiaddr("/ip4/127.0.0.1/tcp/0")
+
+
+async def dial(host: IHost, address: str) -> ID:
+    """Connect to a multiaddress with `/p2p/`.
+
+    Raises:
+        SwarmException: if nobody answers there, or another peer than the address names.
+    """
+    info = info_from_p2p_addr(Multiaddr(address))
+    await host.connect(info)
+    return info.peer_id
 
 
 @dataclass

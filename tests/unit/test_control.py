@@ -6,6 +6,8 @@ import json
 import os
 import socket
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -24,6 +26,7 @@ from sapo_edge.control_protocol import MAX_REQUEST_BYTES, ControlError, claim_so
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, HeldOut, Notice, Progress, RoundFinished
 from sapo_edge.journal import Journal
+from sapo_edge.journal_reader import RolloutQuery
 from sapo_edge.paths import Paths
 from tests.cli.inprocess import FakeNode
 
@@ -324,6 +327,40 @@ def test_other_users_are_turned_away(bench: Bench, monkeypatch: pytest.MonkeyPat
     assert list(lines(bench.raw())) == []
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become somebody else")
+def test_a_process_of_another_user_gets_nowhere(bench: Bench) -> None:
+    """First by the modes of directory and socket; and where somebody has opened both, by who the other end is."""
+    code = """
+import os, socket, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+connection = socket.socket(socket.AF_UNIX)
+connection.settimeout(10)
+try:
+    connection.connect(sys.argv[1])
+    connection.sendall(b'{"id": 1, "method": "echo"}\\n')
+    print("heard", connection.recv(100))
+except OSError as error:
+    print(type(error).__name__)
+"""
+
+    def tried() -> str:
+        command = [sys.executable, "-I", "-c", code, str(bench.path)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    assert tried() == "PermissionError"
+    bench.path.parent.chmod(0o755)
+    assert tried() == "PermissionError"
+    if sys.platform == "linux":
+        bench.path.chmod(0o777)
+        assert tried() in ("heard b''", "ConnectionResetError", "BrokenPipeError")
+    with bench.client() as client:
+        assert client.request("echo") == {}
+
+
 def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as short:
         monkeypatch.setattr(tempfile, "tempdir", short)
@@ -372,6 +409,51 @@ def test_the_nodes_methods_check_their_parameters(bench: Bench) -> None:
         with pytest.raises(ConfigError):
             methods["share_answers"]({**good, name: value})
     assert node.given == []
+
+
+def test_questions_about_the_past_reach_the_node_as_they_were_asked() -> None:
+    node = FakeNode()
+    methods = handlers(node)
+    methods["history"]({})
+    methods["history"]({"points": 10})
+    methods["rollouts"]({})
+    methods["rollouts"]({
+        "limit": 50, "before": [3, 4], "origin": "external", "author": "peer", "informative": False, "search": "50%",
+    })  # fmt: skip
+    methods["rollouts"]({"before": None, "author": None, "informative": None, "search": ""})
+    assert methods["rollout"]({"round": 7, "position": 0}) == {"round": 7, "position": 0}
+    with pytest.raises(ControlError, match="not kept") as missing:
+        methods["rollout"]({"round": 0, "position": 9})
+    assert missing.value.code == "failed"
+    assert node.queries == [
+        400, 10, RolloutQuery(), RolloutQuery(50, (3, 4), "external", "peer", False, "50%"), RolloutQuery(), (7, 0),
+        (0, 9),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        *[("history", {"points": value}) for value in (9, 1001, True, 10.0, "10", None, [], -1, 10**30)],
+        ("history", {"point": 10}),
+        *[("rollouts", {"limit": value}) for value in (0, 51, True, 1.5, "1", None)],
+        *[("rollouts", {"before": value}) for value in (1, [], [1], [1, 2, 3], [1, -1], [1, True], [1, None], "12",
+                                                       {"0": 1, "1": 2}, [1, 2**63], [1.0, 2])],
+        *[("rollouts", {"origin": value}) for value in ("mine", None, 1, ["own"], {})],
+        *[("rollouts", {"author": value}) for value in (1, [], "x" * 129, True)],
+        *[("rollouts", {"informative": value}) for value in (0, 1, "true", [])],
+        *[("rollouts", {"entry": value}) for value in (1, [], "x" * 129, True)],
+        *[("rollouts", {"search": value}) for value in (None, 1, "x" * 201, ["x"])],
+        ("rollouts", {"order": "oldest"}),
+        ("rollout", {}), ("rollout", {"round": 1}), ("rollout", {"round": 1, "position": "0"}),
+        ("rollout", {"round": -1, "position": 0}), ("rollout", {"round": 1, "position": 0, "limit": 1}),
+    ],
+)  # fmt: skip
+def test_bad_questions_about_the_past_are_refused(method: str, params: dict[str, Any]) -> None:
+    node = FakeNode()
+    with pytest.raises(ControlError) as error:
+        handlers(node)[method](params)
+    assert error.value.code == "bad_request" and error.value.remedy and node.queries == []
 
 
 def test_the_journal_gives_the_past_in_order(tmp_path: Path) -> None:

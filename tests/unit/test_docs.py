@@ -125,6 +125,8 @@ def test_the_architecture_names_every_module() -> None:
     files = [*(ROOT / "backends").glob("*.py")]
     for directory in ("", "cli", "swarm", "tasks"):
         files += (ROOT / "sapo_edge" / directory).glob("*.py")
+    for directory in ("tui", "tui/screens", "tui/widgets"):
+        files += (ROOT / directory).glob("*.py")
     missing = [name_of(file) for file in files if not file.name.startswith("__") and f"`{name_of(file)}`" not in text]
     assert not sorted(missing)
 

@@ -4,6 +4,7 @@ import math
 import os
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,11 @@ def test_a_round_comes_back_with_its_rollouts_as_shared_text(journal: Journal) -
     assert second.rollout.sequence == 2
     assert journal.rollouts(3, limit=1, offset=1) == [second]
     assert journal.last_round() == 3
+
+
+def test_rollouts_of_others_stand_behind_own_ones(journal: Journal) -> None:
+    journal.record(finished(3), [scored(1), replace(scored(2), own=False)])
+    assert [(item.rollout.sequence, item.own) for item in journal.rollouts(3)] == [(1, True), (2, False)]
 
 
 def test_a_round_made_again_replaces_the_earlier_one(journal: Journal) -> None:
@@ -159,6 +165,42 @@ def test_a_damaged_journal_is_reported_with_a_remedy(journal: Journal) -> None:
         file.write(os.urandom(8192))
     with pytest.raises(StateError, match=r"damaged.*rename"):
         Journal(journal.path)
+
+
+def test_a_large_journal_is_looked_through_only_after_an_end_without_order(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round in range(300):
+        journal.record(finished(round), [scored()])
+    journal.close()
+    with journal.path.open("r+b") as file:
+        # Behind the first pages, which opening reads in any case.
+        file.seek(16 * 4096)
+        file.write(b"\xff" * (journal.path.stat().st_size - 16 * 4096))
+    monkeypatch.setattr(journal_module, "CHECKED_BYTES", 1000)
+    opened = Journal(journal.path)
+    with pytest.raises(StateError, match=r"damaged.*rename"):
+        [opened.rollouts(round) for round in range(300)]
+    opened.close()
+    journal.path.with_name("journal.sqlite-wal").touch()
+    with pytest.raises(StateError, match=r"damaged.*rename"):
+        Journal(journal.path)
+
+
+def test_a_journal_of_the_first_version_is_brought_up(journal: Journal) -> None:
+    journal.record(finished(1), [scored(1), scored(2)])
+    journal.close()
+    connection = sqlite3.connect(journal.path)
+    connection.executescript("ALTER TABLE rollouts DROP COLUMN own; PRAGMA user_version = 1;")
+    connection.close()
+    reader = Journal(journal.path, read_only=True)
+    assert [item.own for item in reader.rollouts(1)] == [True, True]
+    reader.close()
+    opened = Journal(journal.path)
+    opened.record(finished(2), [scored(3), replace(scored(4), own=False)])
+    assert [item.own for item in opened.rollouts(1)] == [True, True]
+    assert [(item.rollout.sequence, item.own) for item in opened.rollouts(2)] == [(3, True), (4, False)]
+    assert opened._rows("PRAGMA user_version", ()) == [(journal_module.SCHEMA_VERSION,)]
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000])

@@ -1,0 +1,150 @@
+"""`sapo chat --json` in a process of its own, for the terminal app: it meets `sapo_edge.tui.launcher.Chat`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from sapo_edge.errors import SapoError
+from sapo_edge.tui.launcher import ChatAnswer
+
+CLOSE_SECONDS = 2.0
+"""How long the process may take to end by itself."""
+LAST_WORDS_BYTES = 4096
+"""Read of its stderr if it ends without an error of its own."""
+
+
+class ChatProcess:
+    """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time.
+
+    Args:
+        home: that the user named with --home; None if there is none.
+        options: more of them for `sapo chat`.
+    """
+
+    def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
+        given = () if home is None else ("--home", os.path.abspath(home.expanduser()))
+        self._command = (sys.executable, "-P", "-m", "sapo_edge", "chat", "--json", *given, *options)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._closed = False
+        self._number = 0
+
+    def open(self, say: Callable[[str], None]) -> str:
+        """Load model and adapter; returns what they are, in words.
+
+        Raises:
+            SapoError: if it can't be loaded, or `close` was called.
+        """
+        with self._lock:
+            if self._closed or self._process is not None:
+                raise SapoError("this chat was opened before", "open another one")
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=self._errors,
+                    # A Ctrl-C in the terminal is the app's.
+                    start_new_session=sys.platform != "win32",
+                )
+            except OSError as error:
+                raise SapoError(f"the chat can't be started: {error}", "free some memory, then try again") from error
+        while True:
+            message = self._next()
+            if "loading" in message:
+                say(str(message["loading"]))
+            elif "ready" in message:
+                return str(message["ready"])
+
+    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
+        """Have both answer, and return when both are done or `cancel` was called.
+
+        Raises:
+            SapoError: if the process ended or refused.
+        """
+        self._number += 1
+        number = self._number
+        self._send({"id": number, "ask": text, "task": task, "temperature": temperature})
+        while True:
+            message = self._next()
+            if message.get("finished"):
+                return
+            rate = float(message["tokens_per_second"])
+            show(ChatAnswer(bool(message["adapter"]), str(message["text"]), bool(message["done"]), rate))
+
+    def cancel(self) -> None:
+        """End the question in progress, from any thread; the conversation goes on."""
+        # Of a process that is gone, `ask` hears by itself.
+        with contextlib.suppress(SapoError):
+            self._send({"cancel": self._number})
+
+    def close(self) -> None:
+        """End the process, from any thread; whatever waits for it ends with an error."""
+        with self._lock:
+            self._closed = True
+            process, errors = self._process, self._errors
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if errors is not None:
+            errors.close()
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        process = self._process
+        if process is None or process.stdin is None or self._closed:
+            raise SapoError("the chat is closed", "open it again")
+        # Not the lock that `close` takes: a process that hangs reads nothing.
+        with self._writing:
+            try:
+                process.stdin.write(json.dumps(message).encode("ascii") + b"\n")
+                process.stdin.flush()
+            except OSError as error:
+                raise self._gone() from error
+
+    def _next(self) -> dict[str, Any]:
+        """The process's next message.
+
+        Raises:
+            SapoError: an error that it tells of, or that it ended.
+        """
+        process = self._process
+        assert process is not None and process.stdout is not None
+        line = process.stdout.readline()
+        if not line:
+            raise self._gone()
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise SapoError("the chat's process says what is no JSON", "open it again, or report it") from error
+        if "error" in message:
+            raise SapoError(str(message["error"]["message"]), str(message["error"]["remedy"]))
+        return dict(message)
+
+    def _gone(self) -> SapoError:
+        if self._closed or self._process is None or self._errors is None:
+            return SapoError("the chat was closed", "open it again")
+        code = self._process.wait()
+        with contextlib.suppress(OSError, ValueError):
+            self._errors.seek(-min(LAST_WORDS_BYTES, self._errors.seek(0, os.SEEK_END)), os.SEEK_END)
+            lines = self._errors.read().decode("utf-8", errors="replace").strip().splitlines()
+            if lines:
+                last = lines[-1].removeprefix("sapo: ")
+                return SapoError(f"the chat's process ended: {last}", "open it again, or see `sapo doctor`")
+        return SapoError(f"the chat's process ended with code {code}", "open it again, or see `sapo doctor`")

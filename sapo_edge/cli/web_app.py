@@ -1,0 +1,60 @@
+"""The terminal app as `sapo serve` runs it, one process for each page: it draws to a pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import NoReturn
+
+from textual.drivers.web_driver import WebDriver
+from textual.events import Resize
+from textual.geometry import Size
+from textual.message import Message
+from textual.messages import ExitApp
+
+from sapo_edge.errors import SapoError
+
+
+class Driver(WebDriver):
+    """Textual's driver for the web, with two faults mended."""
+
+    def start_application_mode(self) -> None:
+        """Begin to draw and to read."""
+        self._loop = asyncio.get_running_loop()
+        super().start_application_mode()
+
+    def run_input_thread(self) -> None:
+        """Read until the app or the server ends; the app ends with the server, be it killed."""
+        super().run_input_thread()
+        if not self.exit_event.is_set():
+            self._post(ExitApp())
+
+    def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
+        """Take in what the server tells."""
+        if packet_type != "resize":
+            super().on_meta(packet_type, payload)
+            return
+        width, height = payload["width"], payload["height"]
+        assert isinstance(width, int) and isinstance(height, int)
+        self._size = (width, height)
+        # Else it overtakes the first size, which is on its way like this, and the app keeps that one.
+        self._post(Resize(Size(width, height), Size(width, height)))
+
+    def _post(self, message: Message) -> None:
+        asyncio.run_coroutine_threadsafe(self._app._post_message(message), self._loop)
+
+
+def main() -> NoReturn:
+    """Show the app of the home in the environment until it is quit."""
+    from sapo_edge.cli.app import run_app
+
+    try:
+        code = run_app(None)
+    except SapoError as error:
+        print(f"sapo: {error}", file=sys.stderr)
+        code = error.exit_code
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""The journal as clients of the control socket see it: the course of a whole run, and its rollouts page by page.
+
+Each call opens a read-only connection of its own: however long it takes, the node's writer does not wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from sapo_edge.advantage import informative
+from sapo_edge.journal import ScoredRollout, reported_errors, scored_from
+from sapo_edge.swarm.identity import readable_name
+
+Origin = Literal["any", "own", "external"]
+"""Made by this node, by others, or either."""
+QUESTION_CHARACTERS = 200
+"""Characters of a question in a list."""
+MAX_TEXT_BYTES = 768 * 1024
+"""Bytes of JSON that the answers of one rollout may take; longer ones are cut, each to its share."""
+SCAN_SECONDS = 0.25
+"""How long one call looks for rollouts; a search through more goes on with the next call."""
+
+_FIGURES = """
+SELECT max(round), time, avg(json_extract(event, '$.reward_own')), avg(json_extract(event, '$.reward_external')),
+    avg(json_extract(event, '$.informative') * 1.0 / nullif(json_extract(event, '$.groups'), 0)),
+    avg(json_extract(event, '$.tokens') / nullif(json_extract(event, '$.seconds_generate'), 0))
+FROM rounds WHERE round BETWEEN ? AND ?
+"""
+_HELD_OUT = """
+SELECT round, accuracy, low, high
+FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM held_out)
+WHERE (number - 1) % :step = 0 OR number = :count
+    OR round = (SELECT round FROM held_out ORDER BY accuracy DESC, round LIMIT 1)
+ORDER BY round
+"""
+_ROLLOUTS = """
+SELECT round, position, entry, question, answers, rewards, author, time, own
+FROM rollouts WHERE (round, position) < (?, ?) ORDER BY round DESC, position DESC
+"""
+_LAST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutQuery:
+    """Which rollouts are wanted.
+
+    Attributes:
+        limit: most that are returned.
+        before: round and position that they come before; None begins with the newest.
+        origin: made by this node, by others, or either.
+        author: peer id; None for any.
+        informative: whether their answers differ in reward; None for either.
+        search: text that question or an answer holds, in whatever case; "" for any.
+        entry: name of the manifest's entry; None for any.
+    """
+
+    limit: int = 20
+    before: tuple[int, int] | None = None
+    origin: Origin = "any"
+    author: str | None = None
+    informative: bool | None = None
+    search: str = ""
+    entry: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSummary:
+    """One rollout in a list.
+
+    Attributes:
+        round, position: its place in the journal.
+        entry: of the manifest.
+        question: whole.
+        rewards: one for each answer.
+        own: whether this node made it.
+        author: peer id.
+        time: Unix seconds at which it was made.
+    """
+
+    round: int
+    position: int
+    entry: str
+    question: str
+    rewards: tuple[float, ...]
+    own: bool
+    author: str
+    time: float
+
+    @property
+    def informative(self) -> bool:
+        """Whether its answers differ in reward."""
+        return informative(self.rewards)
+
+    def as_dict(self) -> dict[str, Any]:
+        """As it travels on the control socket."""
+        return {
+            "round": self.round,
+            "position": self.position,
+            "entry": self.entry,
+            "question": self.question[:QUESTION_CHARACTERS],
+            "answers": len(self.rewards),
+            "reward_mean": math.fsum(self.rewards) / len(self.rewards),
+            "reward_best": max(self.rewards),
+            "informative": self.informative,
+            "own": self.own,
+            "author": self.author,
+            "name": readable_name(self.author),
+            "time": self.time,
+        }
+
+
+class JournalReader:
+    """Reads the journal that this process, or another one, writes. Usable from any thread.
+
+    Args:
+        path: the SQLite file; it must exist by the first call.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def history(self, points: int) -> dict[str, Any]:
+        """The whole run as means over buckets of consecutive rounds: the result of the control method `history`.
+
+        Args:
+            points: most buckets, and most held-out evaluations; at least 3.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        with self._connection() as connection:
+            # One transaction, so that all of it is of one moment.
+            connection.execute("BEGIN")
+            first, last = connection.execute("SELECT min(round), max(round) FROM rounds").fetchone()
+            bucket = 1
+            columns: list[Sequence[Any]] = [()] * 6
+            if first is not None:
+                bucket = -(-(last - first + 1) // points)
+                found = (
+                    connection.execute(_FIGURES, (start, start + bucket - 1)).fetchone()
+                    for start in range(first, last + 1, bucket)
+                )
+                # Without a round, the maximum of a bucket is none.
+                columns = list(zip(*(row for row in found if row[0] is not None), strict=True))
+            count = connection.execute("SELECT count(*) FROM held_out").fetchone()[0]
+            step = max(1, -(-count // (points - 2)))
+            held_out = connection.execute(_HELD_OUT, {"step": step, "count": count}).fetchall()
+        names = ("round", "time", "reward_own", "reward_external", "informative", "tokens_per_second")
+        return {
+            "bucket": bucket,
+            **{name: list(column) for name, column in zip(names, columns, strict=True)},
+            "held_out": {
+                name: [row[index] for row in held_out]
+                for index, name in enumerate(("round", "accuracy", "low", "high"))
+            },
+        }
+
+    def rollouts(self, query: RolloutQuery) -> tuple[list[RolloutSummary], tuple[int, int] | None]:
+        """Rollouts, the newest first.
+
+        Returns:
+            What was found, and from where to go on (None at the end). Where much had to be looked through, there may be
+            fewer than `query.limit`, or none, and still more further back.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        until = time.monotonic() + SCAN_SECONDS
+        found: list[RolloutSummary] = []
+        last: tuple[int, int] | None = None
+        with self._connection() as connection:
+            for row in connection.execute(_ROLLOUTS, query.before or (_LAST, _LAST)):
+                if last is not None and (len(found) >= query.limit or time.monotonic() >= until):
+                    return found, last
+                last = row[:2]
+                if (summary := _matching(row, query)) is not None:
+                    found.append(summary)
+        return found, None
+
+    def rollout(self, round: int, position: int) -> ScoredRollout | None:
+        """One rollout with all its answers; None if there is none (any more).
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        with self._connection() as connection:
+            query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
+            row = connection.execute(query, (round, position)).fetchone()
+        return None if row is None else scored_from(row)
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        uri = f"{self._path.absolute().as_uri()}?mode=ro"
+        with (
+            reported_errors(self._path),
+            closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
+        ):
+            yield connection
+
+
+def in_full(round: int, position: int, scored: ScoredRollout) -> dict[str, Any]:
+    """One rollout as it travels on the control socket, with all its answers."""
+    rollout = scored.rollout
+    # What a peer sent may be all control characters, of which each takes six bytes of JSON.
+    whole = sum(len(json.dumps(answer.text)) for answer in rollout.answers) <= MAX_TEXT_BYTES
+    limit = MAX_TEXT_BYTES // 6 // len(rollout.answers)
+    answers = [
+        {
+            "text": answer.text if whole else answer.text[:limit],
+            "cut": not whole and len(answer.text) > limit,
+            "ended": answer.ended,
+            "reward": reward,
+            "advantage": advantage,
+        }
+        for answer, reward, advantage in zip(rollout.answers, scored.rewards, scored.advantages, strict=True)
+    ]
+    return {
+        "round": round,
+        "position": position,
+        "entry": rollout.ref.entry,
+        "question": rollout.question,
+        "ground_truth": rollout.ground_truth,
+        "answers": answers,
+        "own": scored.own,
+        "author": rollout.author,
+        "name": readable_name(rollout.author),
+        "time": rollout.time,
+        "ref": [rollout.ref.entry, rollout.ref.version, rollout.ref.seed, rollout.ref.index],
+    }
+
+
+def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | None:
+    round, position, entry, question, answers, rewards, author, moment, own = row
+    if query.origin != "any" and bool(own) != (query.origin == "own"):
+        return None
+    if query.author is not None and author != query.author:
+        return None
+    if query.entry is not None and entry != query.entry:
+        return None
+    summary = RolloutSummary(round, position, entry, question, tuple(json.loads(rewards)), bool(own), author, moment)
+    if query.informative is not None and summary.informative != query.informative:
+        return None
+    if query.search and not _holds(query.search.casefold(), question, answers):
+        return None
+    return summary
+
+
+def _holds(wanted: str, question: str, answers: str) -> bool:
+    """Whether question or answers hold a text; compared here, because SQLite folds the case of ASCII alone."""
+    return wanted in question.casefold() or any(wanted in text.casefold() for text, _ in json.loads(answers))

@@ -1,0 +1,165 @@
+"""The terminal app, as a whole process on a pseudo-terminal: first paint, key to reaction, idle load, memory."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import select
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from sapo_edge.control_client import connect, node_runs
+from sapo_edge.paths import Paths
+from tests.tui.fake_node import FakeNode
+
+COLUMNS, ROWS = 80, 24
+IDLE_SECONDS = 30.0
+HISTORY = 10_000
+
+
+class Terminal:
+    """The app on a terminal of 80 by 24, which answers what it is asked and shows nothing."""
+
+    def __init__(self, home: Path) -> None:
+        self.output = bytearray()
+        self.began = time.perf_counter()
+        pid, self._master = pty.fork()
+        if pid == 0:
+            environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+            os.execve(sys.executable, [sys.executable, "-m", "sapo_edge", "--home", str(home)], environment)
+        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        self.process = psutil.Process(pid)
+
+    def wait_for(self, text: str, limit: float = 30.0) -> float:
+        """Seconds from now until the app draws a text.
+
+        Raises:
+            TimeoutError: with the last output.
+        """
+        begin = time.perf_counter()
+        wanted = text.encode()
+        while wanted not in self.output:
+            if time.perf_counter() - begin > limit:
+                raise TimeoutError(f"{text!r} was not drawn: {bytes(self.output[-2000:])!r}")
+            self.read(0.001)
+        return time.perf_counter() - begin
+
+    def read(self, seconds: float) -> None:
+        """Take in what the app draws for some time."""
+        ready, _, _ = select.select([self._master], [], [], seconds)
+        if ready:
+            with contextlib.suppress(OSError):
+                self.output += os.read(self._master, 65536)
+
+    def drain(self, seconds: float) -> None:
+        """Let it run for some time."""
+        until = time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            self.read(0.05)
+        self.output.clear()
+
+    def press(self, keys: bytes, text: str) -> float:
+        """Seconds from a key until a text is drawn."""
+        self.output.clear()
+        os.write(self._master, keys)
+        return self.wait_for(text)
+
+    def cpu(self, seconds: float) -> float:
+        """Cores that the app uses, over some time."""
+        before = self.process.cpu_times()
+        self.drain(seconds)
+        after = self.process.cpu_times()
+        return (after.user + after.system - before.user - before.system) / seconds
+
+    def close(self) -> None:
+        """Hang up, as a terminal that is closed does."""
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+            os.waitpid(self.process.pid, 0)
+        os.close(self._master)
+
+
+@contextlib.contextmanager
+def training_node(home: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A node that trains the embedded model at full load, with its usual low priority."""
+    environment = {key: value for key, value in os.environ.items() if key != "SAPO_EDGE_NICE"}
+    command = [sys.executable, "-m", "sapo_edge", "run", "--solo", "--json", "--home", str(home), "--set", "held_out=0"]
+    null = subprocess.DEVNULL
+    with subprocess.Popen(command, stdin=null, stdout=null, stderr=null, env=environment) as process:
+        try:
+            while not node_runs(Paths.default(home)):
+                time.sleep(0.5)
+            with connect(Paths.default(home)) as node:
+                while not node.request("status", timeout=60)["round"]:
+                    time.sleep(0.5)
+            yield process
+        finally:
+            process.kill()
+
+
+def run(repeats: int) -> None:
+    """Print all figures."""
+    print("\n### Terminal app, 80x24\n\n| what | median | max | asked |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        with training_node(home):
+            paints, keys, helps = [], [], []
+            for _ in range(repeats):
+                app = Terminal(home)
+                paints.append(app.wait_for("Dashboard"))
+                app.wait_for("Is it working?")
+                app.drain(3.0)
+                for _ in range(5):
+                    helps.append(app.press(b"\x1bOP", "Esc closes"))
+                    app.press(b"q", "Is it working?")
+                    keys.append(app.press(b"7", "What is trained"))
+                    keys.append(app.press(b"1", "Is it working?"))
+                    app.drain(0.3)
+                load = app.cpu(10.0)
+                app.close()
+            _row("first paint, a node trains beside it (s)", paints, "1")
+            _row("key to another screen, a node trains beside it (ms)", [1000 * value for value in keys], "50")
+            _row("F1 to the help, which is made anew each time (ms)", [1000 * value for value in helps], "50")
+            print(f"| the app's own load while a node trains (% of a core) | {100 * load:.1f} | | |")
+    _idle_and_memory()
+
+
+def _idle_and_memory() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        node = FakeNode(Paths.default(home), rounds=HISTORY, alone=True)
+        node.start()
+        app = Terminal(home)
+        app.wait_for("Is it working?")
+        app.drain(5.0)
+        _row("idle, a node rests (% of a core)", [100 * app.cpu(IDLE_SECONDS)], "3")
+        sizes = []
+        for number in range(HISTORY + 1, 2 * HISTORY + 1):
+            if number % (HISTORY // 4) == 1:
+                app.drain(2.0)
+                sizes.append(app.process.memory_info().rss)
+            node.emit(node.finished(number))
+            if number % 100 == 0:
+                app.drain(0.2)
+        app.drain(2.0)
+        sizes.append(app.process.memory_info().rss)
+        shown = ", ".join(f"{size / 1e6:.0f}" for size in sizes)
+        print(f"| memory with {HISTORY} rounds, and each {HISTORY // 4} rounds later (MB) | {shown} | | flat |")
+        app.close()
+        node.stop()
+
+
+def _row(what: str, values: list[float], asked: str) -> None:
+    print(f"| {what} | {statistics.median(values):.2f} | {max(values):.2f} | {asked} |", flush=True)

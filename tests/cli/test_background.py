@@ -1,0 +1,139 @@
+"""A node in the background as a real process: it outlives whoever started it, and how it ended is found out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from sapo_edge.background import Background
+from sapo_edge.control_client import ControlClient, connect
+from sapo_edge.errors import NoNodeError
+from sapo_edge.paths import Paths
+from tests.cli.conftest import Command, quick
+
+SECONDS = 120
+
+
+def options(model: Path, home: Path) -> list[str]:
+    """Of a run that goes on for ever; the directory and the command come from `Background`."""
+    given = [str(part) for part in quick(model, home)]
+    place = given.index("--home")
+    return given[1:place] + given[place + 2 :]
+
+
+def waited(condition: Callable[[], bool]) -> bool:
+    until = time.monotonic() + SECONDS
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
+    return condition()
+
+
+def answering(paths: Paths) -> ControlClient:
+    """A connection to the node, once it answers."""
+    until = time.monotonic() + SECONDS
+    while True:
+        try:
+            return connect(paths)
+        except NoNodeError:
+            assert time.monotonic() < until, Background(paths).said()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A fresh home; a node that is left there is killed."""
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield tmp_path / "home"
+    try:
+        with connect(Paths.default(tmp_path / "home")) as client:
+            os.kill(client.hello["pid"], signal.SIGKILL)
+    except NoNodeError:
+        pass
+
+
+def test_it_outlives_its_starter_and_the_terminal(model: Path, home: Path, tmp_path: Path) -> None:
+    code = f"""
+import time
+from pathlib import Path
+from sapo_edge.background import Background
+from sapo_edge.paths import Paths
+home = Path({str(home)!r})
+Background(Paths.default(home), home).start({options(model, home)!r})
+print("started", flush=True)
+time.sleep({SECONDS})
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
+    ) as starter:
+        assert starter.stdout is not None and starter.stdout.readline() == "started\n"
+        # What a terminal does to all that were started in it when it is closed.
+        os.killpg(starter.pid, signal.SIGHUP)
+        assert starter.wait(SECONDS) == -signal.SIGHUP
+    paths = Paths.default(home)
+    background = Background(paths)
+    assert background.running() and background.ended() is None
+    with answering(paths) as client:
+        pid = client.hello["pid"]
+        assert os.getsid(pid) == pid != os.getsid(0)
+        assert client.request("status")["swarm"] is None, "the environment is passed on"
+        background.start()
+        client.request("stop")
+        assert client.wait_for_end(SECONDS)
+    assert waited(lambda: background.ended() is not None)
+    ended = background.ended()
+    assert ended is not None and ended.expected and ended.reason == "asked to stop"
+    assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
+    assert paths.background_output.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "known", "unknown"),
+    [
+        (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a word"),
+        (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
+    ],
+)
+def test_a_signal_that_ends_it_is_named(
+    model: Path, home: Path, number: signal.Signals, known: str, unknown: str
+) -> None:
+    paths = Paths.default(home)
+    background = Background(paths, home)
+    background.start(options(model, home))
+    with answering(paths) as client:
+        pid = client.hello["pid"]
+        os.kill(pid, number)
+        assert client.wait_for_end(SECONDS)
+    assert waited(lambda: background.ended() is not None)
+    ended, elsewhere = background.ended(), Background(paths).ended()
+    assert ended is not None and not ended.expected and ended.reason == known
+    assert elsewhere is not None and not elsewhere.expected and elsewhere.reason.startswith(unknown)
+    assert waited(lambda: not psutil.pid_exists(pid)), "no zombie"
+    if number == signal.SIGSEGV:
+        assert any("Current thread" in line or "File " in line for line in ended.lines)
+
+
+def test_an_error_at_the_start_is_told_and_the_next_start_begins_anew(model: Path, home: Path, sapo: Command) -> None:
+    paths = Paths.default(home)
+    background = Background(paths, home)
+    background.start(["--model", "missing.gguf"])
+    assert waited(lambda: background.ended() is not None)
+    for found in (background.ended(), Background(paths).ended()):
+        assert found is not None and not found.expected
+        assert found.reason.startswith("there is no model file missing.gguf; give the path")
+        assert found.lines[-1] == f"sapo: {found.reason}"
+    assert sapo(*quick(model, home, "--rounds", "1")).code == 0
+    ended = background.ended()
+    assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
+    background.start([*options(model, home), "--rounds", "1"])
+    assert waited(lambda: background.ended() is not None)
+    ended = background.ended()
+    assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

@@ -1,0 +1,247 @@
+"""`sapo chat`: on a terminal, as JSON lines, and as the terminal app uses it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from sapo_edge.cli.chat_client import ChatProcess
+from sapo_edge.errors import SapoError
+from sapo_edge.rollout import MAX_QUESTION_BYTES
+from sapo_edge.tui.launcher import Chat, ChatAnswer
+
+SECONDS = 120
+LONG = ("--set", "max_tokens=1900")
+"""Options with which the tiny model's greedy answers take seconds."""
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Temporary files of the commands are where the test looks for what is left of them."""
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+
+
+def command(*more: str | Path) -> list[str]:
+    return [sys.executable, "-P", "-m", "sapo_edge", "chat", "--threads", "1", *map(str, more)]
+
+
+@pytest.fixture
+def open_chat(home: Path, model: Path) -> Iterator[Callable[..., ChatProcess]]:
+    """Makes conversations that are closed after the test, opened unless it says otherwise."""
+    made: list[ChatProcess] = []
+
+    def make(*options: str | Path, opened: bool = True) -> ChatProcess:
+        made.append(ChatProcess(home, ("--model", str(model), "--threads", "1", *map(str, options))))
+        if opened:
+            made[-1].open(lambda text: None)
+        return made[-1]
+
+    yield make
+    for chat in made:
+        chat.close()
+
+
+def asked(chat: ChatProcess, text: str = "What is 3 + 4?", *, task: bool = False) -> list[ChatAnswer]:
+    """Everything that is shown of the answers to a question."""
+    shown: list[ChatAnswer] = []
+    chat.ask(text, task=task, temperature=0.0, show=shown.append)
+    return shown
+
+
+def test_on_a_line_each_question_gets_two_answers(home: Path, model: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        command("--home", home, "--model", model, "--task"),
+        input="What is 3 + 4?\n\nWhat is 5 - 2?\n/quit\nnever asked\n",
+        capture_output=True, text=True, timeout=SECONDS, check=False, cwd=tmp_path,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    starts = [line[:9] for line in ended.stdout.splitlines() if line.startswith(("base     ", "adapter  "))]
+    assert starts == ["base     ", "adapter  "] * 2
+    assert all(character.isprintable() or character in "\n\t" for character in ended.stdout)
+    assert "tiny" in ended.stderr and "adapter of round" in ended.stderr and "(held-out " in ended.stderr
+
+
+def test_without_anything_trained_the_base_model_answers_alone(model: Path, tmp_path: Path) -> None:
+    code = f"""
+import sys
+sys.argv = {["sapo", *command("--home", tmp_path / "fresh", "--model", model, "--task")[4:]]!r}
+from sapo_edge.cli.main import main
+try:
+    main()
+finally:
+    print(*(name for name in ("torch", "transformers", "peft", "libp2p", "textual") if name in sys.modules))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code], input="x\n", capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "the base model alone: nothing is trained yet" in ended.stderr
+    assert ended.stdout.startswith("base     ") and "adapter  " not in ended.stdout
+    assert ended.stdout.splitlines()[-1] == "", "nothing of training is loaded"
+
+
+def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path) -> None:
+    with subprocess.Popen(
+        command("--home", home, "--model", model, *LONG),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=0,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write("question\n")
+        process.stdin.flush()
+        assert process.stdout.read(4) == "base"
+        process.send_signal(signal.SIGINT)
+        process.stdin.write("/quit\n")
+        process.stdin.close()
+        assert "adapter  " not in process.stdout.read()
+        told = process.stderr.read()
+        assert process.wait(SECONDS) == 0, told
+    assert "stopped" in told and "Traceback" not in told
+
+
+def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
+    chat, said = open_chat(opened=False), list[str]()
+    met: Chat = chat
+    title = met.open(said.append)
+    assert title.startswith("tiny, adapter of round ") and "loading tiny" in said
+    for task in (False, True):
+        shown = asked(chat, task=task)
+        assert [piece.adapter for piece in shown] == sorted(piece.adapter for piece in shown)
+        for adapter in (False, True):
+            pieces = [piece for piece in shown if piece.adapter == adapter]
+            assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+            assert all(later.text.startswith(piece.text) for piece, later in itertools.pairwise(pieces))
+    # In plain chat an answer may be long, and comes in pieces; as a task it has the length of training.
+    assert len(asked(chat)) > len(asked(chat, task=True)) >= 2
+    assert max(piece.tokens_per_second for piece in asked(chat)) > 0
+    assert [piece.text for piece in asked(chat) if piece.done] == [piece.text for piece in asked(chat) if piece.done]
+
+
+def test_a_question_can_be_cancelled_and_another_asked(open_chat: Callable[..., ChatProcess]) -> None:
+    chat = open_chat(*LONG)
+    shown: list[ChatAnswer] = []
+
+    def show(piece: ChatAnswer) -> None:
+        shown.append(piece)
+        chat.cancel()
+
+    chat.ask("question", task=False, temperature=0.0, show=show)
+    assert shown and not any(piece.done for piece in shown)
+    chat.cancel()
+    assert sum(piece.done for piece in asked(chat, "another")) == 2
+
+
+def test_closing_ends_whatever_waits_and_leaves_nothing(open_chat: Callable[..., ChatProcess], tmp_path: Path) -> None:
+    chat = open_chat(*LONG)
+    process = chat._process
+    assert process is not None and list((tmp_path / "temporary").iterdir())
+    began = threading.Event()
+    failed: list[str] = []
+
+    def ask() -> None:
+        try:
+            chat.ask("question", task=False, temperature=0.0, show=lambda piece: began.set())
+        except SapoError as error:
+            failed.append(error.message)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert began.wait(SECONDS)
+    chat.close()
+    asking.join(SECONDS)
+    chat.close()
+    assert failed == ["the chat was closed"] and not psutil.pid_exists(process.pid)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    with pytest.raises(SapoError, match="closed"):
+        asked(chat)
+
+
+def test_one_that_is_closed_before_it_is_opened_stays_closed(open_chat: Callable[..., ChatProcess]) -> None:
+    chat = open_chat(opened=False)
+    chat.close()
+    with pytest.raises(SapoError):
+        chat.open(lambda text: None)
+
+
+def test_what_cannot_be_loaded_is_told_with_its_remedy(
+    open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path
+) -> None:
+    for options, message in (
+        (("--adapter", tmp_path), "holds no adapter; give the directory"),
+        (("--set", f"model={other_model}"), "model is given twice"),
+        (("--set", "rank=none"), "rank = 'none'"),
+    ):
+        with pytest.raises(SapoError, match=message):
+            open_chat(*options)
+
+
+def test_an_adapter_of_another_model_is_refused(home: Path, other_model: Path) -> None:
+    chat = ChatProcess(home, ("--model", str(other_model)))
+    with pytest.raises(SapoError, match="was made with another model; give the one"):
+        chat.open(lambda text: None)
+    chat.close()
+
+
+def test_a_process_that_dies_is_told(open_chat: Callable[..., ChatProcess]) -> None:
+    chat = open_chat(*LONG)
+    assert chat._process is not None
+    pid = chat._process.pid
+    with pytest.raises(SapoError, match=r"ended with code -9; open it again"):
+        chat.ask("q", task=False, temperature=0.0, show=lambda piece: os.kill(pid, signal.SIGKILL))
+    assert not psutil.pid_exists(pid)
+
+
+def test_requests_are_checked_and_the_end_of_the_input_ends_it(home: Path, model: Path) -> None:
+    with subprocess.Popen(
+        command("--home", home, "--model", model, "--json"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        told = (json.loads(line) for line in process.stdout)
+        assert set(next(told)) == {"loading"}
+        ready = next(found for found in told if "ready" in found)
+        assert ready["v"] == 1 and ready["model"] == "tiny" and ready["manifest"] == "starter"
+        assert ready["round"] in range(1, 6) and 0 <= ready["accuracy"] <= 1 and ready["adapter"].startswith(str(home))
+
+        def send(*requests: Any) -> dict[str, Any]:
+            for request in requests:
+                line = request if isinstance(request, bytes) else json.dumps(request).encode()
+                process.stdin.write(line + b"\n")  # type: ignore[union-attr]
+            process.stdin.flush()  # type: ignore[union-attr]
+            found: dict[str, Any] = next(told)
+            return found
+
+        for bad in (
+            b"x", b"[]", b"{}", {"id": 1}, {"id": True, "ask": "x"}, {"id": [], "ask": "x"}, {"id": 1, "ask": 7},
+            {"id": 1, "ask": " "}, {"id": 1, "ask": "x" * (MAX_QUESTION_BYTES + 1)}, {"id": 1, "ask": "\ud800"},
+            {"id": 1, "ask": "x", "task": 1}, {"id": 1, "ask": "x", "temperature": "hot"},
+            {"id": 1, "ask": "x", "temperature": True}, {"id": 1, "ask": "x", "temperature": 2.1},
+            {"id": 1, "ask": "x", "temperature": -0.1}, b'{"id": 1, "ask": "x", "temperature": NaN}', b"[" * 9000,
+        ):  # fmt: skip
+            assert send(bad)["error"]["code"] == "bad_request", bad
+        too_long = send({"id": 2, "ask": "long " * 3000})
+        assert too_long["id"] == 2 and too_long["error"]["code"] == "failed" and too_long["error"]["remedy"]
+        first = send({"cancel": 9}, {"id": "a", "ask": "x"}, {"id": "b", "ask": "y"})
+        rest = [first, *itertools.takewhile(lambda found: not found.get("finished"), told)]
+        (busy,) = [found for found in rest if "error" in found]
+        assert busy["id"] == "b" and busy["error"]["code"] == "busy"
+        pieces = [found for found in rest if "text" in found]
+        assert {found["id"] for found in pieces} == {"a"} and sum(found["done"] for found in pieces) == 2
+        last = [found for found in pieces if found["done"]][-1]
+        assert last["adapter"] and last["tokens"] > 0 and isinstance(last["ended"], bool)
+        process.stdin.close()
+        until = time.monotonic() + SECONDS
+        assert process.wait(SECONDS) == 0 and time.monotonic() < until

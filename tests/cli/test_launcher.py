@@ -1,0 +1,280 @@
+"""What the command line offers the terminal app; and `sapo` without a command."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.cli import app as app_module
+from sapo_edge.cli import launcher as launcher_module
+from sapo_edge.cli.launcher import ProgramLauncher
+from sapo_edge.config import read_file
+from sapo_edge.control_client import connect
+from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, StateError
+from sapo_edge.manifest import load_manifest
+from sapo_edge.paths import HOME_VARIABLE, Paths
+from sapo_edge.settings import SETTINGS
+from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.tui.launcher import Consent, Launcher
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.undisturbed import UNDISTURBED
+
+SECONDS = 120
+STARTER = load_manifest("starter")
+PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
+
+
+@pytest.fixture
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramLauncher:
+    for name in SETTINGS:
+        monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
+    return ProgramLauncher(tmp_path / "home")
+
+
+def test_it_meets_the_contract(launcher: ProgramLauncher) -> None:
+    met: Launcher = launcher
+    assert met.paths.state.name == "state" and not met.consented()
+    assert not launcher.paths.state.exists(), "nothing is made by asking"
+
+
+def test_the_host_is_shown_with_reasons(
+    launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
+    found = launcher.findings()
+    rows = {row.name: row for row in found.rows}
+    assert list(rows)[:6] == ["Backend", "Model", "Memory", "Processor", "Swarm", "Disk"]
+    assert all(row.good and row.value and row.reason for row in list(rows.values())[:6]), rows
+    assert found.blocked == "" and found.cores >= 1 and isinstance(found.battery, bool)
+    assert "tiny" in rows["Model"].value and str(model) in rows["Model"].reason
+    assert "thread" in rows["Processor"].reason and f"{found.cores} cores" in rows["Processor"].value
+    assert rows["Swarm"].value == "starter, open" and "text" in rows["Swarm"].reason
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    (swarm,) = [row for row in launcher.findings().rows if row.name == "Swarm"]
+    assert swarm.value == "none" and "nothing is sent" in swarm.reason
+
+
+def test_what_stands_in_the_way_is_told_with_its_remedy(
+    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "none.gguf"))
+    found = launcher.findings()
+    (row,) = [row for row in found.rows if row.name == "Model"]
+    assert not row.good and "--model" in row.reason and found.blocked == row.value
+    monkeypatch.setenv("SAPO_EDGE_MODEL", "")
+    monkeypatch.setenv("SAPO_EDGE_OWN", "many")
+    found = launcher.findings()
+    assert [row.name for row in found.rows] == ["Settings"] and not found.rows[0].good and "own" in found.blocked
+
+
+def test_a_missing_library_blocks(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    known = importlib.util.find_spec
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "torch" else known(name, *rest)
+    )
+    found = launcher.findings()
+    (row,) = [row for row in found.rows if row.name == "Torch"]
+    assert not row.good and "pip install torch" in row.reason and "not installed" in found.blocked
+
+
+def test_what_is_agreed_to_is_written_and_remembered(launcher: ProgramLauncher) -> None:
+    launcher.accept(Consent("solo", threads=3, mains_only=False, yield_to_others=False))
+    written = read_file(launcher.paths.config_file)
+    assert written == {"network": "solo", "threads": 3, "on_battery": "run", "busy": 0}
+    record = json.loads(launcher.paths.consent.read_text())
+    assert record["v"] == 1 and abs(record["time"] - time.time()) < 60 and record["program"]
+    assert record["agreed"] == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": False}
+    assert launcher.consented() and launcher.paths.consent.stat().st_mode & 0o077 == 0
+    launcher.accept(Consent())
+    assert read_file(launcher.paths.config_file) == {"network": "swarm", "on_battery": "pause", "busy": 70}
+    assert launcher.setting("busy") == 70
+
+
+def test_an_invite_is_joined_and_its_key_stands_in_no_other_file(launcher: ProgramLauncher) -> None:
+    line = PRIVATE.invite().to_line()
+    launcher.accept(Consent("invite", f" {line}\n"))
+    current = Membership(launcher.paths.state).current
+    assert current is not None and current.id == PRIVATE.id and launcher.setting("network") == "swarm"
+    key = bytes(range(32)).hex()
+    for file in (launcher.paths.consent, launcher.paths.config_file):
+        assert key not in file.read_text()
+    (row,) = [row for row in launcher.findings().rows if row.name == "Swarm"]
+    assert row.value == "starter, private"
+
+
+def test_one_who_left_comes_back_into_the_open_swarm(launcher: ProgramLauncher) -> None:
+    launcher.paths.create()
+    Membership(launcher.paths.state).leave()
+    launcher.accept(Consent("solo"))
+    assert Membership(launcher.paths.state).alone
+    launcher.accept(Consent("swarm"))
+    membership = Membership(launcher.paths.state)
+    assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
+
+
+@pytest.mark.parametrize("step", ["invite", "consent", "settings"])
+def test_all_of_it_is_agreed_to_or_nothing(
+    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    paths = launcher.paths
+    paths.create()
+    paths.config_file.write_text("# mine\nown = 6\n")
+    Membership(paths.state).join(Swarm.of(STARTER))
+    before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
+    invite = PRIVATE.invite().to_line()
+    if step == "consent":
+        write_file = launcher_module.write_atomically
+
+        def fill(path: Path, data: bytes) -> None:
+            if path == paths.consent:
+                raise OSError(28, "no space left")
+            write_file(path, data)
+
+        monkeypatch.setattr(launcher_module, "write_atomically", fill)
+    if step == "settings":
+        write, written = launcher_module.set_value, list[str]()
+
+        def fail_late(file: Path, name: str, value: str | None) -> object:
+            written.append(name)
+            if len(written) == 3:
+                raise ConfigError("the disk is full", "free some space")
+            return write(file, name, value)
+
+        monkeypatch.setattr(launcher_module, "set_value", fail_late)
+    with pytest.raises((ConfigError, StateError)):
+        launcher.accept(Consent("invite", invite[:-1] if step == "invite" else invite, threads=2))
+    assert {file: file.read_bytes() for file in before} == before
+    assert not paths.consent.exists() and not launcher.consented()
+    assert not [file for file in paths.config.iterdir() if file.name.endswith(".before")]
+
+
+def test_a_node_that_runs_is_consent(launcher: ProgramLauncher) -> None:
+    with running(launcher.paths.state.parent, FakeNode()):
+        assert launcher.consented() and launcher.ended() is None
+        launcher.start()
+        assert not launcher.paths.background.exists(), "it runs already"
+    assert not launcher.consented()
+
+
+def test_settings_are_shown_as_the_next_node_has_them(
+    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.set("own", "6")
+    monkeypatch.setenv("SAPO_EDGE_ANSWERS", "16")
+    rows = {row.name: row for row in launcher.settings()}
+    assert list(rows) == list(SETTINGS)
+    assert rows["own"].value == 6 and rows["own"].source == f"file {launcher.paths.config_file}"
+    assert rows["own"].default == 4 and rows["own"].live and rows["own"].unit == "rollouts"
+    assert rows["answers"].value == 16 and rows["answers"].source == "environment SAPO_EDGE_ANSWERS"
+    assert rows["max_tokens"].source == "manifest starter" and rows["on_quit"].choices == ("ask", "keep", "stop")
+    assert launcher.setting("on_quit") == "ask" and launcher.setting("theme") == ""
+    with pytest.raises(ConfigError, match="not allowed"):
+        launcher.set("own", "many")
+    launcher.set("own", None)
+    assert launcher.setting("own") == 4
+    launcher.paths.config_file.write_text("own = [\n")
+    assert launcher.setting("own") == 4
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        launcher.settings()
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        launcher.set("own", "5")
+
+
+def test_how_a_node_ended_is_handed_on(launcher: ProgramLauncher) -> None:
+    launcher.paths.create()
+    launcher.paths.background.write_text(json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "started": 2.0}))
+    launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")
+    ended = launcher.ended()
+    assert ended is not None and not ended.expected and ended.reason == "the disk is full; free some"
+    assert tuple(launcher.starting()) == ended.lines == ("loading", "sapo: the disk is full; free some")
+
+
+def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    for name, value in UNDISTURBED.items():
+        monkeypatch.setenv(name, value)
+    launcher.accept(Consent("solo", threads=1))
+    for name, value in (("model", str(model)), ("rank", "2"), ("held_out", "0"), ("answers", "4"), ("rounds", "2")):
+        launcher.set(name, value)
+    assert launcher.settings()
+    launcher.start()
+    until = time.monotonic() + SECONDS
+    while (ended := launcher.ended()) is None and time.monotonic() < until:
+        time.sleep(0.1)
+    assert ended is not None and ended.expected and ended.reason == "all 2 rounds are done", ended
+    chat = launcher.chat()
+    assert "tiny, adapter of round " in chat.open(lambda text: None)
+    chat.close()
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("stdin", "stdout"), [(False, False), (True, False), (False, True)])
+def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: bool, stdout: bool
+) -> None:
+    from sapo_edge.cli import main
+
+    monkeypatch.setattr(main, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
+    for arguments in ([], ["--home", str(tmp_path)]):
+        told = invoke(*arguments)
+        assert told.code == 2 and "Usage: " in told.out and "doctor" in told.out and told.err == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from sapo_edge.cli import main
+
+    made: list[Launcher] = []
+
+    class App:
+        return_code = 0
+        result: Any = ExitCode.DONE
+
+        def __init__(self, launcher: Launcher) -> None:
+            made.append(launcher)
+
+        def run(self) -> Any:
+            return self.result
+
+    monkeypatch.setattr(main, "_is_terminal", lambda stream: True)
+    monkeypatch.setattr(app_module, "SapoApp", App)
+    assert invoke("--home", tmp_path / "here").code == 0
+    assert made[0].paths == Paths.default(tmp_path / "here")
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
+    assert invoke().code == 0 and made[1].paths == Paths.default(tmp_path / "there")
+    App.result, App.return_code = None, 1
+    assert invoke().code == 1, "the app crashed"
+
+
+def test_home_may_stand_before_a_command(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "environment"))
+    assert str(tmp_path / "first") in invoke("--home", tmp_path / "first", "paths").out
+    both = invoke("--home", tmp_path / "first", "paths", "--home", tmp_path / "second").out
+    assert str(tmp_path / "second") in both and str(tmp_path / "first") not in both
+
+
+@pytest.fixture(autouse=True)
+def no_node_is_left(tmp_path: Path) -> Any:
+    yield
+    try:
+        with connect(Paths.default(tmp_path / "home")) as client:
+            os.kill(client.hello["pid"], signal.SIGKILL)
+    except NoNodeError:
+        pass

@@ -1,0 +1,123 @@
+"""A node that rests by itself, as a person at a terminal or a script sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge import events
+from sapo_edge.cli import narrator
+from sapo_edge.cli.narrator import Narrator
+from sapo_edge.control_client import connect
+from sapo_edge.control_protocol import ControlError
+from sapo_edge.paths import Paths
+from tests.cli.conftest import Command, quick
+
+WAIT = 60.0
+
+
+@contextmanager
+def node(model: Path, home: Path, *more: str) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], dict[str, Any]]]:
+    """A running node; gives a function that waits for the next event that meets a condition."""
+    command = [sys.executable, "-m", "sapo_edge", *map(str, quick(model, home, "--solo", "--json", *more))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        watchdog = threading.Timer(WAIT, process.kill)
+        watchdog.start()
+
+        def following(condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+            assert process.stdout is not None
+            return next(event for event in map(json.loads, process.stdout) if condition(event))
+
+        try:
+            yield following
+            process.send_signal(signal.SIGINT)
+            assert process.stdout is not None
+            process.stdout.read()
+            assert process.wait(WAIT) == 0
+        finally:
+            watchdog.cancel()
+            process.kill()
+
+
+def hours_around_now() -> tuple[str, str]:
+    """Quiet hours that began an hour ago, and when they end."""
+    now = datetime.now()
+    end = f"{now + timedelta(hours=1):%H:%M}"
+    return f"{now - timedelta(hours=1):%H:%M}-{end}", end
+
+
+def test_a_node_rests_in_quiet_hours_until_a_person_has_it_go_on(model: Path, tmp_path: Path) -> None:
+    hours, end = hours_around_now()
+    with node(model, tmp_path, "--set", f"quiet_hours={hours}") as following:
+        started = following(lambda event: event["event"] == "node_started")
+        assert f"to {end}; `sapo resume` goes on all the same" in " ".join(started["reasons"])
+        assert following(lambda event: event["event"] == "paused")["reasons"] == [f"quiet hours until {end}"]
+        with connect(Paths.default(tmp_path)) as client:
+            told = client.request("status")
+            assert (told["state"], told["paused"]) == ("paused", [f"quiet hours until {end}"])
+            client.request("resume")
+            assert following(lambda event: event["event"] == "paused")["reasons"] == []
+            # Longer than two looks.
+            time.sleep(11)
+            assert client.request("status")["paused"] == []
+            following(lambda event: event["event"] == "round")
+
+
+def test_settings_of_care_are_taken_by_a_running_node_and_checked(model: Path, tmp_path: Path) -> None:
+    hours, end = hours_around_now()
+    with node(model, tmp_path) as following:
+        following(lambda event: event["event"] == "round")
+        with connect(Paths.default(tmp_path)) as client:
+            with pytest.raises(ControlError, match="quiet_hours = '22-7'"):
+                client.request("settings", {"quiet_hours": "22-7"})
+            client.request("settings", {"quiet_hours": hours})
+            assert following(lambda event: event["event"] == "paused")["reasons"] == [f"quiet hours until {end}"]
+            client.request("settings", {"quiet_hours": ""})
+            assert following(lambda event: event["event"] == "paused")["reasons"] == []
+
+
+def test_only_a_running_node_takes_a_low_priority(sapo: Command, model: Path, tmp_path: Path) -> None:
+    low = {"SAPO_EDGE_NICE": "3"}
+    told = sapo(*quick(model, tmp_path, "--rounds", "1"), rewarded=True, environment=low)
+    assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
+    assert "  rests only when asked to" in told.err.splitlines() and "resting" not in told.err
+    assert "priority" not in sapo("config", "validate", "--home", tmp_path, environment=low).err
+
+
+def test_a_person_reads_when_it_rests_and_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(narrator.time, "monotonic", lambda: now)
+    with Narrator(4) as tell:
+        tell(events.NodeStarted(model="m", backend="b"))
+        now += 10
+        tell(events.Paused(reasons=("on battery (71 %)",)))
+        now += 3600
+        tell(events.Paused(reasons=("on battery (70 %)", "asked to pause")))
+        now += 3600
+        tell(events.Paused(reasons=()))
+        now += 10
+        tell(
+            events.RoundFinished(
+                round=1, reward_own=0.5, reward_external=None, groups=2, informative=1, own=2, external=0, tokens=40,
+                seconds_generate=16, seconds_update=4,
+            )
+        )  # fmt: skip
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[2:5] == ["resting: on battery (71 %)", "resting: on battery (70 %), asked to pause", "going on"]
+    # Three rounds of 20 seconds of work each, two hours of rest left out.
+    assert lines[5].endswith("1 min 0 s left")

@@ -1,0 +1,242 @@
+"""What the command line offers the app, scripted: a host, settings, a chat, and a `FakeNode` to start."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
+from sapo_edge.paths import Paths
+from sapo_edge.settings import SETTINGS, Settings
+from sapo_edge.tui.launcher import ChatAnswer, Consent, Ending, Finding, Findings, SettingRow
+from tests.tui.fake_node import ROUNDS, FakeNode
+
+FINDINGS = Findings(
+    rows=(
+        Finding("Backend", "llama.cpp", "on the CPU: it runs on every host"),
+        Finding("Model", "SmolLM2-135M-Instruct, 92 MB", "embedded: nothing is downloaded"),
+        Finding("Memory", "about 1.7 GB of 7.8 GB", "so much is needed, and so much is free"),
+        Finding("Processor", "4 cores", "all of them, fewer while other programs are busy"),
+        Finding("Swarm", "starter, open", "questions and answers are shared as text, nothing else"),
+        Finding("Disk", "120.5 GB free", "in /home/somebody/.local/state/sapo-edge"),
+    ),
+    cores=4,
+    battery=True,
+)
+"""A laptop on which all is well."""
+NO_MODEL = Findings(
+    rows=(
+        FINDINGS.rows[0],
+        Finding("Model", "none", "install the small one with: pip install 'sapo-edge[starter]'", good=False),
+        *FINDINGS.rows[3:],
+    ),
+    cores=4,
+    battery=False,
+    blocked="no model is installed",
+)
+"""A desktop on which no node can start."""
+INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789ab"
+"""The invite that `FakeLauncher.accept` takes; any other one is refused."""
+KILLED = Ending(
+    "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
+    expected=False,
+    lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
+)
+"""An end that nobody asked for, with hostile last lines."""
+FINISHED = Ending("all 40 rounds are done", expected=True)
+
+
+class FakeChat:
+    """A conversation whose answers are scripted.
+
+    Attributes:
+        answers: of base model and adapter; sent word by word, in turn.
+        pace: seconds between two pieces.
+        fails: raised by `open`, or by `ask` once `broken` is set.
+        asked: (text, task, temperature) of each question.
+        said: whether `open` was called, and `close`.
+    """
+
+    def __init__(self) -> None:
+        self.answers = (
+            "The base model rambles about \x1b[31m[bold]17 + 25[/bold]\x1b[0m and never says.",
+            "17 plus 25 makes 42. <answer>42</answer>",
+        )
+        self.pace = 0.0
+        self.fails: SapoError = ModelError("no model is installed", "install one")
+        self.broken = ""
+        self.asked: list[tuple[str, bool, float]] = []
+        self.opened = False
+        self.closed = threading.Event()
+        self.cancelled = threading.Event()
+
+    def open(self, say: Callable[[str], None]) -> str:
+        say("loading the model")
+        if self.broken == "open":
+            raise self.fails
+        self.opened = True
+        return "SmolLM2-135M-Instruct, adapter of round 30 (held-out 0.68)"
+
+    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
+        self.asked.append((text, task, temperature))
+        self.cancelled.clear()
+        for adapter, answer in enumerate(self.answers):
+            words = answer.split(" ")
+            for number in range(1, len(words) + 1):
+                if self.closed.wait(self.pace) or self.broken == "ask":
+                    raise self.fails
+                if self.cancelled.is_set():
+                    return
+                done = number == len(words)
+                speed = 31.5 if number > 1 else 0.0
+                show(ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class FakeLauncher:
+    """Meets `tui.launcher.Launcher`.
+
+    Args:
+        home: everything is kept below it.
+        agreed: whether the owner has consented already.
+        running: whether a node runs already.
+        rounds: that its node has finished.
+
+    Attributes:
+        node: the one that runs, or ran last; made by `start`, which a test may have prepared in `next_node`.
+        found, ending, lines: what `findings`, `ended` and `starting` return.
+        refusal: raised by `accept`, `start` and `set`, if it is set.
+        consents, changes, starts: what was called.
+        hold: have `start` start nothing until `arrive` is called.
+        chats: all that were made.
+        prepare: changes each chat that is made.
+    """
+
+    def __init__(
+        self, home: Path, *, agreed: bool = True, running: bool = True, rounds: int = ROUNDS, alone: bool = False
+    ) -> None:
+        self._paths = Paths.default(home)
+        self._paths.create()
+        self._rounds, self._alone = rounds, alone
+        self.agreed = agreed
+        self.found = FINDINGS
+        self.ending: Ending | None = None
+        self.lines: list[str] = ["loading the model into torch for training"]
+        self.refusal: SapoError | None = None
+        self.consents: list[Consent] = []
+        self.changes: list[tuple[str, str | None]] = []
+        self.starts = 0
+        self.hold = False
+        self.chats: list[FakeChat] = []
+        self.prepare: Callable[[FakeChat], None] = lambda chat: None
+        self.node: FakeNode | None = None
+        self._values: dict[str, Any] = {}
+        if running:
+            self.arrive()
+
+    @property
+    def paths(self) -> Paths:
+        return self._paths
+
+    @property
+    def running(self) -> bool:
+        """Whether the node answers."""
+        return self.node is not None and self.node.server is not None
+
+    def arrive(self) -> FakeNode:
+        """Let the node answer now."""
+        self.node = FakeNode(self._paths, rounds=self._rounds, alone=self._alone)
+        self.node.start()
+        self.ending = None
+        return self.node
+
+    def die(self, ending: Ending = KILLED) -> None:
+        """Kill the node."""
+        assert self.node is not None
+        self.ending = ending
+        self.node.die()
+
+    def close(self) -> None:
+        """Stop the node, if one runs."""
+        if self.node is not None and self.node.server is not None:
+            self.node.stop()
+
+    def consented(self) -> bool:
+        return self.agreed or self.running
+
+    def findings(self) -> Findings:
+        return self.found
+
+    def accept(self, consent: Consent) -> None:
+        self._refuse()
+        if consent.network == "invite" and consent.invite != INVITE:
+            raise ConfigError("the invite is cut off at its end", "ask for the line again, and copy it whole")
+        self.consents.append(consent)
+        self.agreed = True
+
+    def start(self) -> None:
+        self._refuse()
+        if self.found.blocked:
+            raise BackendError(self.found.blocked, "mend it first")
+        self.starts += 1
+        self.ending = None
+        if not self.hold:
+            self.arrive()
+
+    def starting(self) -> Sequence[str]:
+        return list(self.lines)
+
+    def ended(self) -> Ending | None:
+        if self.running:
+            return None
+        if self.ending is None and self.node is not None and set(self.node.asked) & {"after_round", "at_once"}:
+            return Ending("asked to stop", expected=True)
+        return self.ending
+
+    def settings(self) -> list[SettingRow]:
+        defaults = Settings().as_dict()
+        return [
+            SettingRow(
+                name,
+                self._values.get(name, defaults[name]),
+                f"file {self._paths.config_file}" if name in self._values else "default",
+                item.explanation,
+                defaults[name],
+                item.allowed,
+                item.choices,
+                item.unit,
+                item.live,
+            )
+            for name, item in SETTINGS.items()
+        ]
+
+    def setting(self, name: str) -> Any:
+        return self._values.get(name, SETTINGS[name].default)
+
+    def set(self, name: str, value: str | None) -> None:
+        self._refuse()
+        if name not in SETTINGS:
+            raise ConfigError(f"there is no setting {name!r}", "see `sapo config show`")
+        checked = None if value is None else SETTINGS[name].check(value, "command line")
+        self.changes.append((name, value))
+        if checked is None:
+            self._values.pop(name, None)
+        else:
+            self._values[name] = checked
+
+    def chat(self) -> FakeChat:
+        made = FakeChat()
+        self.prepare(made)
+        self.chats.append(made)
+        return made
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            raise self.refusal

@@ -1,0 +1,426 @@
+"""A scripted node behind a real control socket: 40 finished rounds, hostile peers and texts, at fixed times.
+
+    node = FakeNode(Paths.default(tmp_path))
+    node.start()
+    node.emit(node.finished(41))      # a client sees an event, and a status that follows
+    node.die()                        # as after kill -9: no goodbye, the socket's file stays
+    node.stop()
+
+The journal is a real one, so that `history`, `rollouts`, `rollout` and the replay of events are those of a real node.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from sapo_edge.control import ControlServer
+from sapo_edge.control_handlers import handlers, journal_history
+from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.errors import ConfigError, UnknownTaskError
+from sapo_edge.events import (
+    CheckpointSaved,
+    Event,
+    HeldOut,
+    NodeStarted,
+    NodeStopped,
+    Notice,
+    Paused,
+    Progress,
+    RoundFinished,
+    as_dict,
+)
+from sapo_edge.journal import Journal, ScoredRollout
+from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
+from sapo_edge.lock import StateLock
+from sapo_edge.paths import Paths
+from sapo_edge.person import Given, Question, Verdict
+from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.settings import SETTINGS, Settings
+from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.status import PeerInfo, SwarmStatus
+
+BEGAN = 1_800_000_000.0
+"""When the node was started, Unix seconds: 2027-01-15 08:00:00 UTC."""
+ROUND_SECONDS = 60.0
+"""Time between the ends of two rounds."""
+ROUNDS = 40
+"""Rounds that are finished when it starts."""
+KEPT_FROM = 31
+"""First round whose rollouts are in the journal."""
+VERSION = "0.1.0"
+MODEL = "llama.cpp + torch on the CPU, SmolLM2-135M-Instruct"
+MANIFEST_DIGEST = "5a" * 32
+
+OWN = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
+FRIEND = "12D3KooWLRPJAA5o6e9oTCN5vPUQ1hKs9rbXJ4HhjVRJmHJ2Ln4f"
+STRANGER = "12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq"
+HOSTILE = "12D3KooWEVIL\x1b[2J[bold red]\u202e"
+"""An author's id as no honest node has one; the journal of a real node would not hold it."""
+
+PEERS = (
+    PeerInfo(FRIEND, readable_name(FRIEND), "/ip4/192.0.2.17/tcp/4001/p2p/" + FRIEND, "out", BEGAN, True, True,
+             1_234_567, 987_654, {}, 0.5),
+    PeerInfo(STRANGER, readable_name(STRANGER), "/ip6/2001:db8::1234:5678:9abc:def0/tcp/44321/p2p/" + STRANGER, "in",
+             BEGAN + 600, True, True, 54_321, 65_432, {"rate": 3, "forged": 1}, -2.25),
+    PeerInfo("12D3KooWRELAY", "quiet-heron-007",
+             "/ip4/198.51.100.7/tcp/443/p2p/12D3KooWRELAY/p2p-circuit/p2p/12D3KooWBEHIND", "out", BEGAN + 1200, False,
+             False, 12, 34, {}, 0.0),
+    PeerInfo(HOSTILE, "evil\x1b]0;owned\x07\x1b[31m-name\u202e",
+             "/ip4/[link=file:///etc/passwd]1[/link]/tcp/\x1b[5m/p2p/x",
+             "in", BEGAN + 1800, False, True, 0, 9_999_999_999_999, {"signature": 4096}, -900.0),
+    PeerInfo("\U0001f980" * 12, "\u8d85\u7ea7\u957f\u7684\u540d\u5b57" * 12, "/dns4/" + "a" * 253 + "/tcp/4001",
+             "unknown", BEGAN + 2400, False, True, 1, 1, {}, 0.0),
+)  # fmt: skip
+"""Connected peers: an honest one, one that is refused now and then, one behind a relay, two hostile ones."""
+
+HOSTILE_ANSWERS = (
+    "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;https://example.com\x07link\x1b]8;;\x07 <answer>1</answer>",
+    "[bold red]markup[/bold red] [link=file:///etc/passwd]x[/link] [/nope] \\[escaped\\] <answer>2</answer>",
+    "\u202eesrever\u202c zero\u200bwidth a\x00b\r\x08\x7f\u0301\u0301 \U0001f980\u8d85\u7ea7 <answer>3</answer>",
+    "long " * 1600,
+)
+"""Answers of the external rollout at `HOSTILE_PLACE`."""
+HOSTILE_PLACE = (40, 4)
+"""Round and position of that rollout."""
+QUESTION = Question(TaskRef("chain_sum", "0.1.25", 7, 4242), "State the final answer to: 17 + 25 =", MANIFEST_DIGEST)
+EXPECTED = "42"
+
+
+def finished(round: int) -> RoundFinished:
+    """The event of a round: rewards that rise, with a ripple; every seventh, and the first two, without others."""
+    rise = 0.72 * (1 - math.exp(-round / 15))
+    others = None if round < 3 or round % 7 == 0 else round_to(rise * 0.9 + 0.05 * math.cos(round))
+    external = 0 if others is None else 4
+    return RoundFinished(
+        round=round,
+        reward_own=round_to(rise + 0.06 * math.sin(1.7 * round)),
+        reward_external=others,
+        groups=8,
+        informative=3 + (round * 5) % 6,
+        own=8 - external,
+        external=external,
+        tokens=3000 + 37 * (round % 11),
+        seconds_generate=3.0 + 0.1 * (round % 5),
+        seconds_update=4.0 + 0.1 * (round % 3),
+        statistics={
+            "loss": round_to(0.05 * math.sin(round)), "gradient_norm": 0.4, "clip_fraction": 0.01, "entropy": 0.8,
+            "mismatch_kl": 0.001, "reference_kl": 0.0, "answer_tokens": 40.0, "ended": 0.9, "groups": 8,
+            "informative": 3 + (round * 5) % 6, "tokens": 2500, "steps": 1, "learning_rate": 0.0002,
+        },
+        shared=2,
+        received=5,
+        time=BEGAN + ROUND_SECONDS * round,
+    )  # fmt: skip
+
+
+def evaluated(round: int) -> HeldOut:
+    """An evaluation after every tenth round, the best after round 30."""
+    correct = {0: 4, 10: 19, 20: 55, 30: 68, 40: 66}.get(round, 60)
+    share = correct / 100
+    return HeldOut(
+        round=round, accuracy=share, correct=correct, questions=100, low=round_to(max(0, share - 0.09)),
+        high=round_to(min(1, share + 0.09)), time=BEGAN + ROUND_SECONDS * round + 5,
+    )  # fmt: skip
+
+
+def round_to(value: float) -> float:
+    """Six digits: more would differ between processors."""
+    return round(value, 6)
+
+
+def rollouts(round: int) -> list[ScoredRollout]:
+    """Four own ones and two of others; the last own one of every round has no gradient."""
+    made = [_rollout(round, position, OWN, own=True) for position in range(4)]
+    made += [_rollout(round, position, FRIEND if position == 5 else STRANGER, own=False) for position in (4, 5)]
+    if round == HOSTILE_PLACE[0]:
+        place = HOSTILE_PLACE[1]
+        hostile = replace(
+            made[place].rollout, author=HOSTILE, answers=tuple(Answer(text, True) for text in HOSTILE_ANSWERS)
+        )
+        made[place] = replace(made[place], rollout=hostile)
+    return made
+
+
+def _rollout(round: int, position: int, author: str, *, own: bool) -> ScoredRollout:
+    first, second = 10 + round, 3 + position
+    flat = position == 3
+    right = f"{first} plus {second} makes {first + second}.\n<answer>{first + second}</answer>"
+    wrong = f"I add {first} and {second}: <answer>{first + second + 1}</answer>"
+    texts = (right, right if flat else wrong, right if flat else "", right)
+    rewards = (1.0, 1.0, 1.0, 1.0) if flat else (1.0, 0.0, 0.0, 1.0)
+    rollout = Rollout(
+        TaskRef("chain_sum", "0.1.25", 7, 100 * round + position),
+        f"State the final answer to the following arithmetic problem: {first} + {second} =",
+        str(first + second),
+        tuple(Answer(text, bool(text)) for text in texts),
+        author,
+        round if own else round - 1,
+        100 * round + position,
+        BEGAN + ROUND_SECONDS * round - 30 + position,
+    )
+    return ScoredRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
+
+
+class FakeNode:
+    """Meets `control_handlers.Controlled`, and is controlled by a test.
+
+    Args:
+        paths: whose socket, lock and journal it uses.
+        rounds: that are finished already; 0 is a fresh node.
+        alone: whether it has no swarm.
+
+    Attributes:
+        asked: what was asked of it, in order: "pause", "resume", "after_round", "at_once", "set own=6" ...
+        given: answers of a person that were shared.
+        status_now: the object of `status`; change it at will, or with `tell`.
+        peers_now: the list of `peers`.
+        refuse_settings: whether every change of a setting is refused.
+    """
+
+    def __init__(self, paths: Paths, *, rounds: int = ROUNDS, alone: bool = False) -> None:
+        self.paths = paths
+        self.asked: list[str] = []
+        self.given: list[Given] = []
+        self.refuse_settings = False
+        self.alone = alone
+        self.live: dict[str, Any] = {name: value for name, value in Settings().as_dict().items() if SETTINGS[name].live}
+        self.peers_now: list[dict[str, Any]] = [] if alone else [_peer(peer) for peer in PEERS]
+        self._clock = BEGAN + ROUND_SECONDS * rounds + 10
+        self._reasons: list[str] = []
+        self._lock = threading.RLock()
+        self._state_lock = StateLock(paths.lock)
+        self.server: ControlServer | None = None
+        self.paths.create()
+        self.journal = Journal(paths.journal)
+        self._reader = JournalReader(paths.journal)
+        if self.journal.last_round() is None:
+            self._record_past(rounds)
+        self.status_now: dict[str, Any] = self._status(rounds)
+
+    # What a test does.
+
+    def start(self) -> None:
+        """Answer from now on, and hold the state directory's lock."""
+        self._state_lock.acquire()
+        server = ControlServer(claim_socket_path(self.paths), handlers(self), journal_history(self.journal))
+        server.start()
+        self.server = server
+
+    def stop(self) -> None:
+        """End in order: say goodbye, remove the socket."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.stop()
+        self._state_lock.release()
+        self.journal.close()
+
+    def die(self) -> None:
+        """End as after kill -9: connections break without a last line, and the socket's file stays."""
+        server, self.server = self.server, None
+        if server is not None:
+            server._say_goodbye = lambda: None  # type: ignore[method-assign]
+            server.stop()
+            with socket.socket(socket.AF_UNIX) as left, contextlib.suppress(OSError):
+                left.bind(str(server.path))
+        self._state_lock.release()
+        self.journal.close()
+
+    def tick(self, seconds: float = 1.0) -> float:
+        """The node's next moment, Unix seconds: each event has one of its own."""
+        with self._lock:
+            self._clock += seconds
+            return self._clock
+
+    def emit(self, event: Event) -> None:
+        """Journal an event, bring the status up to it, and send it to all who follow."""
+        with self._lock:
+            event = replace(event, time=self.tick(0.01 if isinstance(event, Progress) else 1.0))
+            self.journal.record(event, rollouts(event.round) if isinstance(event, RoundFinished) else ())
+            self.status_now.update(_changes(event, self.status_now))
+        if self.server is not None:
+            self.server.publish(event)
+
+    def progress(self, phase: str, done: int, total: int, unit: str = "answers") -> None:
+        """Emit progress."""
+        self.emit(Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
+
+    def finished(self, round: int) -> RoundFinished:
+        """A round's event, to emit."""
+        return finished(round)
+
+    def evaluated(self, round: int) -> HeldOut:
+        """An evaluation's event, to emit."""
+        return evaluated(round)
+
+    def tell(self, **changes: Any) -> None:
+        """Change fields of the status."""
+        with self._lock:
+            self.status_now.update(changes)
+
+    def rest(self, *reasons: str) -> None:
+        """Rest for these reasons, none of them a person's wish; without any, go on."""
+        with self._lock:
+            self._reasons = list(reasons)
+        self._rested()
+
+    # What `Controlled` wants.
+
+    def status(self) -> Mapping[str, Any]:
+        with self._lock:
+            return dict(self.status_now)
+
+    def peers(self) -> Sequence[Mapping[str, Any]]:
+        return list(self.peers_now)
+
+    def history(self, points: int) -> Mapping[str, Any]:
+        return self._reader.history(points)
+
+    def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
+        found, after = self._reader.rollouts(query)
+        return {"rollouts": [item.as_dict() for item in found], "next": None if after is None else list(after)}
+
+    def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
+        scored = self._reader.rollout(round, position)
+        return None if scored is None else in_full(round, position, scored)
+
+    def pause(self) -> None:
+        self.asked.append("pause")
+        with self._lock:
+            if "asked to pause" in self._reasons:
+                return
+            self._reasons.append("asked to pause")
+        self._rested()
+
+    def resume(self) -> None:
+        self.asked.append("resume")
+        self.rest()
+
+    def stop_after_round(self) -> None:
+        self.asked.append("after_round")
+        self._end("asked to stop")
+
+    def stop_at_once(self) -> None:
+        self.asked.append("at_once")
+        self._end("stopped at once; the round in progress is lost")
+
+    def live_settings(self) -> Mapping[str, Any]:
+        return dict(self.live)
+
+    def set_live(self, name: str, value: str | int | float) -> None:
+        if name not in self.live or self.refuse_settings:
+            raise ConfigError("that setting can't be changed while the node runs", "stop it first")
+        self.live[name] = SETTINGS[name].check(value, "asked of the running node")
+        self.asked.append(f"set {name}={self.live[name]}")
+
+    def question(self) -> Mapping[str, Any]:
+        return QUESTION.as_dict()
+
+    def share_answers(self, given: Given) -> Mapping[str, Any]:
+        if given.manifest != MANIFEST_DIGEST:
+            raise UnknownTaskError("the question is of another manifest", "answer a new question")
+        self.given.append(given)
+        rewards = tuple(float(f">{EXPECTED}<" in text) for text in given.answers)
+        return Verdict(rewards, EXPECTED, not self.alone).as_dict()
+
+    def _end(self, reason: str) -> None:
+        self.tell(state="stopping")
+
+        def end() -> None:
+            self.emit(NodeStopped(reason=reason, rounds=3, adapter="/home/somebody/checkpoints/round-000030"))
+            self.stop()
+
+        # The request is answered first, as by a real node.
+        threading.Timer(0.05, end).start()
+
+    def _rested(self) -> None:
+        reasons = tuple(self._reasons)
+        self.emit(Paused(reasons=reasons))
+
+    def _record_past(self, rounds: int) -> None:
+        start = NodeStarted(
+            model=MODEL, backend="llama_cpp", reasons=("llama.cpp on the CPU: it runs on every host",),
+            settings=Settings().as_dict(), time=BEGAN,
+        )  # fmt: skip
+        self.journal.record(start)
+        if rounds:
+            self.journal.record(evaluated(0))
+        for number in range(1, rounds + 1):
+            self.journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
+            if number % 10 == 0:
+                self.journal.record(evaluated(number))
+                saved = CheckpointSaved(
+                    round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == 30,
+                    time=BEGAN + ROUND_SECONDS * number + 6,
+                )  # fmt: skip
+                self.journal.record(saved)
+            if number == 17:
+                text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
+                self.journal.record(Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
+
+    def _status(self, rounds: int) -> dict[str, Any]:
+        last = finished(rounds) if rounds else None
+        held_out = evaluated(rounds // 10 * 10) if rounds else None
+        recent = [finished(number) for number in range(max(1, rounds - 9), rounds + 1)]
+        swarm = SwarmStatus(
+            state="connected", peer_id=OWN, name=readable_name(OWN), swarm=MANIFEST_DIGEST,
+            addresses=(f"/ip4/192.0.2.1/tcp/40123/p2p/{OWN}",), reachable=False, clock_ahead=1.5, peers=PEERS,
+            rollouts_out=120, rollouts_in=240, bytes_out=800_000, bytes_in=1_200_000,
+            rejections={"rate": 3, "forged": 1, "signature": 4096}, counts={"pulled": 4}, time=BEGAN,
+        )  # fmt: skip
+        return {
+            "v": 1, "version": VERSION, "pid": 4711, "since": BEGAN, "state": "running" if rounds else "starting",
+            "paused": [], "round": rounds, "rounds": 0, "phase": "generate" if rounds else None,
+            "progress": {"phase": "generate", "done": 12, "total": 32, "unit": "answers"} if rounds else None,
+            "role": "trainer", "manifest": "starter", "model": MODEL, "backend": "llama_cpp", "peer_id": OWN,
+            "name": readable_name(OWN),
+            "reward_own": None if last is None else last.reward_own,
+            "reward_external": None if last is None else last.reward_external,
+            "own": None if last is None else last.own,
+            "external": None if last is None else last.external,
+            "informative": None if last is None else last.informative,
+            "informative_share": sum(event.informative for event in recent) / (8 * len(recent)) if recent else None,
+            "tokens_per_second": None if last is None else last.tokens / last.seconds_generate,
+            "last_round": None if last is None else as_dict(last),
+            "held_out": None if held_out is None else as_dict(held_out),
+            "held_out_base": as_dict(evaluated(0)) if rounds else None,
+            "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None,
+            "pool": {"rollouts": 31, "bytes": 64_000},
+            "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},
+            "limits": {"threads": 4},
+            "swarm": None if self.alone else swarm.as_dict(),
+            "rejections": {} if self.alone else dict(swarm.rejections),
+        }  # fmt: skip
+
+
+def _peer(peer: PeerInfo) -> dict[str, Any]:
+    return dict(SwarmStatus("connected", OWN, "", "", peers=(peer,)).as_dict()["peers"][0])
+
+
+def _changes(event: Event, status: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event means for the status."""
+    match event:
+        case Progress():
+            step = {"phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit}
+            state = "running" if status["state"] == "starting" else status["state"]
+            return {"phase": event.phase, "progress": step, "state": state}
+        case RoundFinished():
+            return {
+                "round": event.round, "reward_own": event.reward_own, "reward_external": event.reward_external,
+                "own": event.own, "external": event.external, "informative": event.informative,
+                "last_round": as_dict(event), "tokens_per_second": event.tokens / event.seconds_generate,
+            }  # fmt: skip
+        case HeldOut():
+            base = status["held_out_base"] or as_dict(event)
+            return {"held_out": as_dict(event), "held_out_base": base}
+        case CheckpointSaved() if event.best and status["held_out"]:
+            return {"best": {"round": event.round, "accuracy": status["held_out"]["accuracy"]}}
+        case Paused():
+            return {"paused": list(event.reasons), "state": "paused" if event.reasons else "running"}
+        case _:
+            return {}

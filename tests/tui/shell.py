@@ -1,0 +1,82 @@
+"""For the tests of the app's shell: waiting for something, and reading what the terminal shows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from textual.geometry import Size
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.state import Standing
+from tests.tui.fake_launcher import FakeLauncher
+
+TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "en_US.UTF-8"}
+"""The environment of a good terminal."""
+
+
+async def until(pilot: Pilot[Any], true: Callable[[], object], seconds: float = 15.0) -> None:
+    """Let the app run until something holds."""
+    for _ in range(int(seconds / 0.05)):
+        await pilot.pause(0.05)
+        if true():
+            return
+    raise AssertionError("it never came to hold")
+
+
+async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Let the app run until it shows its node."""
+    await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
+
+
+def screen(app: SapoApp) -> str:
+    """What the terminal shows, line by line; the filters are applied."""
+    return "\n".join(lines(app))
+
+
+def lines(app: SapoApp) -> list[str]:
+    """The same, as lines."""
+    return [strip.text for strip in app.screen._compositor.render_strips(Size(*app.size))]
+
+
+def text(app: SapoApp, query: str) -> str:
+    """The text of one widget."""
+    return str(app.screen.query_one(query, Static).render())
+
+
+def notices(app: SapoApp) -> str:
+    """What was told in passing."""
+    return "\n".join(notice.message for notice in app._notifications)
+
+
+def alone(app: SapoApp) -> None:
+    """Hide what is behind a dialog: a picture of the dialog is not one of the dashboard."""
+    app.screen.styles.background = app.theme_variables["background"]
+
+
+class Stuck:
+    """Keeps a node from answering, as one that was stopped with SIGSTOP."""
+
+    def __init__(self, launcher: FakeLauncher) -> None:
+        assert launcher.node is not None
+        self._free = threading.Event()
+        held = threading.Event()
+        node = launcher.node
+
+        def hold() -> None:
+            with node._lock:
+                held.set()
+                self._free.wait(60)
+
+        def stop() -> None:
+            self._free.wait(60)
+
+        node.stop_after_round = stop  # type: ignore[method-assign]
+        threading.Thread(target=hold, daemon=True).start()
+        assert held.wait(5)
+
+    def go_on(self) -> None:
+        self._free.set()

@@ -1,0 +1,411 @@
+"""The screen on which a person answers."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from sapo_edge.errors import UnknownTaskError
+from sapo_edge.person import Given, Question, Verdict
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.screens.answer import AnswerView
+from sapo_edge.tui.widgets.answer_fields import AnswerFields, refused
+from sapo_edge.tui.widgets.answer_verdict import Tally, verdict_text
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.fake_node import QUESTION
+
+TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def shown(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
+    app = SapoApp(launcher, TERMINAL)
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("5")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, AnswerView)
+        yield pilot, screen
+
+
+async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
+    for _ in range(200):
+        if met():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+async def asked(pilot: Pilot[Any], screen: AnswerView) -> None:
+    await until(pilot, lambda: screen.has_class("-typing"))
+
+
+def text(screen: AnswerView, selector: str) -> str:
+    return str(screen.query_one(selector, Static).visual)
+
+
+def note(screen: AnswerView) -> str:
+    return text(screen, "#note") if screen.query_one("#note").display else ""
+
+
+def fields(screen: AnswerView) -> list[str]:
+    return [field.value for field in screen.query_one(AnswerFields).fields]
+
+
+def paste(screen: AnswerView, pasted: str) -> None:
+    assert screen.focused is not None
+    screen.focused.post_message(events.Paste(pasted))
+
+
+@pytest.mark.asyncio
+async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        assert text(screen, "#asked") == QUESTION.text
+        assert screen.focused is screen.query_one("#question")
+        await pilot.press("enter", *"42", "enter", *"43", "enter")
+        assert fields(screen) == ["42", "43", ""]
+        assert launcher.node is not None and launcher.node.given == []
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        (given,) = launcher.node.given
+        assert given.answers == ("<answer>42</answer>", "<answer>43</answer>")
+        assert given.ref == QUESTION.ref and given.manifest == QUESTION.manifest
+        outcome = text(screen, "#outcome")
+        assert "✓ right    42" in outcome and "✗ wrong    43" in outcome and "expected 42" in outcome
+        assert "shared with the swarm" in outcome and "difference" in outcome
+        assert text(screen, "#tally") == "This session: 1 question answered, 1 with a right answer, 1 shared"
+        await pilot.press("enter")
+        await asked(pilot, screen)
+        await until(pilot, lambda: screen.focused in screen.query_one(AnswerFields).fields)
+        assert fields(screen) == [""]
+
+
+@pytest.mark.asyncio
+async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, alone=True)
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        assert "alone" in text(screen, "#sharing") and "nobody" in text(screen, "#sharing")
+        await pilot.press("i", *"42", "ctrl+s")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        outcome = text(screen, "#outcome")
+        assert "not shared" in outcome and "nobody else" in outcome
+        assert screen.tally == Tally(answered=1, right=1, shared=0)
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        told = text(screen, "#sharing")
+        assert "before you submit" in told and "everybody in its swarm" in told and "taken back" in told
+        assert launcher.node is not None
+        launcher.node.rest("on battery")
+        await until(pilot, lambda: "rests now" in text(screen, "#sharing"))
+        await pilot.press("i", *"42", "ctrl+s")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        assert len(launcher.node.given) == 1
+
+
+@pytest.mark.asyncio
+async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
+    drawn = _count_questions(launcher)
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("n")
+        await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
+        await pilot.press("i", *"7", "escape", "n")
+        assert "n again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
+        await pilot.press("n")
+        await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
+        assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
+        assert launcher.node is not None and launcher.node.given == []
+
+
+@pytest.mark.asyncio
+async def test_the_number_keys_work_at_once_and_after_typing(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"15")
+        assert fields(screen) == ["15"]
+        await pilot.press("escape", "1")
+        await until(pilot, lambda: pilot.app.current_mode == "dashboard")
+        await pilot.press("5", "i", *"7")
+        assert fields(screen) == ["157"]
+        pilot.app.switch_mode("dashboard")
+        await pilot.pause()
+        await pilot.press("5", "1")
+        await until(pilot, lambda: pilot.app.current_mode == "dashboard")
+
+
+@pytest.mark.asyncio
+async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i")
+        for number in range(7):
+            await pilot.press(str(number), "enter")
+        form = screen.query_one(AnswerFields)
+        assert len(form.fields) == 8 and screen.focused is form.fields[7]
+        await pilot.press("backspace")
+        assert screen.focused is form.fields[6]
+        await pilot.press("up", "up", "down")
+        assert screen.focused is form.fields[5]
+        await pilot.press("enter", "enter", "9", "enter")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        assert launcher.node is not None and len(launcher.node.given[0].answers) == 8
+
+
+@pytest.mark.asyncio
+async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"42", "enter", *"42", "ctrl+s")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        assert launcher.node is not None and launcher.node.given[0].answers == ("<answer>42</answer>",)
+        assert "counts once" in note(screen)
+
+
+@pytest.mark.asyncio
+async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", "enter")
+        await pilot.pause()
+        assert "type an answer first" in note(screen)
+        assert launcher.node is not None and launcher.node.given == []
+
+
+@pytest.mark.asyncio
+async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i")
+        paste(screen, "41\r\n\n 42 \n")
+        await until(pilot, lambda: fields(screen) == ["41", "42"])
+        paste(screen, "\x1b[2J\x1b]0;owned\x07")
+        await until(pilot, lambda: "control characters" in note(screen))
+        assert fields(screen) == ["41", "42"]
+        paste(screen, "9" * 5000)
+        await until(pilot, lambda: "longer than any verifier" in note(screen))
+        paste(screen, "\n".join(str(number) for number in range(20)))
+        await until(pilot, lambda: "left out" in note(screen))
+        assert len(fields(screen)) == 8
+
+
+@pytest.mark.asyncio
+async def test_too_long_answers_are_told_and_stay(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i")
+        screen.query_one(AnswerFields).fields[0].value = "9" * 4097
+        await pilot.press("ctrl+s")
+        await pilot.pause()
+        assert "shorten" in note(screen)
+        paste(screen, "\n".join(["a" * 4000, "b" * 4000, "c" * 4000]))
+        await until(pilot, lambda: len(fields(screen)) == 3)
+        screen.query_one(AnswerFields).fields[0].value = "a" * 4000
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "12000 characters" in note(screen))
+        screen.query_one(AnswerFields).fields[0].value = "a\x1bb"
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "control characters" in note(screen))
+        assert launcher.node is not None and launcher.node.given == []
+
+
+@pytest.mark.asyncio
+async def test_what_the_node_refuses_is_told_and_what_was_typed_stays(launcher: FakeLauncher) -> None:
+    assert launcher.node is not None
+
+    def refuse(given: Given) -> Mapping[str, Any]:
+        raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
+
+    launcher.node.share_answers = refuse  # type: ignore[method-assign]
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"42", "ctrl+s")
+        await until(pilot, lambda: "another manifest" in note(screen))
+        assert "\\x1b[31m[bold]new" in note(screen) and fields(screen) == ["42"]
+        assert screen.has_class("-typing") and screen.tally == Tally()
+
+
+@pytest.mark.asyncio
+async def test_a_verdict_of_another_shape_is_told(launcher: FakeLauncher) -> None:
+    assert launcher.node is not None
+    launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"42", "ctrl+s")
+        await until(pilot, lambda: "can't be read" in note(screen))
+
+
+@pytest.mark.asyncio
+async def test_a_question_that_the_node_refuses_can_be_asked_for_again(launcher: FakeLauncher) -> None:
+    assert launcher.node is not None
+    good = launcher.node.question
+
+    def refuse() -> Mapping[str, Any]:
+        raise UnknownTaskError("this role answers nothing", "run a trainer or a generator")
+
+    launcher.node.question = refuse  # type: ignore[method-assign]
+    async with shown(launcher) as (pilot, screen):
+        await until(pilot, lambda: "this role answers nothing" in text(screen, "#asked"))
+        assert "run a trainer" in text(screen, "#asked") and "Press n" in text(screen, "#asked")
+        launcher.node.question = good  # type: ignore[method-assign]
+        await pilot.press("n")
+        await asked(pilot, screen)
+
+
+@pytest.mark.asyncio
+async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, running=False)
+    launcher.hold = True
+    async with shown(launcher) as (pilot, screen):
+        await until(pilot, lambda: "as soon as the node answers" in text(screen, "#asked"))
+        launcher.arrive()
+        await asked(pilot, screen)
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_what_was_typed_outlives_the_node(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def say_nothing(*args: object) -> None:
+        """In place of the dialog about the end, which is not of this screen."""
+
+    monkeypatch.setattr(SapoApp, "ask_ended", say_nothing)
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"42")
+        launcher.die()
+        await until(pilot, lambda: "node has gone" in note(screen))
+        assert fields(screen) == ["42"]
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "no verdict: no node" in note(screen))
+        assert fields(screen) == ["42"] and screen.tally == Tally()
+        await pilot.press("escape", "s")
+        await until(pilot, lambda: pilot.app.check_action("pause", ()) and "gone" not in note(screen))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        assert launcher.node is not None and len(launcher.node.given) == 1
+
+
+@pytest.mark.asyncio
+async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\u202e\nsecond line"
+    assert launcher.node is not None
+    launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
+    launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        assert text(screen, "#asked") == "\\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\\u202e\nsecond line"
+        await pilot.press("i", *"[red]", "ctrl+s")
+        await until(pilot, lambda: screen.has_class("-judged"))
+        outcome = text(screen, "#outcome")
+        assert "\x1b" not in outcome and "[@click=app.quit]x" in outcome and "[red]" in outcome
+        await pilot.press("c")
+        assert "\x1b" not in pilot.app.clipboard and "second line" in pilot.app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.click(screen.query_one(AnswerFields).fields[0])
+        await pilot.press(*"42")
+        assert fields(screen) == ["42"]
+        await pilot.click("#question")
+        assert screen.focused is screen.query_one("#question")
+
+
+@pytest.mark.asyncio
+async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
+    async with shown(launcher) as (pilot, screen):
+        await asked(pilot, screen)
+        await pilot.press("i", *"41", "enter", *"42")
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause()
+        assert screen.query_one(AnswerFields).fields[1].region.bottom <= 9
+        await pilot.press("3")
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        assert fields(screen) == ["41", "423"] and screen.query_one("#hints").display
+
+
+def test_what_can_be_no_answer_is_named() -> None:
+    assert refused("42") == refused("an answer of words") == ""
+    assert "verifier" in refused("9" * 4097) and "control" in refused("a\x00b")
+
+
+def test_a_verdict_says_what_teaches() -> None:
+    alike = str(verdict_text(["1", "2"], Verdict((0.0, 0.0), "", True)))
+    assert "rewarded alike" in alike and "expected" not in alike
+    differing = str(verdict_text(["1", "2"], Verdict((1.0, 0.25), "1", True)))
+    assert "difference" in differing and "0.25" in differing
+
+
+def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
+    assert launcher.node is not None
+    made: list[Question] = []
+
+    def question() -> Mapping[str, Any]:
+        made.append(QUESTION)
+        return QUESTION.as_dict()
+
+    launcher.node.question = question  # type: ignore[method-assign]
+    return lambda: len(made)
+
+
+# Pictures.
+
+
+async def _typed(pilot: Pilot[Any]) -> None:
+    await _open(pilot)
+    await pilot.press("i", *"42", "enter", *"43", "enter")
+    pilot.app.screen.query_one(AnswerFields).fields[-1].cursor_blink = False
+    await pilot.pause()
+
+
+async def _judged(pilot: Pilot[Any]) -> None:
+    await _open(pilot)
+    await pilot.press("i", *"42", "enter", *"43", "ctrl+s")
+    await until(pilot, lambda: pilot.app.screen.has_class("-judged"))
+    await pilot.pause()
+
+
+async def _open(pilot: Pilot[Any]) -> None:
+    await pilot.press("5")
+    await until(pilot, lambda: pilot.app.screen.has_class("-typing"))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_picture_while_typing(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=_typed)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
+def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
+    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=_judged)
+
+
+def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=(80, 24), run_before=_judged)

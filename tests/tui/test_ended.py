@@ -1,0 +1,233 @@
+"""A node that ended without being asked: why, in words, and how it starts again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.launcher import Ending
+from sapo_edge.tui.screens.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
+from tests.tui.fake_launcher import KILLED, FakeLauncher
+from tests.tui.shell import TRUECOLOR, alone, attached, screen, text, until
+
+LONG = Ending("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 50.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Shown:
+    """A dialog over the dashboard, and what it was dismissed with."""
+
+    def __init__(self, launcher: FakeLauncher) -> None:
+        self.app = SapoApp(launcher, TRUECOLOR)
+        self.clock = Clock()
+        self.answers: list[bool | None] = []
+
+    async def show(self, pilot: Pilot[Any], ending: Ending, patience: float | None, often: bool = False) -> None:
+        await attached(pilot, self.app)
+        dialog = NodeEnded(ending, patience, often)
+        dialog.clock = self.clock  # type: ignore[method-assign]
+        self.app.push_screen(dialog, self.answers.append)
+        await until(pilot, lambda: self.app.screen is dialog and "Restart" in screen(self.app))
+
+
+@pytest.fixture
+def shown(launcher: FakeLauncher) -> Shown:
+    return Shown(launcher)
+
+
+@pytest.mark.asyncio
+async def test_it_says_why_in_words_and_shows_the_last_lines_inert(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        seen = screen(shown.app)
+        assert "The node was killed (SIGKILL" in seen and "The last checkpoint is safe" in seen
+        assert "\\x1b[31m[bold]round 40[/bold]" in seen and "\x1b" not in seen
+        assert shown.app.focused is shown.app.screen.query_one("#restart")
+
+
+@pytest.mark.parametrize(
+    ("keys", "again"),
+    [(["enter"], True), (["r"], True), (["l"], False), (["escape"], False), (["right", "enter"], False)],
+)
+@pytest.mark.asyncio
+async def test_keys(shown: Shown, keys: list[str], again: bool) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, None)
+        await pilot.press(*keys)
+        await until(pilot, lambda: shown.answers == [again])
+
+
+@pytest.mark.parametrize(("button", "again"), [("#restart", True), ("#leave", False)])
+@pytest.mark.asyncio
+async def test_clicks(shown: Shown, button: str, again: bool) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        await pilot.click(button)
+        await until(pilot, lambda: shown.answers == [again])
+
+
+@pytest.mark.asyncio
+async def test_it_counts_down_and_starts_by_itself(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        assert "by itself in 10 seconds" in screen(shown.app)
+        shown.clock.now += 8.5
+        await until(pilot, lambda: "by itself in 2 seconds" in screen(shown.app))
+        shown.clock.now += 1
+        await until(pilot, lambda: "by itself in 1 second;" in screen(shown.app))
+        assert shown.answers == []
+        shown.clock.now += 1
+        await until(pilot, lambda: shown.answers == [True])
+
+
+@pytest.mark.parametrize("key", ["x", "tab", "space", "up", "down", "f1"])
+@pytest.mark.asyncio
+async def test_any_other_key_stops_the_countdown(shown: Shown, key: str) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        await pilot.press(key)
+        if key == "f1":
+            await pilot.pause(0.5)
+            await pilot.press("f1")
+        await until(pilot, lambda: "The countdown is stopped" in screen(shown.app))
+        shown.clock.now += 100
+        await pilot.pause(0.5)
+        assert shown.answers == []
+        await pilot.press("r")
+        await until(pilot, lambda: shown.answers == [True])
+
+
+@pytest.mark.asyncio
+async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        await pilot.click("#why")
+        await until(pilot, lambda: "The countdown is stopped" in screen(shown.app))
+
+
+@pytest.mark.asyncio
+async def test_what_dies_again_and_again_waits_for_its_owner(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, None, often=True)
+        assert text(shown.app, "#then") == AGAIN_AND_AGAIN
+        shown.clock.now += 1000
+        await pilot.pause(0.5)
+        assert shown.answers == []
+
+
+@pytest.mark.asyncio
+async def test_what_never_came_lost_nothing(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, Ending("no model is installed", False, ("install one\nwith pip",)), None)
+        seen = screen(shown.app)
+        assert "There is no node" in seen and "No model is installed" in seen and "Nothing is lost" in seen
+        assert "install one" in seen and "with pip" in seen and "\\n" not in seen
+        assert "not started by itself" in seen
+
+
+@pytest.mark.asyncio
+async def test_long_texts_are_bounded_and_scroll(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, LONG, None)
+        end = "x" * 30 + " the end"
+        await until(pilot, lambda: end in screen(shown.app))
+        assert "Leave it" in screen(shown.app) and "Nothing is lost" in screen(shown.app)
+        assert len(text(shown.app, "#lines")) < MAX_LINES * 500
+        before = screen(shown.app)
+        await pilot.press("pageup")
+        await pilot.pause(0.1)
+        assert screen(shown.app) != before
+        await pilot.press("pagedown")
+        await pilot.pause(0.1)
+        assert screen(shown.app) == before
+
+
+@pytest.mark.asyncio
+async def test_why_can_be_copied(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, 10.0)
+        await pilot.press("c")
+        await pilot.pause(0.1)
+        assert "SIGKILL" in shown.app.clipboard and "Killed" in shown.app.clipboard
+        assert "\x1b" not in shown.app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_the_apps_own_keys_wait(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, KILLED, None)
+        await pilot.press("3", "ctrl+p")
+        await pilot.pause(0.2)
+        assert isinstance(shown.app.screen, NodeEnded) and shown.app.current_mode == "dashboard"
+
+
+@pytest.mark.asyncio
+async def test_it_survives_a_terminal_of_40_by_10(shown: Shown) -> None:
+    async with shown.app.run_test(size=(80, 24)) as pilot:
+        await shown.show(pilot, LONG, None)
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause(0.3)
+        assert "Restart" in screen(shown.app) and "Leave it" in screen(shown.app)
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.3)
+        assert "Nothing is lost" in screen(shown.app)
+        await pilot.press("enter")
+        await until(pilot, lambda: shown.answers == [True])
+
+
+@pytest.mark.parametrize(
+    ("size", "ending", "patience", "often"),
+    [
+        ((80, 24), KILLED, 10.0, False),
+        ((120, 40), KILLED, 10.0, False),
+        ((80, 24), Ending("the disk is full", False, tuple(f"line {n}" for n in range(40))), None, True),
+    ],
+)
+def test_picture(
+    shown: Shown,
+    snap_compare: Callable[..., bool],
+    size: tuple[int, int],
+    ending: Ending,
+    patience: float | None,
+    often: bool,
+) -> None:
+    async def show(pilot: Pilot[Any]) -> None:
+        await shown.show(pilot, ending, patience, often)
+        alone(shown.app)
+        await pilot.pause(0.2)
+
+    assert snap_compare(shown.app, terminal_size=size, run_before=show)
+
+
+def test_picture_without_colours(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    shown = Shown(launcher)
+
+    async def show(pilot: Pilot[Any]) -> None:
+        await shown.show(pilot, KILLED, 10.0)
+        alone(shown.app)
+        await pilot.pause(0.2)
+
+    assert snap_compare(shown.app, terminal_size=(80, 24), run_before=show)

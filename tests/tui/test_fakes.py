@@ -1,0 +1,141 @@
+"""The stand-ins of these tests tell what the real ones tell."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.control_client import connect, node_runs
+from sapo_edge.control_protocol import MAX_REPLY_BYTES
+from sapo_edge.errors import ConfigError
+from sapo_edge.manifest import load_manifest
+from sapo_edge.node import Node
+from sapo_edge.node_control import NodeControl
+from sapo_edge.paths import Paths
+from sapo_edge.settings import Settings
+from sapo_edge.store import Store
+from sapo_edge.swarm.transport import Solo
+from sapo_edge.tui.launcher import Chat, ChatAnswer, Consent, Launcher
+from tests.fakes import FakePolicy, LengthScored
+from tests.tui.fake_launcher import INVITE, FakeChat, FakeLauncher
+from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, FakeNode
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_fakes_meet_the_contract(launcher: FakeLauncher) -> None:
+    met: Launcher = launcher
+    chat: Chat = FakeChat()
+    assert met.consented() and chat is not None
+
+
+def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_path: Path) -> None:
+    settings = Settings(own=2, external=0, answers=3, rounds=1, held_out=4, seed=5)
+    with Store(Paths.default(tmp_path / "real")) as store:
+        node = Node(settings, LengthScored(load_manifest("starter")), store, FakePolicy(), Solo(), lambda event: None)
+        node.run()
+        real = json.loads(json.dumps(NodeControl(node, None).status()))
+    assert launcher.node is not None
+    fake = launcher.node.status()
+    assert list(real) == list(fake)
+    for name in ("progress", "best", "pool", "memory", "limits", "last_round", "held_out"):
+        assert set(real[name]) == set(fake[name]), name
+    assert {name: type(value) for name, value in real.items() if fake[name] is not None and value is not None} == {
+        name: type(value) for name, value in fake.items() if real[name] is not None and value is not None
+    }
+
+
+def test_a_client_reads_the_past_and_follows(launcher: FakeLauncher) -> None:
+    assert launcher.node is not None
+    with connect(launcher.paths) as client, connect(launcher.paths) as follower:
+        history = client.request("history", {"points": 1000})
+        assert history["bucket"] == 1 and history["round"] == list(range(1, 41))
+        assert history["held_out"]["accuracy"] == [0.04, 0.19, 0.55, 0.68, 0.66]
+        page = client.request("rollouts", {"search": "MARKUP[/bold"})["rollouts"]
+        assert [(item["round"], item["position"]) for item in page] == [HOSTILE_PLACE]
+        whole = client.request("rollout", {"round": HOSTILE_PLACE[0], "position": HOSTILE_PLACE[1]})
+        assert [answer["text"] for answer in whole["answers"]] == list(HOSTILE_ANSWERS)
+        assert len(client.request("peers")["peers"]) == len(PEERS)
+        assert follower.subscribe(10) == 10
+        launcher.node.emit(launcher.node.finished(41))
+        told = list(zip(range(11), follower.events(5), strict=False))
+        assert told[-1][1]["round"] == 41 and client.request("status")["round"] == 41
+        client.request("pause")
+        assert next(follower.events(5))["reasons"] == ["asked to pause"]
+        assert client.request("status")["state"] == "paused"
+        client.request("resume")
+        assert client.request("settings", {"own": 6})["settings"]["own"] == 6
+        question = client.request("question")
+        answers = {"ref": question["ref"], "manifest": question["manifest"], "answers": ["<answer>42</answer>", "x"]}
+        assert client.request("share_answers", {**answers, "time": 1})["rewards"] == [1.0, 0.0]
+
+
+def test_it_ends_in_order_or_like_one_that_was_killed(launcher: FakeLauncher) -> None:
+    with connect(launcher.paths) as client:
+        client.request("stop")
+        assert client.wait_for_end(5)
+    ending = launcher.ended()
+    assert ending is not None and ending.expected and not node_runs(launcher.paths)
+    launcher.start()
+    with connect(launcher.paths) as client:
+        launcher.die()
+        assert client.wait_for_end(5)
+    ending = launcher.ended()
+    assert ending is not None and not ending.expected and not node_runs(launcher.paths)
+    launcher.start()
+    assert node_runs(launcher.paths) and launcher.ended() is None and launcher.starts == 2
+
+
+def test_a_node_that_begins_has_no_past(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, running=False, rounds=0)
+    launcher.hold = True
+    launcher.start()
+    assert not node_runs(launcher.paths)
+    node = launcher.arrive()
+    with connect(launcher.paths) as client:
+        assert client.request("status")["state"] == "starting"
+        assert client.request("history")["round"] == []
+        node.progress("evaluate", 1, 4)
+        assert client.request("status")["progress"] == {"phase": "evaluate", "done": 1, "total": 4, "unit": "answers"}
+    launcher.close()
+
+
+def test_what_is_agreed_to_and_set_is_recorded(launcher: FakeLauncher) -> None:
+    launcher.accept(Consent("invite", INVITE))
+    with pytest.raises(ConfigError, match="cut off"):
+        launcher.accept(Consent("invite", INVITE[:-1]))
+    launcher.set("own", "6")
+    assert launcher.setting("own") == 6
+    (row,) = [row for row in launcher.settings() if row.name == "own"]
+    assert (row.value, row.default, row.live) == (6, 4, True) and row.source.startswith("file ")
+    with pytest.raises(ConfigError, match="not allowed"):
+        launcher.set("own", "many")
+    launcher.set("own", None)
+    assert launcher.setting("own") == 4 and launcher.changes == [("own", "6"), ("own", None)]
+
+
+def test_the_chat_streams_whole_texts(launcher: FakeLauncher) -> None:
+    chat, shown = launcher.chat(), list[ChatAnswer]()
+    assert "round 30" in chat.open(lambda text: None)
+    chat.ask("17 + 25?", task=True, temperature=0.0, show=shown.append)
+    for adapter in (False, True):
+        pieces = [piece for piece in shown if piece.adapter == adapter]
+        assert all(later.text.startswith(piece.text) for piece, later in itertools.pairwise(pieces))
+        assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
+        assert pieces[-1].text == chat.answers[adapter]
+
+
+def test_no_reply_is_too_long(tmp_path: Path) -> None:
+    node = FakeNode(Paths.default(tmp_path))
+    whole = node.rollout(*HOSTILE_PLACE)
+    assert len(json.dumps(node.history(1000))) < MAX_REPLY_BYTES and len(json.dumps(whole)) < MAX_REPLY_BYTES
+    node.journal.close()

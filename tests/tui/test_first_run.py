@@ -1,0 +1,493 @@
+"""The first screen shows what was found, asks, and starts nothing before its owner has agreed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.events import Paste
+from textual.pilot import Pilot
+from textual.widgets import Button, Input
+
+from sapo_edge.errors import BackendError, ExitCode, StateError
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.launcher import Consent, Finding, Findings
+from sapo_edge.tui.screens.first_run import FirstRun
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.widgets.choices import Choice, Stepper, Tick
+from sapo_edge.tui.widgets.company import NETWORKS
+from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
+from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+
+SIZES = [(80, 24), (120, 40)]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path, agreed=False, running=False)
+    yield made
+    made.close()
+
+
+def made(launcher: FakeLauncher) -> SapoApp:
+    return SapoApp(launcher, TRUECOLOR)
+
+
+def asks(app: SapoApp) -> bool:
+    return isinstance(app.screen, FirstRun)
+
+
+async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Until the host is shown."""
+    await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
+
+
+async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
+    app.post_message(Paste(line))
+    await pilot.pause(0.1)
+
+
+@pytest.mark.asyncio
+async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        assert app.focused is app.screen.query_one("#start")
+        await pilot.press("1", "5", "p", "s", "f1", "f1", "tab", "ctrl+p", "shift+tab")
+        await pilot.pause(0.3)
+        assert asks(app) and app.current_mode == "dashboard"
+        assert (launcher.starts, launcher.consents, launcher.changes) == (0, [], [])
+        assert app.keeper.link is None and app.state.standing is Standing.LOOKING
+        await pilot.press("enter")
+        await attached(pilot, app)
+        assert launcher.consents == [Consent("swarm", "", 0, True, True)] and launcher.starts == 1
+
+
+@pytest.mark.asyncio
+async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        seen = screen(app)
+        for finding in FINDINGS.rows:
+            assert f"✓ {finding.name}" in seen and finding.value in seen
+        assert "it runs on every host" in seen and "embedded: nothing is downloaded" in seen
+        for told in (*NETWORKS.values(), "Shared", "Never", "[x] rest on battery", "[x] rest when busy", "of 4"):
+            assert told in seen, told
+        assert "Start learning" in seen and "Nothing starts and nothing is sent before" in seen
+        assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
+
+
+@pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
+@pytest.mark.asyncio
+async def test_leaving_leaves_no_trace(launcher: FakeLauncher, key: str) -> None:
+    before = sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press(key)
+        await pilot.pause(0.1)
+    assert app.return_value is ExitCode.DONE
+    assert (launcher.starts, launcher.consents, launcher.changes) == (0, [], [])
+    assert (sorted(launcher.paths.config.rglob("*")), sorted(launcher.paths.state.rglob("*"))) == before
+
+
+@pytest.mark.asyncio
+async def test_enter_on_leave_leaves(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("tab")
+        assert app.focused is app.screen.query_one("#leave")
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+    assert app.return_value is ExitCode.DONE and launcher.consents == [] and launcher.starts == 0
+
+
+@pytest.mark.asyncio
+async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.click("#start")
+        await attached(pilot, app)
+    assert len(launcher.consents) == 1
+    launcher.close()
+    launcher.agreed = False
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.click("#leave")
+        await pilot.pause(0.2)
+    assert len(launcher.consents) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "network", "shared"),
+    [
+        ("n", "swarm", "with all who take part"),
+        ("a", "solo", "nothing: no connection"),
+        ("i", "invite", "with members of its swarm"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_what_is_shared_follows_the_choice(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press(keys)
+        await pilot.pause(0.1)
+        assert app.screen.query_one(Choice).value == network
+        assert shared in text(app, "#shared") and shared in screen(app)
+        assert ("weights" in text(app, "#never")) == (network != "solo")
+        assert app.screen.query_one("#invite").display == (network == "invite")
+
+
+@pytest.mark.asyncio
+async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("a", "enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("solo")]
+
+
+@pytest.mark.asyncio
+async def test_an_invite_is_pasted_wherever_the_focus_is_and_however_it_was_broken(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
+        field = app.screen.query_one(Input)
+        assert field.has_focus and field.value == INVITE and app.screen.query_one(Choice).value == "invite"
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("invite", INVITE)]
+
+
+@pytest.mark.asyncio
+async def test_pasting_into_the_field_takes_all_lines_and_is_bounded(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("i")
+        await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
+        field = app.screen.query_one(Input)
+        assert field.value == INVITE
+        await paste(pilot, app, "x" * 5_000_000)
+        assert len(field.value) <= 8192
+        await pilot.press("1", "q", "a", "n")
+        assert asks(app) and app.screen.query_one(Choice).value == "invite"
+
+
+@pytest.mark.asyncio
+async def test_a_wrong_invite_is_told_at_its_field_and_can_be_mended(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("i", "enter")
+        await until(pilot, lambda: "the field is empty" in screen(app))
+        await paste(pilot, app, INVITE[:-3])
+        assert "the field is empty" not in screen(app)
+        await pilot.press("enter")
+        await until(pilot, lambda: "the invite is cut off at its end: ask for the line again" in screen(app))
+        assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
+        await pilot.press("end", "9", "a", "b")
+        assert "cut off" not in screen(app)
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("invite", INVITE)]
+
+
+@pytest.mark.asyncio
+async def test_escape_leaves_the_field_first(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("i", "escape")
+        assert asks(app) and app.focused is app.screen.query_one("#start")
+        await pilot.press("n", "enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent()]
+
+
+@pytest.mark.asyncio
+async def test_limits_are_changed_by_keys(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        app.screen.query_one(Stepper).focus()
+        await pilot.press("left", "right", "right", "plus", "minus")
+        assert "at most 2 of 4" in screen(app)
+        await pilot.press("up", "up", "up", "up")
+        assert app.screen.query_one(Stepper).value == 4
+        await pilot.press("tab", "space", "tab", "space", "enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("swarm", "", 4, False, False)]
+
+
+@pytest.mark.asyncio
+async def test_limits_and_the_swarm_are_changed_by_the_mouse(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        cores = app.screen.query_one(Stepper)
+        await pilot.click(cores, offset=(cores.size.width - 1, 0))
+        await pilot.click(cores, offset=(cores.size.width - 1, 0))
+        await pilot.click(cores, offset=(0, 0))
+        await pilot.click("#mains")
+        await pilot.click(list(app.screen.query_one(Choice).children)[1])
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("solo", "", 1, False, True)]
+
+
+@pytest.mark.asyncio
+async def test_arrow_keys_choose_at_once(launcher: FakeLauncher) -> None:
+    """A mark that has to be confirmed first would share with somebody who did not want to."""
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        app.screen.query_one(Choice).focus()
+        await pilot.press("right", "right", "right", "right")
+        assert app.screen.query_one(Choice).value == "solo"
+        await pilot.press("left", "left", "right", "enter")
+        await pilot.pause(0.3)
+    assert [consent.network for consent in launcher.consents] == ["swarm"]
+
+
+@pytest.mark.asyncio
+async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeLauncher) -> None:
+    launcher.found = replace(FINDINGS, battery=False)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        assert "battery" not in screen(app) and app.screen.query_one("#mains", Tick).value
+
+
+@pytest.mark.asyncio
+async def test_what_stands_in_the_way_is_told_with_its_remedy_and_looked_at_again(launcher: FakeLauncher) -> None:
+    launcher.found = NO_MODEL
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        seen = screen(app)
+        assert "✗ Model" in seen and "pip install 'sapo-edge[starter]'" in seen
+        assert "✗ Can't start yet: no model is" in seen
+        assert app.screen.query_one("#start", Button).disabled and app.focused is app.screen.query_one("#again")
+        await pilot.click("#start")
+        await pilot.press("a")
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        assert launcher.consents == [] and launcher.starts == 0 and asks(app)
+        launcher.found = FINDINGS
+        await pilot.press("r")
+        await looked(pilot, app)
+        assert "Can't start" not in screen(app) and app.focused is app.screen.query_one("#start")
+        await pilot.press("enter")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_a_bad_finding_that_is_an_estimate_warns_and_leaves_the_choice(launcher: FakeLauncher) -> None:
+    launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        assert "close programs" in screen(app) and "Memory: 1 GB free. It may fail" in text(app, "#say")
+        assert launcher.consents == []
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert len(launcher.consents) == 1
+
+
+@pytest.mark.asyncio
+async def test_the_screen_is_there_before_anything_was_found(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enter is remembered meanwhile, and holds if all is well."""
+    found = threading.Event()
+
+    def slowly() -> Findings:
+        assert found.wait(10)
+        return FINDINGS
+
+    monkeypatch.setattr(launcher, "findings", slowly)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Looking at this computer" in screen(app) and "Shared" in screen(app))
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: "It starts if all is well." in text(app, "#say"))
+        assert launcher.consents == []
+        found.set()
+        await attached(pilot, app)
+    assert len(launcher.consents) == 1 and launcher.starts == 1
+
+
+@pytest.mark.asyncio
+async def test_an_enter_too_early_starts_nothing_that_is_blocked(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = threading.Event()
+
+    def slowly() -> Findings:
+        assert found.wait(10)
+        return NO_MODEL
+
+    monkeypatch.setattr(launcher, "findings", slowly)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter")
+        found.set()
+        await until(pilot, lambda: "Can't start yet" in screen(app))
+        assert launcher.consents == [] and asks(app)
+
+
+@pytest.mark.asyncio
+async def test_a_look_that_fails_is_told(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Findings:
+        raise BackendError("no backend runs here", "install one")
+
+    monkeypatch.setattr(launcher, "findings", fails)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "Can't start yet: no backend" in screen(app))
+        assert "install one" in screen(app)
+
+
+@pytest.mark.asyncio
+async def test_a_choice_that_can_not_be_written_is_told_and_nothing_starts(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        launcher.refusal = StateError("can't write config.toml: disk full", "free some space")
+        await pilot.press("enter")
+        await until(pilot, lambda: "disk full: free some space" in text(app, "#say"))
+        assert asks(app) and launcher.starts == 0
+        launcher.refusal = None
+        await pilot.press("enter")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_help_that_is_read_meanwhile_does_no_harm(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, accept = threading.Event(), launcher.accept
+
+    def slowly(consent: Consent) -> None:
+        assert written.wait(10)
+        accept(consent)
+
+    monkeypatch.setattr(launcher, "accept", slowly)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("enter", "f1")
+        written.set()
+        await until(pilot, lambda: launcher.consents)
+        await pilot.pause(0.2)
+        assert launcher.starts == 0
+        await pilot.press("escape")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_impatient_keys_agree_once(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("enter", "enter", "enter", "q")
+        await pilot.pause(0.5)
+    assert len(launcher.consents) == 1
+
+
+@pytest.mark.asyncio
+async def test_texts_of_the_host_are_inert(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
+    launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
+    app = made(launcher)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await looked(pilot, app)
+        await until(pilot, lambda: "[@click=app.bell]x[/]" in screen(app))
+        assert "\x1b" not in screen(app) and "\u202e" not in screen(app)
+
+
+@pytest.mark.parametrize("keys", ["", "i"])
+@pytest.mark.asyncio
+async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("a", *keys)
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause(0.3)
+        assert "Start learning" in screen(app) and "Alone" in screen(app)
+        await pilot.press("escape") if keys else None
+        await pilot.press("pagedown", "pagedown")
+        await pilot.pause(0.1)
+        assert "rest when busy" in screen(app)
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause(0.3)
+        chosen = "invite" if keys else "solo"
+        assert "SmolLM2" in screen(app) and app.screen.query_one(Choice).value == chosen
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause(0.3)
+        assert "SmolLM2" in screen(app)
+        await pilot.press("n", "enter")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) -> None:
+    launcher.found = replace(FINDINGS, rows=tuple(Finding(f"Thing {number}", "x" * 200) for number in range(30)))
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
+        await pilot.press(*["down"] * 8)
+        await pilot.pause(0.1)
+        assert "Thing 29" in screen(app)
+
+
+async def _looked(pilot: Pilot[Any]) -> None:
+    assert isinstance(pilot.app, SapoApp)
+    await looked(pilot, pilot.app)
+    await pilot.pause(0.2)
+
+
+async def _refused(pilot: Pilot[Any]) -> None:
+    await _looked(pilot)
+    await pilot.press("i", *"sapo://join/x", "enter")
+    assert isinstance(pilot.app, SapoApp)
+    pilot.app.screen.query_one(Input).cursor_blink = False
+    await until(pilot, lambda: "cut off" in screen(pilot.app))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
+    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_picture_of_what_stands_in_the_way(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
+) -> None:
+    launcher.found = NO_MODEL
+    assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
+
+
+def test_picture_of_a_wrong_invite(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_refused)
+
+
+def test_picture_without_colours(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert snap_compare(made(launcher), terminal_size=(80, 24), run_before=_looked)

@@ -1,0 +1,230 @@
+"""F1 explains what is in front: screens, dialogs, and the keys that work there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App
+from textual.binding import Binding
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Input, Markdown, Static
+
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.commands import binding_ids
+from sapo_edge.tui.screens.dashboard import Dashboard
+from sapo_edge.tui.screens.help import DOCUMENTS, WORDS, HelpScreen, keys_of
+from sapo_edge.tui.screens.logs import Logs
+from sapo_edge.tui.screens.settings import SettingsView
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.view import VIEWS
+from sapo_edge.tui.widgets.setting_restart import AskRestart
+from tests.tui.fake_launcher import FakeLauncher
+
+COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Let the app run until something holds."""
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
+        if true():
+            return
+    raise AssertionError("it never came to hold")
+
+
+def picture(app: App[Any]) -> str:
+    """What is on the screen, as text."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
+    await pilot.press("f1")
+    await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+    assert isinstance(app.screen, HelpScreen)
+    return app.screen
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("number", range(1, len(VIEWS) + 1))
+async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, number: int) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press(str(number))
+        await pilot.pause(0.2)
+        screen = app.screen
+        help = await helped(pilot, app)
+        mode = list(VIEWS)[number - 1]
+        assert VIEWS[mode] in picture(app) and help.query_one(Markdown).source.strip()
+        listed = {key.id for keys in keys_of(screen).values() for key in keys}
+        own = [item.id for item in type(screen).BINDINGS if isinstance(item, Binding) and item.show]
+        assert {"node.pause", "app.quit", f"view.{mode}"} <= listed
+        assert not own or listed & set(own)
+        for key in ("escape", "f1", "q"):
+            await pilot.press(key)
+            await until(pilot, lambda: app.screen is screen)
+            await helped(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("6")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await pilot.press("slash")
+        listed = {key.id for keys in keys_of(app.screen).values() for key in keys}
+        assert "logs.search" not in listed and "logs.follow" not in listed and "logs.leave" in listed
+        await helped(pilot, app)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        assert app.screen.query_one("#find", Input).has_focus
+
+
+@pytest.mark.asyncio
+async def test_it_says_how_keys_are_changed_and_what_the_words_mean(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+        help = await helped(pilot, app)
+        help.query_one("#pages").styles.height = "auto"
+        for word in ("rollout", "group", "advantage", "informative", "held-out", "adapter", "round", "swarm"):
+            assert word in WORDS
+        await pilot.press("slash", *"keys.toml")
+        await until(pilot, lambda: str(launcher.paths.config)[-20:] in picture(app).replace("\n", ""))
+        await pilot.press("ctrl+u", *"informative")
+        await until(pilot, lambda: "were not all rewarded alike" in picture(app) and "keys.toml" not in picture(app))
+        await pilot.press("ctrl+u", *"no such word anywhere")
+        await until(pilot, lambda: "rewarded" not in picture(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: help.query_one(Markdown).display)
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+
+
+@pytest.mark.asyncio
+async def test_it_scrolls(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+        await helped(pilot, app)
+        await pilot.press("end")
+        await until(pilot, lambda: "arxiv.org" in picture(app))
+        await pilot.press("home", "pagedown")
+        await until(pilot, lambda: "arxiv.org" not in picture(app))
+
+
+@pytest.mark.asyncio
+async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
+    launcher.set("threads", "3")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("7")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "waits for a restart" in picture(app))
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await helped(pilot, app)
+        assert (
+            "presses the button" in picture(app) and "Not now" in picture(app) and "Show Dashboard" not in picture(app)
+        )
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+
+
+@pytest.mark.asyncio
+async def test_a_widget_with_help_of_its_own_is_explained(launcher: FakeLauncher) -> None:
+    class Explained(Static, can_focus=True):
+        HELP_TEXT = "What the **widget** is for."
+        BINDINGS = [Binding("x", "app.bell", "Ring [red]the[/red] bell", id="bell.ring")]  # noqa: RUF012
+
+    class Plain(Screen[None]):
+        def compose(self) -> Any:
+            yield Explained("x")
+
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await app.push_screen(Plain())
+        await pilot.pause()
+        help = await helped(pilot, app)
+        assert "What the **widget** is for." in help.query_one(Markdown).source
+        await until(pilot, lambda: "Ring [red]the[/red] bell" in picture(app))
+        assert "In what has the focus" in picture(app) and "bell.ring" in picture(app)
+
+
+@pytest.mark.asyncio
+async def test_every_name_that_it_shows_can_be_given_other_keys(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        known = binding_ids(app)
+        for number in range(1, len(VIEWS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.1)
+            listed = {key.id for keys in keys_of(app.screen).values() for key in keys if key.id}
+            assert listed and listed <= known
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        assert {key.id for keys in keys_of(app.screen).values() for key in keys if key.id} <= known
+
+
+def test_the_documents_exist_or_are_being_written() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    names = [name.strip() for names in DOCUMENTS for name in names.split(",")]
+    assert [name for name in names if not (docs / name).exists() and name != "terminal-app.md"] == []
+
+
+@pytest.mark.asyncio
+async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, Dashboard))
+        await helped(pilot, app)
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause(0.2)
+        assert "Help: Dashboard" in picture(app) and "Esc closes" in picture(app)
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause(0.2)
+        assert "On every screen" in picture(app)
+
+
+def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (120, 40))
+
+
+def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, SapoApp)
+        await until(pilot, lambda: "5 peers" in picture(app))
+        await pilot.press("7")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "manifest" in picture(app))
+        await helped(pilot, app)
+        await until(pilot, lambda: "Change the highlighted setting" in picture(app))
+
+    return bool(snap_compare(SapoApp(launcher, COLORS), terminal_size=size, run_before=before))

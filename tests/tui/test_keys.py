@@ -1,0 +1,163 @@
+"""Keys can be changed in a file, and a file that is wrong is told and left alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.binding import Binding
+from textual.pilot import Pilot
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.commands import binding_ids
+from sapo_edge.tui.keys import FILE, read_keys
+from sapo_edge.tui.screens.help import HelpScreen, keys_of
+from sapo_edge.tui.screens.logs import Logs
+from sapo_edge.tui.screens.settings import SettingsView
+from sapo_edge.tui.state import Standing
+from tests.tui.fake_launcher import FakeLauncher
+
+COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+KNOWN = {"node.pause", "logs.follow", "view.logs"}
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Let the app run until something holds."""
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
+        if true():
+            return
+    raise AssertionError("it never came to hold")
+
+
+def write(launcher: FakeLauncher, text: str) -> None:
+    (launcher.paths.config / FILE).write_text(text, encoding="utf-8")
+
+
+def told(app: SapoApp) -> str:
+    return "\n".join(notice.message for notice in app._notifications)
+
+
+def test_a_file_gives_keys_by_name(tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    assert read_keys(file, KNOWN) == {}
+    file.write_bytes(b'\xef\xbb\xbf"node.pause" = "space,p"\r\n"logs.follow" = " x "\r\n')
+    assert read_keys(file, KNOWN) == {"node.pause": "space,p", "logs.follow": "x"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "remedy"),
+    [
+        ('"node.pauze" = "x"', "no key is called 'node.pauze'", "did you mean 'node.pause'"),
+        ('"quite.different.altogether" = "x"', "no key is called", "F1 in the app lists the names"),
+        ('node.pause = "x"', "no key is called 'node'", "write names in quotes"),
+        ('"node.pause" = 5', "'node.pause' is not text", "write it as"),
+        ('"node.pause" = ""', "'node.pause' is not text", "write it as"),
+        ("node.pause = ", "is not valid TOML", "correct that place"),
+        ("a = " + "[" * 5000, "is not valid TOML", "correct that place"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path, text: str, message: str, remedy: str) -> None:
+    file = tmp_path / FILE
+    file.write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        read_keys(file, KNOWN)
+    assert message in raised.value.message and remedy in raised.value.remedy and str(file) in raised.value.message
+
+
+def test_a_file_that_can_t_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(ConfigError, match="can't read"):
+        read_keys(tmp_path / FILE, KNOWN)
+    (tmp_path / "other").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="can't read"):
+        read_keys(tmp_path / "other", KNOWN)
+
+
+@pytest.mark.asyncio
+async def test_changed_keys_work_and_are_listed_and_the_old_ones_are_free(launcher: FakeLauncher) -> None:
+    write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        assert not told(app)
+        await pilot.press("6")
+        await pilot.pause(0.1)
+        assert not isinstance(app.screen, Logs)
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        lines = app.screen._lines  # type: ignore[attr-defined]
+        for key, following in (("f", True), ("space", False), ("f8", True)):
+            await pilot.press(key)
+            await until(pilot, lambda following=following: lines.following is following)  # type: ignore[misc]
+        listed = {key.id: key.keys for keys in keys_of(app.screen).values() for key in keys}
+        assert listed["logs.follow"] == "space f8" and listed["view.logs"] == "o" and listed["node.pause"] == "P"
+        assert launcher.node is not None
+        await pilot.press("p")
+        await pilot.pause(0.2)
+        assert "pause" not in launcher.node.asked
+        await pilot.press("P")
+        await until(pilot, lambda: "pause" in launcher.node.asked)  # type: ignore[union-attr]
+        await pilot.press("7")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView) and app.screen._list.row is not None)
+        await pilot.press("e")
+        await until(pilot, lambda: app.screen.has_class("-editing"))
+
+
+@pytest.mark.asyncio
+async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
+    write(launcher, '"app.help" = "h"\n')
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        for key in ("h", "f1"):
+            await pilot.press(key)
+            await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+            await pilot.press("escape")
+            await until(pilot, lambda: not isinstance(app.screen, HelpScreen))
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('"logs.folow" = "x"\n"node.pause" = "y"\n', "did you mean 'logs.follow'"),
+        ('"logs.follow" = [\n', "is not valid TOML"),
+        ('"logs.follow" = true\n"\\u001b[31m[bold]" = "x"\n', "is not text"),
+    ],
+)
+async def test_a_wrong_file_is_told_and_nothing_of_it_is_used(launcher: FakeLauncher, text: str, message: str) -> None:
+    write(launcher, text)
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        assert message in told(app)
+        await pilot.press("6")
+        await until(pilot, lambda: isinstance(app.screen, Logs))
+        await pilot.press("f")
+        assert not app.screen._lines.following  # type: ignore[attr-defined]
+        await pilot.press("y")
+        await pilot.pause(0.1)
+        assert launcher.node is not None and "pause" not in launcher.node.asked
+
+
+@pytest.mark.asyncio
+async def test_names_are_given_once_and_belong_to_one_screen(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)):
+        assert {"logs.follow", "settings.change", "view.logs", "node.pause", "app.help"} <= binding_ids(app)
+        for screen in (Logs, SettingsView):
+            ids = [binding.id for binding in screen.BINDINGS if isinstance(binding, Binding)]
+            assert None not in ids and max(Counter(ids).values()) == 1
+            assert all(str(id).startswith(f"{screen.MODE}.") for id in ids)

@@ -1,0 +1,328 @@
+"""The screen of peers: who is connected, what came of them, and how the swarm stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.screens.peers import Peers
+from sapo_edge.tui.screens.rollouts import Rollouts
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.view import Change
+from sapo_edge.tui.widgets.peer_text import amount, swarm_text
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
+
+TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+NOW = BEGAN + 9000
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    tell(made, time=NOW)
+    yield made
+    made.close()
+
+
+def tell(launcher: FakeLauncher, **changes: Any) -> None:
+    """Change the swarm of the node."""
+    assert launcher.node is not None
+    launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
+
+
+async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
+    for _ in range(300):
+        if met():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def picture(pilot: Pilot[Any]) -> str:
+    """What is on the screen, as text."""
+    lines = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+@asynccontextmanager
+async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], Peers]]:
+    app = SapoApp(launcher, TERMINAL)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("3")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, Peers)
+        yield pilot, screen
+
+
+async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher) -> None:
+    """As if the app had asked for the status."""
+    assert launcher.node is not None
+    screen.sapo.state.told(launcher.node.status())
+    screen.refresh_node(Change.STATUS)
+    await pilot.pause()
+
+
+def names(screen: Peers) -> list[str]:
+    return [screen.peers.cell(index, "name")[0] for index in range(screen.peers.count)]
+
+
+def title(screen: Peers) -> str:
+    return screen.peers.render_line(0).text
+
+
+@pytest.mark.asyncio
+async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
+    async with opened(launcher, (120, 40)) as (pilot, screen):
+        assert names(screen)[0] == readable_name(FRIEND) and screen.peers.count == len(PEERS)
+        lines = picture(pilot).splitlines()
+        friend = next(line for line in lines if line.startswith("▸"))
+        assert friend.split() == [
+            "▸", readable_name(FRIEND), "out", "2", "h", "987.7", "kB", "1.2", "MB", "-", "0.5", "yes",
+            "192.0.2.17:4001",
+        ]  # fmt: skip
+        stranger = next(line for line in lines if readable_name(STRANGER) in line)
+        assert "in " in stranger and " 4 " in stranger and "-2.2" in stranger and "[2001:db8::" in stranger
+        assert any("198.51.100.7:443 by relay" in line for line in lines)
+
+
+@pytest.mark.asyncio
+async def test_the_swarm_tells_how_it_stands(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        for told in (
+            "● connected, other networks can't dial it", "at  /ip4/192.0.2.1/tcp/40123", "240 rollouts in, 120 out",
+            "1.2 MB in, 800.0 kB out", "clock 2 s behind", "refused  signature 4096, rate 3, forged 1",
+        ):  # fmt: skip
+            assert told in picture(pilot), told
+        assert "held back" not in picture(pilot)
+        tell(
+            launcher, reachable=True, clock_ahead=-90, paused=["upload"], faults={"pull": 2}, restarts=1, addresses=[],
+            rejections={f"reason {number}": number + 1 for number in range(40)},
+        )  # fmt: skip
+        await polled(pilot, screen, launcher)
+        for told in (
+            "reachable from other networks", "no address at which", "the clock is 1 min 30 s ahead: set it right",
+            "held back by a cap in the settings: upload", "and 34 more reasons",
+        ):  # fmt: skip
+            assert told in picture(pilot), told
+    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"]))  # type: ignore[union-attr]
+
+
+@pytest.mark.asyncio
+async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("down")
+        for told in (
+            STRANGER, "by the peer, 2027-01-15 08:10:00, 2 h 20 min ago", "65.4 kB from it, 54.3 kB to it",
+            "in the mesh", "rate 3, forged 1",
+        ):  # fmt: skip
+            assert told in picture(pilot), told
+        await pilot.press("c")
+        assert pilot.app.clipboard == STRANGER
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not screen.peers.display and "-2.2, below 0: some of what it sent was invalid" in picture(pilot)
+        await pilot.press("escape")
+        assert screen.peers.display and screen.peers.has_focus
+        await pilot.press("enter", "enter")
+        assert screen.peers.display
+
+
+@pytest.mark.asyncio
+async def test_every_column_can_be_sorted_by(launcher: FakeLauncher) -> None:
+    async with opened(launcher, (120, 40)) as (pilot, screen):
+        assert "for▼" in title(screen)
+        kept = screen.peers.chosen
+        seen = []
+        for _ in range(len(screen.peers.COLUMNS)):
+            await pilot.press("o")
+            seen.append(screen.peers.sorted_by)
+            assert screen.peers.chosen == kept
+            assert f"{screen.peers.sorted_by}" and ("▼" in title(screen)) == screen.peers.downwards
+        assert sorted(seen) == sorted(column.key for column in screen.peers.COLUMNS) and seen[-1] == "since"
+        await pilot.press("o")
+        assert screen.peers.sorted_by == "received" and names(screen)[0].startswith("evil")
+        await pilot.press("O")
+        assert names(screen)[-1].startswith("evil") and "got▲" in title(screen)
+
+
+@pytest.mark.asyncio
+async def test_a_click_on_a_title_sorts_and_on_a_line_chooses(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.click("#peers", offset=(title(screen).index("refused"), 0))
+        await until(pilot, lambda: screen.peers.sorted_by == "refused")
+        assert names(screen)[0].startswith("evil") and names(screen)[1] == readable_name(STRANGER)
+        await pilot.click("#peers", offset=(title(screen).index("refused"), 0))
+        await until(pilot, lambda: not screen.peers.downwards)
+        await pilot.click("#peers", offset=(title(screen).index("peer"), 0))
+        await until(pilot, lambda: screen.peers.sorted_by == "name")
+        await pilot.click("#peers", offset=(4, 2))
+        await pilot.pause()
+        assert screen.peers.cursor == 1 and screen.peers.display
+        await pilot.click("#peers", offset=(4, 2), times=2)
+        await until(pilot, lambda: screen.has_class("-open"))
+
+
+@pytest.mark.asyncio
+async def test_the_cursor_follows_its_peer(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("down")
+        assert launcher.node is not None
+        before = launcher.node.status_now["swarm"]["peers"]
+        tell(launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
+        await polled(pilot, screen, launcher)
+        assert screen.peers.chosen is not None and screen.peers.chosen["peer_id"] == STRANGER
+        tell(launcher, peers=before[2:3])
+        await polled(pilot, screen, launcher)
+        assert screen.peers.chosen["peer_id"] == before[2]["peer_id"] and screen.peers.cursor == 0
+        tell(launcher, peers=[{**before[0], "peer_id": f"p{number}", "received": number} for number in range(400)])
+        await polled(pilot, screen, launcher)
+        await pilot.press("end")
+        assert screen.peers.cursor == 399
+
+
+@pytest.mark.asyncio
+async def test_what_a_peer_made_is_shown_on_the_other_screen(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
+        other = pilot.app.screen
+        assert isinstance(other, Rollouts)
+        await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
+        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot))
+        # Again, when the other screen already shows a rollout, for a peer of which there is none.
+        await pilot.press("enter", "3", "down", "down", "r")
+        await until(pilot, lambda: "No rollout is like that" in picture(pilot))
+        await pilot.press("3")
+        assert pilot.app.screen is screen and screen.peers.cursor == 2
+
+
+@pytest.mark.asyncio
+async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, alone=True)
+    async with opened(launcher) as (pilot, screen):
+        assert "This node works alone" in picture(pilot) and "sapo swarm join LINE" in picture(pilot)
+        await pilot.press("enter", "o", "r", "c", "O", "down", "escape")
+        assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_a_swarm_without_anybody_says_what_to_do(launcher: FakeLauncher) -> None:
+    tell(launcher, peers=[], state="alone", reachable=None)
+    async with opened(launcher) as (pilot, screen):
+        for told in ("○ no peer yet", "nobody has tried", "another machine", "sapo swarm invite", "sapo doctor"):
+            assert told in picture(pilot), told
+        assert "clock" not in picture(pilot).splitlines()[4]
+        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
+        await polled(pilot, screen, launcher)
+        assert names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot)
+        await pilot.press("enter")
+        tell(launcher, peers=[], state="failed")
+        await polled(pilot, screen, launcher)
+        assert "✗ the connection to the swarm fell" in picture(pilot) and not screen.has_class("-open")
+        assert screen.peers.has_focus
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_goes_takes_its_peers_along(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("enter")
+        launcher.die()
+        app = screen.sapo
+        await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen is not screen)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen and "No node runs" in picture(pilot))
+        assert "Press s to start one" in picture(pilot) and readable_name(FRIEND) not in picture(pilot)
+        await pilot.press("r", "c", "enter", "s")
+        await until(pilot, lambda: readable_name(FRIEND) in picture(pilot))
+
+
+@pytest.mark.asyncio
+async def test_what_peers_call_themselves_is_harmless(launcher: FakeLauncher) -> None:
+    for size in ((80, 24), (120, 40)):
+        async with opened(launcher, size) as (pilot, screen):
+            for index in range(len(PEERS)):
+                await pilot.press("home", *["down"] * index)
+                await pilot.pause()
+                seen = picture(pilot)
+                assert not set(seen) & {chr(code) for code in range(32) if code != 10} and "\u202e" not in seen
+                for strip in screen._compositor.render_strips():
+                    for segment in strip:
+                        assert segment.style is None or (segment.style.link is None and not segment.style.blink)
+                if screen.peers.chosen is not None and screen.peers.chosen["peer_id"] == HOSTILE:
+                    assert "[bold red]\\u202e" in seen and "10 TB" in seen and "nothing of it is read any more" in seen
+                    await pilot.press("c")
+                    assert "\x1b" not in pilot.app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("o", "down", "down")
+        kept, by = screen.peers.chosen, screen.peers.sorted_by
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause()
+        assert "connected" in picture(pilot) and "▸" in picture(pilot) and not screen.query_one("#peer").display
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "peer id" in picture(pilot)
+        await pilot.resize_terminal(80, 24)
+        await pilot.pause()
+        await pilot.press("escape")
+        assert screen.peers.chosen == kept and screen.peers.sorted_by == by
+
+
+@pytest.mark.asyncio
+async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (_pilot, screen):
+        found = [active.binding.description for active in screen.active_bindings.values() if active.binding.show]
+        assert list(dict.fromkeys(found)) == ["Details", "Sort", "Rollouts", "Pause", "Help", "Quit"]
+        ids = [binding.id for binding in screen.BINDINGS]  # type: ignore[union-attr]
+        assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
+
+
+def test_bytes_have_no_end() -> None:
+    assert [amount(10**power) for power in (3, 12, 15, 30)] == ["1.0 kB", "1 TB", "1000 TB", "9999 TB"]
+
+
+def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (120, 40))
+
+
+def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, SapoApp)
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("3", "down")
+        await until(pilot, lambda: STRANGER in picture(pilot) and "5 peers" in picture(pilot))
+
+    return bool(snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=before))

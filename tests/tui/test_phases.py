@@ -1,0 +1,112 @@
+"""How far a round is, and how long it still takes, from what a node tells."""
+
+from __future__ import annotations
+
+import pytest
+
+from sapo_edge.tui.phases import STEPS, RoundClock
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_by(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def round_clock(clock: Clock) -> RoundClock:
+    return RoundClock(clock=clock)
+
+
+def test_nobody_can_tell_before_the_first_progress(round_clock: RoundClock) -> None:
+    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+
+
+def test_loading_is_no_step_of_a_round(round_clock: RoundClock) -> None:
+    round_clock.progress("load", 3, 10, "MB")
+    assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
+
+
+def test_the_first_round_can_be_told_once_each_step_was_seen(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.progress("generate", 0, 32, "answers")
+    clock.pass_by(2)
+    round_clock.progress("generate", 8, 32, "answers")
+    assert round_clock.left() is None, "nobody knows how long an update takes"
+    round_clock.progress("update", 0, 8, "groups")
+    clock.pass_by(1)
+    round_clock.progress("update", 2, 8, "groups")
+    assert round_clock.left() == pytest.approx(3)
+
+
+def test_what_is_left_is_the_rest_of_this_step_and_the_next_one(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.finished(4.0, 3.0)
+    round_clock.progress("generate", 0, 32, "answers")
+    assert round_clock.left() == pytest.approx(7)
+    clock.pass_by(1)
+    assert round_clock.left() == pytest.approx(6)
+    round_clock.progress("generate", 16, 32, "answers")
+    assert round_clock.left() == pytest.approx(1 + 3), "by what was done so far, not by the last round"
+    clock.pass_by(1)
+    round_clock.progress("generate", 32, 32, "answers")
+    assert round_clock.left() == pytest.approx(3) and round_clock.seconds["generate"] == pytest.approx(2)
+
+
+def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.finished(4.0, 3.0)
+    round_clock.seconds["evaluate"] = 60.0
+    round_clock.progress("update", 8, 8, "groups")
+    assert round_clock.left() == 0.0
+    round_clock.progress("evaluate", 0, 100, "answers")
+    clock.pass_by(10)
+    round_clock.progress("evaluate", 50, 100, "answers")
+    assert round_clock.left() == pytest.approx(10)
+
+
+def test_a_rest_takes_no_time(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.finished(4.0, 3.0)
+    round_clock.progress("generate", 0, 32, "answers")
+    clock.pass_by(1)
+    round_clock.rest(True)
+    round_clock.rest(True)
+    clock.pass_by(3600)
+    assert round_clock.left() == pytest.approx(6)
+    round_clock.rest(False)
+    round_clock.rest(False)
+    clock.pass_by(1)
+    assert round_clock.left() == pytest.approx(5)
+
+
+def test_a_step_that_takes_longer_than_it_did_has_nothing_left(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.finished(4.0, 3.0)
+    round_clock.progress("generate", 1, 32, "answers")
+    clock.pass_by(100)
+    assert round_clock.left() == pytest.approx(3)
+
+
+def test_the_next_round_begins_anew(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.finished(4.0, 3.0)
+    round_clock.progress("generate", 30, 32, "answers")
+    clock.pass_by(50)
+    round_clock.progress("generate", 0, 32, "answers")
+    assert round_clock.left() == pytest.approx(7)
+
+
+def test_shares_of_steps(round_clock: RoundClock) -> None:
+    round_clock.progress("update", 2, 8, "groups")
+    assert [round_clock.share(step) for step in (*STEPS, "load")] == [1.0, 0.25, 0.0, 0.0]
+    round_clock.progress("update", 9, 8, "groups")
+    assert round_clock.share("update") == 1.0
+    round_clock.progress("evaluate", 0, 0, "")
+    assert round_clock.share("evaluate") == 0.0

@@ -1,0 +1,608 @@
+"""The screen of rollouts: paged, filtered, searched; one of them with all its answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, Static
+
+from sapo_edge.rollout import MAX_ANSWERS, Answer
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.screens.rollouts import Rollouts
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.view import View
+from sapo_edge.tui.widgets.rollout_answers import AnswerCard, AnswerList
+from sapo_edge.tui.widgets.rollout_list import FilterBar, FilterChip
+from sapo_edge.tui.widgets.rollout_pages import WINDOW
+from sapo_edge.tui.widgets.rollout_text import SHOWN_CHARACTERS, moment, replies, shown
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
+
+TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+EACH = 6
+"""Rollouts of a round of the scripted node."""
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
+    for _ in range(300):
+        if met():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+def picture(pilot: Pilot[Any]) -> str:
+    """What is on the screen, as text."""
+    lines = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+def settled(screen: Rollouts) -> bool:
+    browser = screen.browser
+    return screen.sapo.state.standing is Standing.ATTACHED and browser.pages.begun and not browser._loading
+
+
+@asynccontextmanager
+async def opened(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], Rollouts]]:
+    app = SapoApp(launcher, TERMINAL)
+    async with app.run_test(size=size) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("2")
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, Rollouts)
+        await until(pilot, lambda: settled(screen))
+        yield pilot, screen
+
+
+async def read(pilot: Pilot[Any], screen: Rollouts) -> None:
+    """Wait until the answers are there."""
+    await until(pilot, lambda: screen.in_detail and screen.detail.chosen is not None)
+    await pilot.pause()
+
+
+def places(screen: Rollouts) -> list[tuple[int, int]]:
+    return [row.key for row in screen.browser.pages.rows]
+
+
+def chip(screen: Rollouts, name: str) -> str:
+    return str(screen.query_one(f"FilterChip.{name}", FilterChip).visual)
+
+
+def text(screen: Rollouts, selector: str) -> str:
+    return str(screen.query_one(selector, Static).visual)
+
+
+@pytest.mark.asyncio
+async def test_the_newest_come_first_with_all_that_matters(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await until(pilot, lambda: "50 + 8 =" in picture(pilot))
+        assert places(screen)[:7] == [(40, 5), (40, 4), (40, 3), (40, 2), (40, 1), (40, 0), (39, 5)]
+        lines = picture(pilot).splitlines()
+        assert lines[3].split() == ["round", "made", "task", "mean", "author", "question"]
+        first, flat = lines[4], lines[6]
+        assert first.split()[:7] == ["▸", "40", "peer", "chain_sum", "0.50", "●", readable_name(FRIEND)]
+        assert flat.split()[:5] == ["40", "own", "chain_sum", "1.00", "○"]
+        assert screen.browser.list.has_focus
+
+
+@pytest.mark.asyncio
+async def test_scrolling_loads_the_rest_and_memory_stays_bounded(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, rounds=140)
+    async with opened(launcher) as (pilot, screen):
+        rows, most = screen.browser.list, 0
+        assert len(places(screen)) < 140
+        for _ in range(60):
+            await pilot.press("end")
+            await until(pilot, lambda: settled(screen) and not screen.browser._missing())
+            most = max(most, len(places(screen)))
+            if screen.browser.pages.complete and rows.cursor == rows.count - 1:
+                break
+        assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
+        assert 2 * 140 < most <= WINDOW and "41 + 3 =" in picture(pilot)
+        for _ in range(60):
+            await pilot.press("home")
+            await until(pilot, lambda: settled(screen) and not screen.browser._missing())
+            if screen.browser.pages.at_top and rows.cursor == 0:
+                break
+        assert places(screen)[0] == (140, 5) and len(places(screen)) <= WINDOW
+        # The wheel and the page keys move it too.
+        await pilot.press("pagedown")
+        assert rows.cursor == rows.rows_in_sight
+        before = rows.first_in_sight
+        rows.scroll_relative(y=5, animate=False)
+        await pilot.pause()
+        assert rows.first_in_sight == before + 5
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+
+        async def filtered(key: str) -> set[tuple[bool, bool, str]]:
+            await pilot.press(key)
+            await until(pilot, lambda: settled(screen))
+            return {(row.own, row.informative, row.author) for row in screen.browser.pages.rows}
+
+        assert all(own for own, _, _ in await filtered("o")) and "own only" in chip(screen, "origin")
+        assert all(informative for _, informative, _ in await filtered("i"))
+        assert "only what teaches" in chip(screen, "informative")
+        await filtered("i")
+        assert not any(own for own, _, _ in await filtered("o")) and "others only" in chip(screen, "origin")
+        await filtered("o")
+        assert "own and others" in chip(screen, "origin")
+        assert {author for _, _, author in await filtered("a")} == {FRIEND}
+        assert readable_name(FRIEND) in chip(screen, "author")
+        await filtered("t")
+        assert "chain_sum" in chip(screen, "entry") and len(places(screen)) == 10
+        await filtered("t")
+        assert "any task" in chip(screen, "entry")
+        await filtered("x")
+        assert "anybody" in chip(screen, "author") and len({row.author for row in screen.browser.pages.rows}) > 2
+
+
+@pytest.mark.asyncio
+async def test_a_task_that_nothing_is_of_leaves_a_way_back(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
+        await until(pilot, lambda: settled(screen) and "No rollout is like that" in picture(pilot))
+        await pilot.press("enter", "a", "down", "c", "j")
+        assert not screen.in_detail
+        await pilot.press("x")
+        await until(pilot, lambda: len(places(screen)) > 20)
+
+
+@pytest.mark.asyncio
+async def test_a_search_looks_through_questions_and_answers(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("slash")
+        field = screen.query_one(Input)
+        assert field.has_focus and "Esc leaves" in field.placeholder
+        # Keys of screens are text here.
+        await pilot.press(*"1x4", "backspace", "backspace", "backspace", *"MAKES 44.", "enter")
+        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.search == "MAKES 44.")
+        assert places(screen) == [(31, 0)] and chip(screen, "search") == '/ "MAKES 44."'
+        assert screen.browser.list.has_focus
+        await pilot.press("slash")
+        assert field.value == "MAKES 44."
+        await pilot.press(*"never", "escape")
+        assert not screen.browser.searching and screen.browser.pages.filter.search == "MAKES 44."
+        await pilot.press("slash", *["backspace"] * 9, "enter")
+        await until(pilot, lambda: len(places(screen)) > 20)
+        await pilot.press("slash", *"\x5bbold red\x5d", "enter")
+        await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
+        assert '/ "[bold red]"' in picture(pilot)
+
+
+@pytest.mark.asyncio
+async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        for name, told in (
+            ("origin", "own only"), ("informative", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
+        ):  # fmt: skip
+            await pilot.click(f"FilterChip.{name}")
+            await until(pilot, lambda name=name, told=told: settled(screen) and told in chip(screen, name))  # type: ignore[misc]
+        await pilot.click("FilterChip.search")
+        assert screen.browser.searching
+
+
+@pytest.mark.asyncio
+async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("o", "o")
+        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
+        await pilot.press("down", "down", "1", "2")
+        assert pilot.app.screen is screen
+        chosen = screen.browser.chosen
+        assert screen.browser.list.cursor == 2 and chosen is not None and not chosen.own
+        await pilot.press("enter")
+        await read(pilot, screen)
+        await pilot.press("down", "3", "2")
+        await pilot.pause()
+        assert screen.in_detail and screen.detail.row == chosen and screen.detail._chosen == 1
+
+
+@pytest.mark.asyncio
+async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("enter")
+        await read(pilot, screen)
+        shown = picture(pilot)
+        for told in (
+            "round 40", "peer", readable_name(FRIEND), "● teaches", "mean 0.50", "chain_sum", "best first",
+            "State the final answer to the following arithmetic problem: 50 + 8 =", "expected  58",
+            "2027-01-15 08:39:35", "#1  reward 1.00  advantage +1.00  ended", "50 plus 8 makes 58.",
+            "<answer>58</answer>", "cut off", "(empty)",
+        ):  # fmt: skip
+            assert told in shown, told
+        await pilot.press("down", "down", "down")
+        assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot)
+        await pilot.press("escape")
+        assert not screen.in_detail and screen.browser.list.has_focus
+
+
+@pytest.mark.asyncio
+async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("enter")
+        await read(pilot, screen)
+
+        def numbers() -> list[int]:
+            return [reply.number for reply in screen.detail._answers]
+
+        assert numbers() == [1, 4, 2, 3]
+        await pilot.press("down", "r")
+        assert numbers() == [2, 3, 1, 4] and "worst first" in text(screen, "#title")
+        assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
+        await pilot.press("r")
+        assert numbers() == [1, 2, 3, 4] and "as sampled" in text(screen, "#title")
+        await pilot.press("j")
+        await read(pilot, screen)
+        assert numbers() == [1, 2, 3, 4]
+
+
+@pytest.mark.asyncio
+async def test_neighbours_are_reached_without_leaving(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("enter")
+        await read(pilot, screen)
+        for place in places(screen)[1 : 2 * EACH]:
+            await pilot.press("j")
+            await read(pilot, screen)
+            assert screen.detail.row is not None and screen.detail.row.key == place
+        await pilot.press("k")
+        await read(pilot, screen)
+        assert screen.detail.row.key == places(screen)[2 * EACH - 2]
+        await pilot.press("escape")
+        assert screen.browser.list.cursor == 2 * EACH - 2
+        await pilot.press("home", "enter")
+        await read(pilot, screen)
+        await pilot.press("k")
+        assert screen.detail.row.key == (40, 5)
+
+
+@pytest.mark.asyncio
+async def test_the_chosen_answer_is_copied_as_it_is_shown(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("c")
+        assert pilot.app.clipboard == ""
+        await pilot.press("enter")
+        await read(pilot, screen)
+        await pilot.press("c")
+        assert pilot.app.clipboard == "50 plus 8 makes 58.\n<answer>58</answer>"
+        await pilot.press("j")
+        await until(pilot, lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
+        await read(pilot, screen)
+        await pilot.press("c")
+        assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
+
+
+@pytest.mark.asyncio
+async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.click("#list", offset=(10, 3))
+        await read(pilot, screen)
+        assert screen.detail.row is not None and screen.detail.row.key == (40, 3)
+        await pilot.click("#answers", offset=(10, 2))
+        await pilot.pause()
+        assert screen.detail._chosen == 1 and screen.in_detail
+        await pilot.press("down")
+        assert screen.detail._chosen == 2
+        await pilot.click("#asked", offset=(10, 1))
+        await pilot.press("escape")
+        assert not screen.in_detail
+
+
+@pytest.mark.asyncio
+async def test_wide_terminals_show_answers_side_by_side(launcher: FakeLauncher) -> None:
+    async with opened(launcher, (120, 40)) as (pilot, screen):
+        await pilot.press("enter")
+        await read(pilot, screen)
+        cards = [card for card in screen.query(AnswerCard) if card.display]
+        assert len(cards) == 4 and cards[0].region.y == cards[1].region.y < cards[2].region.y
+        assert not screen.query_one(AnswerList).display and "(empty)" in picture(pilot)
+        await pilot.press("right", "down")
+        assert screen.detail.chosen is not None and screen.detail.chosen.number == 3 and cards[3].has_class("-chosen")
+        await pilot.press("left", "up", "up", "left")
+        assert screen.detail.chosen.number == 1
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not screen.detail.side_by_side and screen.query_one(AnswerList).display
+        await pilot.press("j")
+        await read(pilot, screen)
+        assert not screen.detail.side_by_side
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.detail.side_by_side)
+        assert screen.in_detail
+        await pilot.click(cards[1])
+        assert screen.detail._chosen == 1
+        await pilot.click(cards[2], times=2)
+        await until(pilot, lambda: not screen.detail.side_by_side)
+        await pilot.press("v")
+        await until(pilot, lambda: screen.detail.side_by_side)
+        await pilot.press("escape")
+        assert not screen.in_detail
+
+
+@pytest.mark.asyncio
+async def test_new_rounds_do_not_move_what_is_looked_at(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        rows, node = screen.browser.list, launcher.node
+        assert node is not None
+        await pilot.press("down", "down", "down")
+        await pilot.pause()
+
+        def in_sight() -> list[str]:
+            # Without the scroll bar.
+            return [line[:-1] for line in picture(pilot).splitlines()[4:20]]
+
+        chosen, seen = screen.browser.chosen, in_sight()
+        node.emit(node.finished(41))
+        await until(pilot, lambda: "6 new: press g" in picture(pilot))
+        node.emit(node.finished(42))
+        await until(pilot, lambda: "12 new: press g" in picture(pilot))
+        assert screen.browser.chosen == chosen and in_sight() == seen
+        await pilot.press(*["up"] * 4)
+        await until(pilot, lambda: "11 new" in picture(pilot))
+        await pilot.press("g")
+        await until(pilot, lambda: "press g" not in picture(pilot))
+        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5) and rows.first_in_sight == 0
+        # Also while one of them is read, and while another screen is in front.
+        await pilot.press("enter")
+        await read(pilot, screen)
+        node.emit(node.finished(43))
+        await until(pilot, lambda: places(screen)[0] == (43, 5))
+        assert screen.detail.row is not None and screen.detail.row.key == (42, 5) and rows.cursor == EACH
+        await pilot.press("1")
+        node.emit(node.finished(44))
+        await pilot.pause(0.3)
+        assert places(screen)[0] == (43, 5)
+        await pilot.press("2", "escape")
+        await until(pilot, lambda: places(screen)[0] == (44, 5))
+        assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5)
+
+
+@pytest.mark.asyncio
+async def test_many_rounds_at_once_are_offered_and_loaded_anew(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        node = launcher.node
+        assert node is not None
+        await pilot.press("1")
+        for number in range(41, 61):
+            node.emit(node.finished(number))
+        await pilot.press("2")
+        await until(pilot, lambda: "50+ new: press g" in picture(pilot))
+        assert places(screen)[0] == (40, 5)
+        await pilot.click("FilterChip.told")
+        await until(pilot, lambda: settled(screen) and places(screen)[:1] == [(60, 5)])
+        await until(pilot, lambda: "press g" not in picture(pilot))
+
+
+@pytest.mark.asyncio
+async def test_what_others_wrote_is_shown_as_it_is_and_does_nothing(launcher: FakeLauncher) -> None:
+    for size in ((80, 24), (120, 40)):
+        async with opened(launcher, size) as (pilot, screen):
+            await pilot.press("down", "enter")
+            await until(
+                pilot, lambda screen=screen: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE
+            )  # type: ignore[misc]
+            for _ in HOSTILE_ANSWERS:
+                await read(pilot, screen)
+                seen = picture(pilot)
+                assert not set(seen) & {chr(code) for code in range(32) if code != 10} and "\u202e" not in seen
+                for strip in screen._compositor.render_strips():
+                    for segment in strip:
+                        assert segment.style is None or (segment.style.link is None and not segment.style.blink)
+                        assert "red]markup" not in segment.text or "[bold red]markup" in segment.text
+                await pilot.press("down" if size[0] == 80 else "right")
+            await pilot.press("escape", "a")
+            await until(pilot, lambda screen=screen: settled(screen) and places(screen) == [HOSTILE_PLACE])  # type: ignore[misc]
+
+
+@pytest.mark.asyncio
+async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, rounds=0)
+    async with opened(launcher) as (pilot, screen):
+        await until(pilot, lambda: "No rollout yet." in picture(pilot))
+        await pilot.press("enter", "o", "i", "x", "g", "down", "end")
+        assert launcher.node is not None and not screen.in_detail
+        await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot))
+        launcher.node.emit(launcher.node.finished(1))
+        await until(pilot, lambda: places(screen)[:1] == [(1, 5)])
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_goes_leaves_the_list_and_one_that_comes_fills_it_anew(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("down", "down", "down", "enter")
+        await read(pilot, screen)
+        launcher.die()
+        app = screen.sapo
+        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        await until(pilot, lambda: app.screen is not screen)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is screen)
+        assert screen.in_detail and "50 + 5 =" in picture(pilot)
+        await pilot.press("j")
+        await until(pilot, lambda: "no node runs" in picture(pilot))
+        await pilot.press("escape")
+        assert len(places(screen)) > 20
+        await until(pilot, lambda: "no node answers" in picture(pilot))
+        await pilot.press("o")
+        await until(pilot, lambda: "Press s to start one" in picture(pilot))
+        await pilot.press("o", "o", "s")
+        await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
+        await until(pilot, lambda: "Press s" not in picture(pilot))
+
+
+@pytest.mark.asyncio
+async def test_the_cursor_stays_where_it_was_when_a_node_comes_back(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press(*["down"] * 9)
+        kept = screen.browser.chosen
+        screen.browser.attached()
+        await until(pilot, lambda: settled(screen))
+        assert screen.browser.chosen == kept and screen.browser.list.cursor == 9
+
+
+@pytest.mark.asyncio
+async def test_a_rollout_that_is_not_kept_any_more_says_so(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        assert launcher.node is not None
+        launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
+        await pilot.press("enter")
+        await until(pilot, lambda: "not kept (any more)" in picture(pilot))
+        await pilot.press("c", "r", "v", "down", "right", "pagedown", "escape")
+        assert not screen.in_detail
+
+
+@pytest.mark.asyncio
+async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:
+    node = launcher.node
+    assert node is not None
+    made = rollouts(41)[0]
+    answers = tuple(Answer(f"{number} " + "\x1b" * 8000, False) for number in range(MAX_ANSWERS))
+    large = replace(
+        made,
+        rollout=replace(made.rollout, question="q\n" * 8000, ground_truth="t" * 16_000, answers=answers, time=1e11),
+        rewards=tuple(number / MAX_ANSWERS for number in range(MAX_ANSWERS)),
+        advantages=(0.0,) * MAX_ANSWERS,
+    )
+    node.journal.record(finished(41), [large])
+    for size in ((80, 24), (160, 48)):
+        async with opened(launcher, size) as (pilot, screen):
+            assert places(screen)[0] == (41, 0)
+            await pilot.press("enter")
+            await read(pilot, screen)
+            assert len(screen.detail._answers) == MAX_ANSWERS and screen.detail._answers[0].number == MAX_ANSWERS
+            await pilot.press("down", "down", "right", "pagedown", "pagedown", "c")
+            assert len(screen.detail._answers[0].text) <= 4 * SHOWN_CHARACTERS
+            if size[0] == 160:
+                shown_cards = [card for card in screen.query(AnswerCard) if card.display]
+                assert len(shown_cards) == MAX_ANSWERS
+                assert all(len(str(card.visual)) < 2000 for card in shown_cards)
+
+
+@pytest.mark.asyncio
+async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("o", *["down"] * 12)
+        await until(pilot, lambda: settled(screen))
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause()
+        chosen = screen.browser.chosen
+        assert chosen is not None and f"▸     {chosen.key[0]}" in picture(pilot) and "own only" in picture(pilot)
+        await pilot.press("enter")
+        await read(pilot, screen)
+        assert "reward" in picture(pilot) and "plus" in picture(pilot)
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: screen.detail.side_by_side)
+        await pilot.press("right")
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: not screen.detail.side_by_side)
+        assert screen.detail.row == chosen and screen.detail._chosen == 1
+        await pilot.press("escape")
+        assert screen.browser.chosen == chosen and screen.query_one(FilterBar).display
+
+
+@pytest.mark.asyncio
+async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+
+        def footer() -> list[str]:
+            found = screen.active_bindings.values()
+            return list(dict.fromkeys(active.binding.description for active in found if active.binding.show))
+
+        assert footer() == ["Open", "Search", "Newest", "Pause", "Help", "Quit"]
+        await pilot.press("enter")
+        await read(pilot, screen)
+        assert footer() == ["Back", "Next", "Copy", "Pause", "Help", "Quit"]
+        ids = [binding.id for binding in screen.BINDINGS]  # type: ignore[union-attr]
+        assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
+        await pilot.press("3")
+        assert isinstance(pilot.app.screen, View) and pilot.app.screen is not screen
+
+
+@pytest.mark.asyncio
+async def test_one_author_can_be_asked_for_from_elsewhere(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        await pilot.press("o", "enter")
+        await read(pilot, screen)
+        screen.show_author(STRANGER, readable_name(STRANGER))
+        await until(pilot, lambda: settled(screen) and not screen.in_detail)
+        assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
+        assert screen.browser.pages.filter.origin == "any"
+
+
+def test_texts_are_bounded_and_printable() -> None:
+    told, left = shown("\x1b[31m\tx\n" * 4000)
+    assert "\x1b" not in told and "\t" not in told and left == 4000 * 8 - SHOWN_CHARACTERS
+    assert moment(float(2**62)) == moment(float("nan")) == moment(float("inf")) == "unknown"
+    assert moment(0) == "1970-01-01 00:00:00"
+    (reply,) = replies([{"text": "x", "ended": True, "reward": None, "advantage": None, "cut": True}])
+    assert reply.reward == 0 and reply.cut == -1
+
+
+def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (120, 40))
+
+
+def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def test_pictures_of_one_rollout(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (80, 24), "enter", "down")
+
+
+def test_wide_pictures_of_one_rollout(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (120, 40), "enter", "right")
+
+
+def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *keys: str) -> bool:
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, SapoApp)
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("2")
+        screen = app.screen
+        assert isinstance(screen, Rollouts)
+        await until(pilot, lambda: settled(screen) and "5 peers" in picture(pilot))
+        await pilot.press("down")
+        for key in keys:
+            await pilot.press(key)
+            await read(pilot, screen)
+
+    return bool(snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=before))

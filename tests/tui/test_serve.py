@@ -1,0 +1,272 @@
+"""`sapo serve`: who is let in, what becomes of the apps, and the app in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import re
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import psutil
+import pytest
+
+from sapo_edge.cli.web import ASSETS, MAX_SESSIONS
+from sapo_edge.paths import Paths
+from tests.tui.browser import browser, chromium
+from tests.tui.fake_node import FakeNode
+from tests.tui.served import APP, SCREEN, STUB, Served, gone, serving, started
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server for all tests that leave nothing behind."""
+    with serving(tmp_path_factory.mktemp("served"), [sys.executable, "-c", STUB, "tell"]) as found:
+        yield found
+
+
+async def told(websocket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:
+    """What a stub says first."""
+    found: dict[str, Any] = json.loads(await websocket.receive_bytes(timeout=10))
+    return found
+
+
+async def status(url: str, **headers: str) -> int:
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as reply:
+        return reply.status
+
+
+async def handshake(served: Served, path: str = "ws", **headers: str) -> int:
+    """The status of an attempt to open the websocket; 101 if it opens."""
+    async with aiohttp.ClientSession() as session:
+        try:
+            async with session.ws_connect(served.url + path, headers=headers):
+                return 101
+        except aiohttp.WSServerHandshakeError as error:
+            return error.status
+
+
+async def test_an_app_runs_for_as_long_as_its_page_is_open(served: Served) -> None:
+    async with aiohttp.ClientSession() as session:
+        async with served.websocket(session) as websocket:
+            app = await told(websocket)
+            assert (app["COLUMNS"], app["ROWS"], app["TERM"]) == ("100", "30", "xterm-256color")
+            assert Path(app["SAPO_EDGE_HOME"]).is_absolute() and app["SAPO_EDGE_HOME"].endswith("home")
+            await websocket.send_json(["stdin", "é"])
+            assert await websocket.receive_bytes(timeout=10) == "typed é".encode()
+            assert [process.pid for process in served.apps] == [app["pid"]]
+        assert gone(app["pid"])
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "%ff%00", "static", "ws", "{}x", "{:.20}"])
+async def test_without_the_token_there_is_nothing(served: Served, token: str) -> None:
+    right = served.url.split("/")[-2]
+    for path in ("", "ws", "static/textual.js"):
+        url = f"{served.origin}/{token.format(right)}/{path}"
+        async with aiohttp.ClientSession() as session, session.get(url, headers={"Origin": served.origin}) as reply:
+            text = await reply.text()
+            assert reply.status == 403 and "sapo serve" in text and right not in text
+    assert len(right) >= 43
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "evil.example:127", "127.0.0.1:80@evil.example", "[::1]", "", "127.1"],
+)
+async def test_a_name_that_was_made_to_point_here_is_turned_away(served: Served, host: str) -> None:
+    assert await status(served.url, Host=host) == 403
+    assert await handshake(served, Host=host, Origin=f"http://{host}") == 403
+    assert await status(served.url + "static/textual.js", Host=host) == 403
+    assert await status(served.origin + "/download/x", Host=host) == 403
+
+
+async def test_the_far_end_of_a_tunnel_may_have_another_port(served: Served) -> None:
+    headers = {"Host": "localhost:9999", "Origin": "http://localhost:9999"}
+    assert await status(served.url, **headers) == 200
+    assert await handshake(served, **headers) == 101
+    async with aiohttp.ClientSession() as session, session.get(served.url, headers=headers) as reply:
+        assert 'data-session-websocket-url="ws://localhost:9999/' in await reply.text()
+        assert "connect-src 'self' ws://localhost:9999;" in reply.headers["Content-Security-Policy"]
+
+
+async def test_another_page_is_turned_away_even_with_the_token(served: Served) -> None:
+    host = urlsplit(served.url).netloc
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://127.0.0.1:1",
+        f"https://{host}",
+        f"http://{host}.evil.example",
+    ):
+        assert await handshake(served, Origin=origin) == 403
+        assert await status(served.url, Origin=origin) == 403
+        assert await status(served.url + "static/xterm.css", Origin=origin) == 403
+    assert await handshake(served) == 403  # A browser always says where it comes from.
+    assert await status(served.url) == 200
+
+
+async def test_the_page_names_no_other_host_and_may_load_from_none(served: Served) -> None:
+    async with aiohttp.ClientSession() as session, session.get(served.url) as reply:
+        text, headers = await reply.text(), reply.headers
+        assert re.findall(r"https?://", text) == []
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe-eval" not in policy
+        assert (headers["Referrer-Policy"], headers["Cache-Control"]) == ("no-referrer", "no-store")
+        for name in ASSETS:
+            assert f"static/{name}" in text and await status(f"{served.url}static/{name}") == 200
+    for name in ("nothing.js", "..%2fapp_service.py", "%2e%2e/%2e%2e/server.py", ""):
+        assert await status(f"{served.url}static/{name}") in (403, 404)
+
+
+async def test_only_loopback_is_listened_on(served: Served) -> None:
+    sockets = psutil.Process(served.process.pid).net_connections("inet")
+    assert {item.laddr.ip for item in sockets if item.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
+
+
+async def test_a_few_pages_at_a_time(served: Served) -> None:
+    # Of other tests.
+    assert all(gone(app.pid) for app in served.apps)
+    async with aiohttp.ClientSession() as session:
+        open_now = [await served.websocket(session) for _ in range(MAX_SESSIONS)]
+        pids = {(await told(websocket))["pid"] for websocket in open_now}
+        assert len(pids) == MAX_SESSIONS
+        assert await status(served.url) == 503
+        assert await handshake(served, Origin=served.origin) == 503
+        for websocket in open_now:
+            await websocket.close()
+    assert all(map(gone, pids))
+    for _ in range(50):
+        if await status(served.url) == 200:
+            break
+        await asyncio.sleep(0.1)
+    assert await handshake(served, Origin=served.origin) == 101
+
+
+async def test_what_no_page_sends_ends_that_session_alone(served: Served) -> None:
+    async with aiohttp.ClientSession() as session:
+        for sent in ("not json", "{}", "[]", '["stdin"]', '["resize", 7]', "x" * (1 << 21)):
+            async with served.websocket(session) as websocket:
+                app = await told(websocket)
+                await websocket.send_str(sent)
+                assert (await websocket.receive(timeout=10)).type in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSED)
+            assert gone(app["pid"])
+    place = urlsplit(served.url)
+    for line in (b"\x16\x03\x01 noise", b"OPTIONS * HTTP/1.1", b"GET http://x/ HTTP/1.1", b"CONNECT x:1 HTTP/1.1"):
+        with socket.create_connection((place.hostname, place.port), timeout=10) as raw:
+            raw.sendall(line + f"\r\nHost: {place.netloc}\r\n\r\n".encode())
+            assert re.match(rb"HTTP/1.. 4", raw.recv(1000))
+    assert "Traceback" not in served.errors.read_text()
+    assert await status(served.url) == 200
+
+
+async def test_the_end_leaves_the_node_and_nothing_else(tmp_path: Path) -> None:
+    with serving(tmp_path, [sys.executable, "-c", STUB, "node"]) as served:
+        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            app, started = await told(websocket), await told(websocket)
+            code = await asyncio.to_thread(served.end, signal.SIGTERM)
+        assert code == 0 and "the node goes on" in served.errors.read_text()
+        # It was asked to quit and slept on.
+        assert gone(app["pid"]) and gone(started["chat"])
+        node = psutil.Process(started["node"])
+        assert node.is_running()
+        node.kill()
+
+
+async def test_an_app_that_fails_is_told_and_its_page_closed(tmp_path: Path) -> None:
+    with serving(tmp_path, [sys.executable, "-c", STUB, "crash"]) as served:
+        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            assert (await websocket.receive(timeout=10)).type == aiohttp.WSMsgType.CLOSE
+        assert served.end(signal.SIGINT) == 0
+    assert "it broke \\x1b[31mred" in served.errors.read_text()
+
+
+async def test_an_app_outlives_no_server_that_was_killed(tmp_path: Path) -> None:
+    with serving(tmp_path, [sys.executable, "-c", APP]) as served:
+        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            assert await websocket.receive_bytes(timeout=20)
+            (app,) = served.apps
+            served.end(signal.SIGKILL)
+        assert gone(app.pid)
+
+
+async def test_a_size_that_comes_while_the_app_starts_is_the_one_that_counts(tmp_path: Path) -> None:
+    with serving(tmp_path, [sys.executable, "-c", APP]) as served:
+        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            await websocket.send_json(["resize", {"width": 77, "height": 20}])
+            drawn = b""
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    drawn += await websocket.receive_bytes(timeout=5 if b"77 columns" not in drawn else 0.5)
+    assert re.findall(rb"\d+ columns", drawn)[-1] == b"77 columns"
+
+
+async def test_a_file_that_the_app_hands_out_runs_nothing(tmp_path: Path) -> None:
+    with serving(tmp_path, [sys.executable, "-c", APP]) as served:
+        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            await websocket.receive_bytes(timeout=20)
+            await websocket.send_json(["stdin", "f"])
+            while (message := await websocket.receive(timeout=10)).type != aiohttp.WSMsgType.TEXT:
+                pass
+            kind, key = message.json()
+            assert kind == "deliver_file_start"
+            async with session.get(f"{served.origin}/download/{key}") as reply:
+                assert await reply.text() == "<script>alert(1)</script>"
+                assert "sandbox" in reply.headers["Content-Security-Policy"]
+                assert "attachment" in reply.headers["Content-Disposition"]
+            assert await status(f"{served.origin}/download/{key}") == 404
+
+
+HIJACK = """
+new Promise((tell) => {
+    const socket = new WebSocket("%sws");
+    socket.onopen = () => tell("open");
+    socket.onerror = () => tell("refused");
+})
+"""
+"""What becomes of another page's attempt."""
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[FakeNode]:
+    """A node of 40 rounds."""
+    made = FakeNode(Paths.default(tmp_path / "home"))
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(chromium() is None, reason="there is no Chromium here; Debian: apt-get install chromium")
+async def test_the_app_is_drawn_and_heeds_keys_in_a_real_browser(tmp_path: Path, node: FakeNode) -> None:
+    command = [sys.executable, "-m", "sapo_edge", "serve", "--home", str(tmp_path / "home"), "--port", "0"]
+    with started(tmp_path, command) as served:
+        async with browser(tmp_path) as page:
+            await page.before_load(SCREEN)
+            await page.size(1000, 700)
+            await page.open(served.url)
+            await page.until("text().includes('round 40') && text().includes('Dashboard')")
+            dashboard = await page.picture()
+            await page.press("5")
+            await page.until("text().includes('State the final answer to: 17 + 25 =')")
+            answer = await page.picture()
+            # Sizes of PNG files: an empty page of this size has some 4 kB.
+            assert min(len(dashboard), len(answer)) > 10_000 and dashboard != answer
+            assert await page.value("[...document.fonts].every(font => font.status === 'loaded')")
+            (app,) = served.apps
+            await page.open("about:blank")
+            assert gone(app.pid)
+            assert {urlsplit(url).netloc for url in page.requests} == {urlsplit(served.url).netloc}
+            assert len(page.requests) > len(ASSETS) and page.complaints == []
+            # A page of somebody's, and be it that it knows the token.
+            assert await page.value(HIJACK % served.url.replace("http:", "ws:")) == "refused"
+        assert served.end() == 0 and "Traceback" not in served.errors.read_text()
+    assert node.server is not None and node.asked == []

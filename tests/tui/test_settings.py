@@ -1,0 +1,473 @@
+"""Settings are shown with their sources, changed in the file and in the running node, and put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Button, Input, OptionList, Static
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.settings import SETTINGS
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.launcher import SettingRow
+from sapo_edge.tui.screens.settings import SettingsView
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.widgets.setting_list import SettingList
+from sapo_edge.tui.widgets.setting_panel import SettingPanel
+from sapo_edge.tui.widgets.setting_restart import AskRestart
+from sapo_edge.tui.widgets.setting_words import GROUPS, OTHER, grouped, waiting
+from tests.tui.fake_launcher import FakeLauncher
+
+COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
+    """Let the app run until something holds."""
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
+        if true():
+            return
+    raise AssertionError("it never came to hold")
+
+
+def picture(app: SapoApp) -> str:
+    """What is on the screen, as text."""
+    lines = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+
+def said(app: SapoApp) -> str:
+    return str(app.screen.query_one("#said", Static).render())
+
+
+def told(app: SapoApp) -> str:
+    """What the panel tells about the highlighted setting."""
+    return "\n".join(str(app.screen.query_one(f"#{name}", Static).render()) for name in ("about", "warnings"))
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True) -> SettingList:
+    if attached:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+    await pilot.press("7")
+    await until(pilot, lambda: isinstance(app.screen, SettingsView))
+    settings = app.screen.query_one(SettingList)
+    await until(pilot, lambda: settings.row is not None)
+    if attached:
+        await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
+    return settings
+
+
+async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
+    """Highlight a setting, by its name."""
+    settings = app.screen.query_one(SettingList)
+    settings.highlighted = settings.get_option_index(name)
+    await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
+
+
+async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
+    """Change the highlighted setting to a text."""
+    await pilot.press("enter")
+    await until(pilot, lambda: app.screen.query_one("#value", Input).has_focus)
+    await pilot.press("ctrl+u", *text, "enter")
+
+
+# Words.
+
+
+def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
+    rows = launcher.settings()
+    unknown = replace(rows[0], name="of_tomorrow")
+    groups = grouped([unknown, *rows])
+    assert groups[-1] == (OTHER, [unknown]) and len(groups) == len(GROUPS) + 1
+    assert sorted(row.name for _, found in groups for row in found) == sorted([*SETTINGS, "of_tomorrow"])
+    assert grouped(rows[:2])[0][0] == next(iter(GROUPS)) and len(grouped(rows[:2])) == 1
+    assert [row.name for _, found in grouped(rows, "LoRA") for row in found] == ["rank", "alpha"]
+
+
+def test_the_app_s_own_settings_wait_for_no_node(launcher: FakeLauncher) -> None:
+    rows = {row.name: row for row in launcher.settings()}
+    assert waiting(replace(rows["rank"], value=32), {"rank": 16}) == ("16", "32")
+    assert waiting(rows["rank"], {"rank": 16}) is None and waiting(rows["rank"], {}) is None
+    assert waiting(replace(rows["theme"], value="nord"), {"theme": ""}) is None
+
+
+# Seeing.
+
+
+@pytest.mark.asyncio
+async def test_each_setting_is_shown_with_all_that_is_known(launcher: FakeLauncher) -> None:
+    launcher.set("own", "6")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        settings = await opened(pilot, app)
+        assert settings.has_focus and "What is trained" in picture(app)
+        await go_to(pilot, app, "own")
+        shown = picture(app)
+        assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
+        assert "The paper's I" in shown and "a running node takes it from its next round on" in shown
+        assert "▲ running node: 4 rollouts, after a restart: 6 rollouts" in shown
+        assert "▲ 1 setting waits for a restart: r" in shown
+
+
+@pytest.mark.asyncio
+async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        settings = await opened(pilot, app)
+        await pilot.press("slash", *"battery 1")
+        assert isinstance(app.screen, SettingsView), "a digit is text while one types"
+        await until(pilot, lambda: "nothing is found" in picture(app))
+        await pilot.press("backspace", "backspace")
+        await until(pilot, lambda: settings.row is not None and settings.row.name == "on_battery")
+        await pilot.press("enter")
+        assert settings.has_focus and "search: battery" in picture(app)
+        await pilot.press("escape")
+        assert "search" not in picture(app).split("p Pause")[0].replace("/ Search", "")
+        assert settings.row is not None and settings.row.name == "on_battery" and settings.option_count > len(SETTINGS)
+        await pilot.press("1")
+        await until(pilot, lambda: not isinstance(app.screen, SettingsView))
+
+
+@pytest.mark.asyncio
+async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        settings = await opened(pilot, app)
+        panel = app.screen.query_one(SettingPanel)
+        await pilot.click(settings, offset=(5, 7))
+        await pilot.pause()
+        assert settings.row is not None and settings.row.name == "own" and panel.editing is None
+        await pilot.click(settings, offset=(5, 7))
+        await until(pilot, lambda: panel.editing is not None)
+        await pilot.click(settings, offset=(5, 0))
+        assert settings.row.name == "own", "a title is no setting"
+
+
+# Changing.
+
+
+@pytest.mark.asyncio
+async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        settings = await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "next round on" in said(app))
+        assert said(app) == "own = 8 rollouts: written to config.toml; the running node takes it from its next round on"
+        assert launcher.changes == [("own", "8")]
+        assert launcher.node is not None and "set own=8" in launcher.node.asked
+        assert settings.has_focus and "running node" not in told(app)
+
+
+@pytest.mark.asyncio
+async def test_other_settings_wait_for_a_restart(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "threads")
+        await type_over(pilot, app, "3")
+        await until(pilot, lambda: "after a restart" in said(app))
+        assert said(app) == "threads = 3 threads: written to config.toml; the running node has it after a restart"
+        assert "▲ running node: 0 threads, after a restart: 3 threads" in told(app)
+        assert launcher.node is not None and not [item for item in launcher.node.asked if item.startswith("set")]
+
+
+@pytest.mark.asyncio
+async def test_a_value_that_is_not_allowed_is_told_while_it_is_typed_and_not_taken(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        await pilot.press("enter", "ctrl+u", *"999")
+        assert said(app) == "give an integer from 1 to 256" and not launcher.changes
+        await pilot.press("enter")
+        await until(pilot, lambda: "is not allowed" in said(app))
+        panel = app.screen.query_one(SettingPanel)
+        assert panel.editing is not None and app.screen.query_one("#value", Input).value == "999"
+        await pilot.press("escape")
+        assert panel.editing is None and not launcher.changes
+
+
+@pytest.mark.asyncio
+async def test_what_the_file_refuses_is_told_in_its_own_words(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "free some space" in said(app))
+        assert "\x1b" not in said(app) and "[bold]own[/bold]" in said(app)
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_refuses_is_told_of(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        assert launcher.node is not None
+        launcher.node.refuse_settings = True
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "did not take it" in said(app))
+        assert "written to config.toml" in said(app) and launcher.changes == [("own", "8")]
+
+
+@pytest.mark.asyncio
+async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        settings = await opened(pilot, app)
+        await go_to(pilot, app, "strategy")
+        await pilot.press("enter")
+        choices = app.screen.query_one("#choices", OptionList)
+        await until(pilot, lambda: choices.has_focus)
+        assert "informative (default)" in picture(app) and choices.highlighted == 0
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: "strategy = uniform" in said(app))
+        assert launcher.changes == [("strategy", "uniform")] and settings.has_focus
+        await pilot.press("enter")
+        await until(pilot, lambda: choices.has_focus)
+        assert choices.highlighted == 1
+        await pilot.press("escape")
+        assert settings.has_focus
+
+
+@pytest.mark.asyncio
+async def test_d_takes_a_setting_out_of_the_file(launcher: FakeLauncher) -> None:
+    launcher.set("own", "6")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        await pilot.press("d")
+        await until(pilot, lambda: "taken out" in said(app))
+        assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: taken out of config.toml" in said(app)
+        assert launcher.node is not None and "set own=4" in launcher.node.asked
+        await pilot.press("d")
+        assert said(app) == "own has its default already" and len(launcher.changes) == 2
+
+
+@pytest.mark.asyncio
+async def test_an_emptied_number_goes_back_to_its_default(launcher: FakeLauncher) -> None:
+    launcher.set("seed", "7")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "seed")
+        await type_over(pilot, app, "")
+        await until(pilot, lambda: "taken out" in said(app))
+        assert launcher.changes[-1] == ("seed", None)
+
+
+@pytest.mark.asyncio
+async def test_what_goes_before_the_file_is_said(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = launcher.settings
+
+    def settings() -> list[SettingRow]:
+        over = "environment SAPO_EDGE_OWN"
+        return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
+
+    monkeypatch.setattr(launcher, "settings", settings)
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        assert "environment SAPO_EDGE_OWN goes first: what is written to config.toml won't show" in told(app)
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "goes first" in said(app))
+        assert "written to config.toml, but environment SAPO_EDGE_OWN goes first" in said(app)
+
+
+@pytest.mark.asyncio
+async def test_a_theme_is_seen_at_once_and_sent_to_no_node(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "theme")
+        await pilot.press("enter")
+        choices = app.screen.query_one("#choices", OptionList)
+        await until(pilot, lambda: choices.has_focus)
+        choices.highlighted = choices.get_option_index("=nord")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.theme == "nord")
+        await until(pilot, lambda: "this app has it already" in said(app))
+        assert launcher.changes == [("theme", "nord")] and "running node" not in told(app)
+        await pilot.press("d")
+        await until(pilot, lambda: app.theme == "sapo-dark")
+        assert launcher.changes[-1] == ("theme", None)
+
+
+# Restarting.
+
+
+@pytest.mark.asyncio
+async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) -> None:
+    launcher.set("threads", "3")
+    launcher.set("rank", "32")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        shown = picture(app)
+        assert "threads: 0 threads → 3 threads" in shown and "rank: 16 → 32" in shown and "belongs to the run" in shown
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        assert launcher.node is not None and "after_round" not in launcher.node.asked
+        first = launcher.node
+        await pilot.press("r")
+        await until(
+            pilot, lambda: isinstance(app.screen, AskRestart) and app.screen.query_one("#yes", Button).has_focus
+        )
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+        assert first.asked == ["after_round"] and launcher.node is not first
+        # The new one is asked what it has, and tells with what it began.
+        await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
+
+
+@pytest.mark.asyncio
+async def test_a_restart_goes_on_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
+    launcher.set("threads", "3")
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await pilot.press("y")
+        await until(pilot, lambda: isinstance(app.screen, SettingsView))
+        await pilot.press("1")
+        await until(pilot, lambda: launcher.starts == 1)
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_restarted_where_nothing_waits(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        assert "Restart" not in picture(app)
+        await pilot.press("r")
+        await pilot.pause(0.2)
+        assert isinstance(app.screen, SettingsView)
+
+
+# When something is missing.
+
+
+@pytest.mark.asyncio
+async def test_without_a_node_the_next_one_has_it(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, running=False)
+    launcher.hold = True
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, attached=False)
+        await go_to(pilot, app, "own")
+        await type_over(pilot, app, "8")
+        await until(pilot, lambda: "the next node has it" in said(app))
+        assert "▲" not in picture(app)
+        launcher.arrive()
+        await until(pilot, lambda: "running node: 4 rollouts, after a restart: 8 rollouts" in told(app))
+        launcher.close()
+        await until(pilot, lambda: "running node" not in told(app))
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_a_file_that_is_wrong_is_told_and_read_again(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = launcher.settings
+
+    def wrong() -> list[SettingRow]:
+        raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
+
+    monkeypatch.setattr(launcher, "settings", wrong)
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("7")
+        await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
+        assert "\x1b" not in picture(app) and "[bold]own[/bold]" in picture(app)
+        await pilot.press("enter", "d", "c", "up", "slash", "escape")
+        monkeypatch.setattr(launcher, "settings", read)
+        await pilot.press("f5")
+        await until(pilot, lambda: "What is trained" in picture(app))
+
+
+@pytest.mark.asyncio
+async def test_hostile_values_are_inert(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = launcher.settings
+
+    def settings() -> list[SettingRow]:
+        return [
+            replace(row, value=HOSTILE, source=f"manifest {HOSTILE}") if row.name == "model" else row for row in read()
+        ]
+
+    monkeypatch.setattr(launcher, "settings", settings)
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("down")
+        await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
+        assert "\x1b" not in picture(app)
+        await pilot.press("c")
+        assert "\x1b" not in app.clipboard
+
+
+@pytest.mark.asyncio
+async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, COLORS)
+    async with app.run_test(size=(120, 40)) as pilot:
+        settings = await opened(pilot, app)
+        await go_to(pilot, app, "own")
+        await pilot.press("enter", "ctrl+u", "9", "9")
+        await pilot.resize_terminal(40, 10)
+        await pilot.pause(0.2)
+        assert "99" in picture(app)
+        await pilot.press("ctrl+u", "7", "enter")
+        await until(pilot, lambda: launcher.changes == [("own", "7")] and settings.has_focus)
+        assert "own" in picture(app)
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause(0.2)
+        assert settings.row is not None and settings.row.name == "own" and "7 rollouts" in picture(app)
+
+
+def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
+    assert _snap(launcher, snap_compare, (120, 40))
+
+
+def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert _snap(launcher, snap_compare, (80, 24))
+
+
+def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> bool:
+    launcher.set("own", "6")
+    launcher.set("rank", "32")
+
+    async def before(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, SapoApp)
+        await opened(pilot, app)
+        await until(pilot, lambda: "5 peers" in picture(app))
+        await go_to(pilot, app, "own")
+
+    return bool(snap_compare(SapoApp(launcher, COLORS), terminal_size=size, run_before=before))

@@ -1,0 +1,647 @@
+"""The app around its screens: it finds, starts, follows and loses a node, and fits any terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+
+from sapo_edge import events
+from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.errors import BackendError, ExitCode
+from sapo_edge.tui import ascii, keeper, link, themes
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.launcher import Ending
+from sapo_edge.tui.screens.ended import NodeEnded
+from sapo_edge.tui.screens.first_run import FirstRun
+from sapo_edge.tui.smallest import SMALLEST
+from sapo_edge.tui.state import Standing
+from sapo_edge.tui.view import VIEWS
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
+
+PLAIN = {"TERM": "vt100", "LANG": "C"}
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def idle(tmp_path: Path) -> Iterator[FakeLauncher]:
+    """A host on which no node runs."""
+    made = FakeLauncher(tmp_path, running=False)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not seconds between a node's end and what follows."""
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(keeper, "GONE_SECONDS", 0.5)
+
+
+def made(launcher: FakeLauncher, environ: dict[str, str] | None = None) -> SapoApp:
+    return SapoApp(launcher, environ or TRUECOLOR)
+
+
+def dialog(app: SapoApp) -> bool:
+    return isinstance(app.screen, NodeEnded) and "Restart" in screen(app)
+
+
+# A node is found, started, lost.
+
+
+@pytest.mark.asyncio
+async def test_it_attaches_to_a_node_that_runs(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.starts == 0 and app.state.round == 40
+        assert [known.accuracy for known in app.state.history.held_out] == [0.04, 0.19, 0.55, 0.68, 0.66]
+
+
+@pytest.mark.asyncio
+async def test_it_starts_one_if_none_runs(idle: FakeLauncher) -> None:
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+    assert idle.starts == 1 and idle.running, "the node outlives the app"
+
+
+@pytest.mark.asyncio
+async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, agreed=False, running=False)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, FirstRun))
+        await pilot.pause(1)
+        assert launcher.starts == 0 and app.keeper.link is None
+    assert launcher.starts == 0
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_can_not_start_is_told_with_its_remedy(idle: FakeLauncher) -> None:
+    idle.refusal = BackendError("no model is installed", "install one with pip")
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: dialog(app))
+        assert "No model is installed" in screen(app) and "install one with pip" in screen(app)
+        idle.refusal = None
+        await pilot.press("enter")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_dies_while_it_starts_tells_its_last_words(idle: FakeLauncher, quick: None) -> None:
+    idle.hold = True
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
+        idle.ending = Ending("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
+        await until(pilot, lambda: dialog(app))
+        assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
+        await pilot.press("escape")
+        await until(pilot, lambda: "No node runs" in screen(app))
+        idle.hold = False
+        await pilot.press("s")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_after_a_crash_it_says_why_and_the_curve_goes_on(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        for number in (41, 42):
+            launcher.node.emit(launcher.node.finished(number))
+        await until(pilot, lambda: app.state.round == 42)
+        before = list(app.state.history.curves.own)
+        launcher.die()
+        await until(pilot, lambda: dialog(app))
+        assert "The node was killed (SIGKILL" in screen(app) and "by itself in" in screen(app)
+        assert app.state.standing is Standing.ENDED and app.state.history.last_round == 42
+        await pilot.press("enter")
+        await attached(pilot, app)
+        assert launcher.starts == 1 and app.state.history.curves.own == before
+        launcher.node.emit(launcher.node.finished(43))
+        await until(pilot, lambda: app.state.history.last_round == 43)
+        assert app.state.history.curves.round == list(range(1, 44))
+
+
+@pytest.mark.asyncio
+async def test_it_starts_again_by_itself_until_that_is_pointless(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.3)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for crash in range(1, keeper.CRASHES):
+            await attached(pilot, app)
+            launcher.die()
+            await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
+        await attached(pilot, app)
+        launcher.die()
+        await until(pilot, lambda: dialog(app))
+        assert "several times within minutes" in screen(app)
+        await pilot.pause(1)
+        assert dialog(app) and launcher.starts == keeper.CRASHES - 1
+        await pilot.press("enter")
+        await attached(pilot, app)
+        assert launcher.starts == keeper.CRASHES
+
+
+@pytest.mark.asyncio
+async def test_crashes_long_ago_are_forgiven(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(keeper, "CRASH_SECONDS", 0.0)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for crash in range(1, keeper.CRASHES + 2):
+            await attached(pilot, app)
+            launcher.die()
+            await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
+        assert not app.keeper.often
+
+
+@pytest.mark.asyncio
+async def test_left_alone_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        launcher.die()
+        await until(pilot, lambda: dialog(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not dialog(app) and "no node runs" in text(app, "#head"))
+        await pilot.pause(0.5)
+        assert launcher.starts == 0
+        await pilot.press("s")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_an_orderly_end_needs_no_dialog(launcher: FakeLauncher, quick: None) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await pilot.press("s")
+        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        assert not isinstance(app.screen, NodeEnded) and app.keeper.why == "asked to stop"
+        await pilot.press("s")
+        await attached(pilot, app)
+        assert launcher.starts == 1
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_drops_this_client_is_reached_again(launcher: FakeLauncher, quick: None) -> None:
+    """As it does with one that was suspended and read nothing: that is no crash."""
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        first = app.keeper.link
+        assert first is not None and first._following is not None
+        first._following.close()
+        await until(pilot, lambda: app.keeper.link not in (None, first))
+        await attached(pilot, app)
+        assert launcher.starts == 0 and not isinstance(app.screen, NodeEnded)
+        assert launcher.node is not None
+        launcher.node.emit(launcher.node.finished(41))
+        await until(pilot, lambda: app.state.history.last_round == 41)
+
+
+class Stranger:
+    """Something else behind the socket's path: says one line, then nothing.
+
+    Args:
+        launcher: whose node it stands for.
+        hello: the line; None says nothing at all.
+    """
+
+    def __init__(self, launcher: FakeLauncher, hello: dict[str, Any] | None) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        path = claim_socket_path(launcher.paths)
+        self._socket.bind(str(path))
+        path.chmod(0o600)
+        self._socket.listen()
+        self._line = b"" if hello is None else json.dumps(hello).encode() + b"\n"
+        self._kept: list[socket.socket] = []
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)
+        for kept in (self._socket, *self._kept):
+            kept.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._socket.accept()
+            except OSError:
+                return
+            self._kept.append(client)
+            client.sendall(self._line)
+
+
+@pytest.mark.parametrize(
+    ("hello", "told"),
+    [
+        ({"v": 2, "hello": "sapo-edge", "version": "9.0\x1b[31m[red]"}, "of another version ('9.0"),
+        ({"v": 1, "hello": "mallory"}, "What answers is no node"),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_node_that_can_not_be_used_is_told_in_words(
+    idle: FakeLauncher, hello: dict[str, Any], told: str
+) -> None:
+    stranger = Stranger(idle, hello)
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: dialog(app))
+        assert told in " ".join(screen(app).split()) and "stop" in screen(app) and "\x1b" not in screen(app)
+        assert idle.starts == 0
+        stranger.close()
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_does_not_even_greet_freezes_nothing(
+    idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
+    idle.hold = True
+    stranger = Stranger(idle, None)
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for number, mode in enumerate(VIEWS, 1):
+            await pilot.press(str(number))
+            assert app.current_mode == mode
+        await until(pilot, lambda: app.state.standing is Standing.STARTING)
+        stranger.close()
+        idle.arrive()
+        await pilot.press("1")
+        await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
+    shown: list[int] = []
+    both = asyncio.Barrier(2)
+
+    async def one() -> None:
+        app = made(launcher)
+        async with app.run_test(size=(80, 24)) as pilot:
+            await attached(pilot, app)
+            await both.wait()
+            assert launcher.node is not None
+            if not shown:
+                shown.append(0)
+                launcher.node.emit(launcher.node.finished(41))
+            await until(pilot, lambda: app.state.history.last_round == 41)
+            shown.append(app.state.round)
+            await both.wait()
+
+    await asyncio.gather(asyncio.create_task(one()), asyncio.create_task(one()))
+    assert shown == [0, 41, 41]
+
+
+@pytest.mark.asyncio
+async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        stuck = Stuck(launcher)
+        # At least one request for the status is under way then.
+        await pilot.pause(2.5)
+        slowest = 0.0
+        for number, mode in [*enumerate(VIEWS, 1), (1, "dashboard")]:
+            began = time.monotonic()
+            await pilot.press(str(number))
+            slowest = max(slowest, time.monotonic() - began)
+            assert app.current_mode == mode
+            began = time.monotonic()
+            await pilot.press("p")
+            slowest = max(slowest, time.monotonic() - began)
+        # A request waits for ten seconds; the first drawing of a screen may take a second on a slow machine.
+        assert slowest < 3
+        stuck.go_on()
+
+
+@pytest.mark.asyncio
+async def test_a_stuck_node_does_not_hold_up_the_end(launcher: FakeLauncher) -> None:
+    launcher.set("on_quit", "keep")
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        stuck = Stuck(launcher)
+        await pilot.press("p")
+        began = time.monotonic()
+        await pilot.press("q")
+        await until(pilot, lambda: app.return_value is ExitCode.DONE)
+    # Threads that still wait for the node would hold up the process.
+    until_free = time.monotonic() + 5
+    while any("asyncio" in thread.name and _waits(thread) for thread in threading.enumerate()):
+        assert time.monotonic() < until_free
+        await asyncio.sleep(0.05)
+    assert time.monotonic() - began < 8
+    stuck.go_on()
+
+
+def _waits(thread: threading.Thread) -> bool:
+    """Whether a thread of the pool waits for a node's answer."""
+    import sys
+
+    frame = sys._current_frames().get(thread.ident or 0)
+    while frame is not None:
+        if frame.f_code.co_name == "_next":
+            return True
+        frame = frame.f_back
+    return False
+
+
+# Screens and keys.
+
+
+@pytest.mark.asyncio
+async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        for number, (mode, title) in enumerate(VIEWS.items(), 1):
+            await pilot.press(str(number))
+            await until(pilot, lambda title=title: f"{title}" in screen(app))  # type: ignore[misc]
+            assert app.current_mode == mode
+            # Backwards as well: no screen keeps the keys for itself.
+            await pilot.press("1")
+            assert app.current_mode == "dashboard"
+
+
+@pytest.mark.asyncio
+async def test_every_screen_survives_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        for number, mode in enumerate(VIEWS, 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.2)
+            for size in ((40, 10), (200, 60), (1, 1), (80, 24)):
+                await pilot.resize_terminal(*size)
+                await pilot.pause(0.1)
+                width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
+                assert app.current_mode == mode and app.size == (width, height)
+                assert len(lines(app)) == height and all(cell_len(line) == width for line in lines(app))
+        await pilot.press("1")
+        await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
+
+
+@pytest.mark.asyncio
+async def test_the_palette_offers_the_node_and_the_screens(launcher: FakeLauncher, quick: None) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert {"Pause the node", "Stop the node", "Quit sapo", *(f"Show {title}" for title in VIEWS.values())} <= {
+            *titles
+        }
+        assert "Quit" not in titles and "Start the node" not in titles
+        await pilot.press("ctrl+p")
+        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await pilot.press(*"peers")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.current_mode == "peers")
+        launcher.die()
+        await until(pilot, lambda: dialog(app))
+        await pilot.press("escape")
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+        assert "Start the node" in titles and "Stop the node" not in titles
+
+
+@pytest.mark.asyncio
+async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
+    idle.hold = True
+    app = made(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.STARTING)
+        assert app.check_action("pause", ()) is None
+        await pilot.press("p", "s")
+        assert idle.starts <= 1
+
+
+@pytest.mark.asyncio
+async def test_a_refusal_is_told_inert(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launcher.node is not None
+
+    def refuse() -> None:
+        raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
+
+    monkeypatch.setattr(launcher.node, "pause", refuse)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await attached(pilot, app)
+        await pilot.press("p")
+        await until(pilot, lambda: "not now" in notices(app))
+        await until(pilot, lambda: "[@click=app.quit]later[/]" in screen(app))
+        assert "\x1b" not in screen(app)
+
+
+# What others send, and what terminals can't show.
+
+
+@pytest.mark.asyncio
+async def test_hostile_texts_are_inert_in_head_and_panels(launcher: FakeLauncher) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
+    assert launcher.node is not None
+    launcher.node.tell(
+        manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
+    )
+    app = made(launcher)
+    async with app.run_test(size=(160, 48)) as pilot:
+        await attached(pilot, app)
+        launcher.node.rest(hostile, hostile)
+        launcher.node.emit(events.Notice(level="warning", text=hostile))
+        for number in range(1, len(VIEWS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.2)
+            for found in ("\x1b", "\x07", "\u202e", "\u200b"):
+                assert found not in screen(app)
+            for line in lines(app):
+                assert cell_len(line) == 160
+        await pilot.press("1")
+        await until(pilot, lambda: "\\x1b[2J" in text(app, "#head"))
+        assert "[bold red]" in text(app, "#head")
+
+
+@pytest.mark.parametrize("mode", VIEWS)
+@pytest.mark.asyncio
+async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launcher: FakeLauncher, mode: str) -> None:
+    async def drawn(app: SapoApp) -> list[str]:
+        async with app.run_test(size=(100, 30)) as pilot:
+            await attached(pilot, app)
+            await pilot.press(str([*VIEWS].index(mode) + 1))
+            await pilot.pause(0.8)
+            return lines(app)
+
+    # Without progress that moves on between the two: both draw the same.
+    assert launcher.node is not None
+    launcher.node.rest("asked to pause")
+    fancy, plain = await drawn(made(launcher)), await drawn(made(launcher, PLAIN))
+    assert all(line.isascii() and len(line) == 100 for line in plain)
+    for rich, bare in zip(fancy, plain, strict=True):
+        columns = [character for character in rich for _ in range(cell_len(character))]
+        kept = [(here, there) for here, there in zip(columns, bare, strict=True) if here.isascii()]
+        assert all(here == there for here, there in kept), (rich, bare)
+
+
+@pytest.mark.parametrize("mode", VIEWS)
+@pytest.mark.asyncio
+async def test_everything_that_the_app_itself_draws_has_a_likeness_in_ascii(launcher: FakeLauncher, mode: str) -> None:
+    """A question mark stands only for what others wrote."""
+    theirs = "超级长的名字\U0001f980"
+    app, table = made(launcher), ascii.table()
+    async with app.run_test(size=(100, 30)) as pilot:
+        await attached(pilot, app)
+        await pilot.press(str([*VIEWS].index(mode) + 1))
+        await pilot.pause(0.8)
+        unknown = {found for found in screen(app) if not found.isascii() and ord(found) not in table}
+        assert unknown <= {*theirs}
+
+
+@pytest.mark.parametrize(
+    ("environ", "theme", "ansi"),
+    [
+        ({"TERM": "linux", "LANG": "en_US.UTF-8"}, "ansi-dark", True),
+        ({"TERM": "vt100"}, "ansi-dark", True),
+        (TRUECOLOR, themes.DARK.name, False),
+        ({"TERM": "xterm-256color", "LANG": "en_US.UTF-8"}, themes.DARK.name, False),
+    ],
+)
+@pytest.mark.asyncio
+async def test_a_console_of_16_colours_gets_its_own(
+    launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
+) -> None:
+    app = made(launcher, environ)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert app.theme == theme and app.native_ansi_color == ansi
+        for number in range(1, len(VIEWS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.1)
+        assert app.is_running
+
+
+@pytest.mark.asyncio
+async def test_the_owners_theme_comes_first_and_a_chosen_one_is_kept(launcher: FakeLauncher) -> None:
+    launcher.set("theme", "nord")
+    app = made(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert app.theme == "nord" and len(launcher.changes) == 1
+        app.theme = themes.LIGHT.name
+        await until(pilot, lambda: launcher.setting("theme") == themes.LIGHT.name)
+
+
+@pytest.mark.asyncio
+async def test_no_color_draws_no_colour_and_loses_nothing(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        for number in range(1, len(VIEWS) + 1):
+            await pilot.press(str(number))
+            await pilot.pause(0.2)
+            assert _colours(app) == set(), list(VIEWS)[number - 1]
+        # Where one is, is told by more than a colour.
+        assert any(segment.style and segment.style.reverse for segment in _segments(app) if "Settings" in segment.text)
+
+
+def _segments(app: SapoApp) -> Iterator[Any]:
+    from textual.geometry import Size
+
+    for strip in app.screen._compositor.render_strips(Size(*app.size)):
+        yield from strip
+
+
+def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
+    """Colours on the screen that are no greys."""
+    found = set()
+    for segment in _segments(app):
+        for color in () if segment.style is None else (segment.style.color, segment.style.bgcolor):
+            if color is not None and not color.is_default:
+                red, green, blue = color.get_truecolor()
+                if max(red, green, blue) - min(red, green, blue) > 2:
+                    found.add((red, green, blue))
+    return found
+
+
+# What it remembers.
+
+
+@pytest.mark.asyncio
+async def test_memory_stays_flat_while_events_pour_in(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        event = launcher.node.finished(41)
+        for number in range(41, 20_000):
+            app.node_event(replace(event, round=number), False)
+            app.node_event(events.Progress(phase="generate", done=1, total=2, unit="answers"), False)
+        assert len(app.state.recent) == 500 and len(app.state.history.curves.round) <= 600
+        assert math.isclose(app.state.history.curves.own[-1], event.reward_own)
+        await until(pilot, lambda: "round 19999" in text(app, "#head"))
+
+
+@pytest.mark.asyncio
+async def test_an_event_of_a_kind_that_is_not_known_is_left_out(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real: Callable[[dict[str, Any]], events.Event] = events.from_dict
+
+    def newer(found: dict[str, Any]) -> events.Event:
+        if found["event"] == "round":
+            raise ValueError("of a newer node")
+        return real(found)
+
+    monkeypatch.setattr(link, "events", SimpleNamespace(from_dict=newer))
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        launcher.node.emit(launcher.node.finished(41))
+        launcher.node.rest("hot")
+        await until(pilot, lambda: "resting: hot" in text(app, "#head"))
+
+
+async def _settled(pilot: Pilot[Any]) -> None:
+    assert isinstance(pilot.app, SapoApp)
+    await attached(pilot, pilot.app)
+    await pilot.pause(0.3)
+
+
+def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+    assert launcher.node is not None
+    launcher.node.rest("asked to pause")
+    assert snap_compare(made(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)

@@ -1,0 +1,11 @@
+"""Settings by which nodes of tests and benchmarks work on, whatever the machine that they run on is doing."""
+
+from __future__ import annotations
+
+UNDISTURBED = {
+    "SAPO_EDGE_ON_BATTERY": "run",
+    "SAPO_EDGE_MAX_TEMPERATURE": "0",
+    "SAPO_EDGE_BUSY": "0",
+    "SAPO_EDGE_NICE": "0",
+}
+"""Environment variables."""

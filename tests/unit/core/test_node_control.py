@@ -1,0 +1,130 @@
+"""What a node tells of itself on its control socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.events import CheckpointSaved, Event, HeldOut, Progress, RoundFinished
+from sapo_edge.journal_reader import RolloutQuery
+from sapo_edge.manifest import load_manifest
+from sapo_edge.node import RECENT, Node
+from sapo_edge.node_control import NodeControl
+from sapo_edge.paths import Paths
+from sapo_edge.settings import Settings
+from sapo_edge.store import Store
+from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.memory import MemorySwarm
+from sapo_edge.swarm.transport import Solo, Transport
+from tests.fakes import FakePolicy, LengthScored
+
+SETTINGS = Settings(own=2, external=2, answers=3, rounds=3, held_out=4, evaluate_every=2, seed=5)
+
+
+class Watched(Node):
+    """A node that notes its own status at every event."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.seen: list[tuple[Event, dict[str, Any]]] = []
+        super().__init__(*arguments)
+        self.control = NodeControl(self, None)
+
+    def note(self, event: Event) -> None:
+        self.seen.append((event, json.loads(json.dumps(self.control.status(), allow_nan=False))))
+
+
+@pytest.fixture(scope="module")
+def source() -> LengthScored:
+    return LengthScored(load_manifest("starter"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(Paths.default(tmp_path / "home")) as opened:
+        yield opened
+
+
+def make(
+    store: Store, source: LengthScored, settings: Settings = SETTINGS, transport: Transport | None = None
+) -> Watched:
+    node: Watched
+    node = Watched(settings, source, store, FakePolicy(), transport or Solo(), lambda event: node.note(event))
+    return node
+
+
+def test_the_status_follows_the_node(store: Store, source: LengthScored) -> None:
+    node = make(store, source)
+    before = node.control.status()
+    assert before["state"] == "starting" and before["progress"] is None and before["best"] is None
+    assert before["informative_share"] is None and before["tokens_per_second"] is None and before["phase"] is None
+    node.run()
+    for event, status in node.seen:
+        if isinstance(event, Progress):
+            assert status["progress"] == {
+                "phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit,
+            }  # fmt: skip
+            assert status["phase"] == event.phase
+        if isinstance(event, RoundFinished):
+            assert status["round"] == status["last_round"]["round"] == event.round
+            assert status["tokens_per_second"] == pytest.approx(event.tokens / event.seconds_generate)
+    rounds = [event for event, _ in node.seen if isinstance(event, RoundFinished)]
+    share = sum(event.informative for event in rounds) / sum(event.groups for event in rounds)
+    last = node.control.status()
+    assert last["informative_share"] == pytest.approx(share)
+    assert last["memory"]["peak"] >= last["memory"]["rss"] > 10_000_000 and last["limits"] == {"threads": 1}
+    best = store.checkpoints.best()
+    assert best is not None and last["best"] == {"round": best.round, "accuracy": best.accuracy}
+
+
+def test_the_best_is_known_as_soon_as_it_is_told(store: Store, source: LengthScored) -> None:
+    node = make(store, source, replace(SETTINGS, evaluate_every=1))
+    node.run()
+    accuracies = {event.round: event.accuracy for event, _ in node.seen if isinstance(event, HeldOut)}
+    for event, status in node.seen:
+        if isinstance(event, CheckpointSaved):
+            assert status["best"]["accuracy"] == max(accuracies[number] for number in range(1, event.round + 1))
+
+
+def test_a_second_start_knows_the_last_rounds_and_the_best(store: Store, source: LengthScored) -> None:
+    make(store, source, replace(SETTINGS, rounds=RECENT + 2)).run()
+    first = store.journal.rounds(RECENT)
+    node = make(store, source, replace(SETTINGS, rounds=RECENT + 2))
+    before = node.control.status()
+    node.open()
+    after = node.control.status()
+    share = sum(event.informative for event in first) / sum(event.groups for event in first)
+    assert before["informative_share"] == after["informative_share"] == pytest.approx(share)
+    assert before["best"] is None and after["best"] is not None
+
+
+def test_what_was_trained_on_stands_in_the_journal_with_its_rewards(
+    store: Store, source: LengthScored, tmp_path: Path
+) -> None:
+    swarm = MemorySwarm()
+    with Store(Paths.default(tmp_path / "other")) as elsewhere:
+        reader = make(store, source, transport=swarm.join())
+        writer = make(elsewhere, source, replace(SETTINGS, seed=6), swarm.join())
+        writer.run()
+        reader.run()
+        written = {scored.rollout.id: scored for number in (1, 2, 3) for scored in elsewhere.journal.rollouts(number)}
+    trained = [event for event, _ in reader.seen if isinstance(event, RoundFinished)]
+    assert sum(event.external for event in trained) > 0
+    for event in trained:
+        kept = store.journal.rollouts(event.round)
+        external = [scored for scored in kept if not scored.own]
+        assert len(external) == event.external and kept[len(kept) - len(external) :] == external
+        for scored in external:
+            assert scored.rollout.author == writer.author
+            assert scored.rewards == written[scored.rollout.id].rewards
+            assert scored.advantages == written[scored.rollout.id].advantages
+    page = reader.control.rollouts(RolloutQuery(origin="external"))
+    assert {item["name"] for item in page["rollouts"]} == {readable_name(writer.author)}
+    first = page["rollouts"][0]
+    whole = reader.control.rollout(first["round"], first["position"])
+    assert whole is not None and whole["question"].startswith(first["question"]) and len(whole["answers"]) == 3
+    assert reader.control.history(10)["round"] == [1, 2, 3] and reader.control.rollout(99, 0) is None

@@ -1,0 +1,262 @@
+"""The course of a run and its rollouts as clients see them, compared with plain computations."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge import journal_reader
+from sapo_edge.control_protocol import MAX_REPLY_BYTES
+from sapo_edge.errors import StateError
+from sapo_edge.events import HeldOut, RoundFinished
+from sapo_edge.journal import Journal, ScoredRollout
+from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
+from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
+from tests.fakes import make_rollout
+
+
+def finished(number: int) -> RoundFinished:
+    """A round whose every figure differs; some are without others, without groups, or with figures that are none."""
+    return RoundFinished(
+        round=number,
+        reward_own=math.nan if number % 11 == 5 else math.sin(number),
+        reward_external=None if number % 3 else math.cos(number),
+        groups=0 if number % 13 == 7 else 8,
+        informative=number % 8,
+        own=4,
+        external=4,
+        tokens=1000 + number,
+        seconds_generate=0.0 if number % 17 == 9 else 1.0 + number % 5,
+        seconds_update=1.0,
+        time=1000.0 + number,
+    )
+
+
+def figures(event: RoundFinished) -> tuple[float, float, float, float]:
+    nothing = math.nan
+    return (
+        event.reward_own,
+        nothing if event.reward_external is None else event.reward_external,
+        event.informative / event.groups if event.groups else nothing,
+        event.tokens / event.seconds_generate if event.seconds_generate else nothing,
+    )
+
+
+def mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else None
+
+
+def close(found: Sequence[Any], expected: Sequence[Any]) -> bool:
+    return len(found) == len(expected) and all(
+        (one is None and other is None) or (one is not None and other is not None and math.isclose(one, other))
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal" / "journal.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("rounds", "points"), [([1], 10), (range(1, 11), 10), (range(1, 12), 10), (range(1, 401), 30), (range(57, 300), 10)]
+)
+def test_the_course_is_the_mean_of_consecutive_rounds(journal: Journal, rounds: Sequence[int], points: int) -> None:
+    events = [finished(number) for number in rounds]
+    for event in events:
+        journal.record(event)
+    found = JournalReader(journal.path).history(points)
+    bucket = -(-len(events) // points)
+    groups = [events[start : start + bucket] for start in range(0, len(events), bucket)]
+    assert found["bucket"] == bucket and len(groups) <= points
+    assert found["round"] == [group[-1].round for group in groups]
+    assert found["time"] == [group[-1].time for group in groups]
+    for index, name in enumerate(("reward_own", "reward_external", "informative", "tokens_per_second")):
+        assert close(found[name], [mean([figures(event)[index] for event in group]) for group in groups]), name
+
+
+def test_rounds_that_are_missing_leave_no_empty_points(journal: Journal) -> None:
+    for number in (1, 2, 3, 95, 100):
+        journal.record(finished(number))
+    found = JournalReader(journal.path).history(10)
+    assert found["bucket"] == 10 and found["round"] == [3, 100]
+
+
+def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
+    found = JournalReader(journal.path).history(10)
+    assert found == {
+        "bucket": 1, "round": [], "time": [], "reward_own": [], "reward_external": [], "informative": [],
+        "tokens_per_second": [], "held_out": {"round": [], "accuracy": [], "low": [], "high": []},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 9, 10, 11, 12, 100, 1000])
+def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journal, count: int) -> None:
+    best = count * 2 // 3
+    for number in range(count):
+        accuracy = 0.9 if number == best else math.nan if number == 1 else 0.4
+        journal.record(HeldOut(round=number, accuracy=accuracy, correct=4, questions=10, low=0.2, high=0.8))
+    found = JournalReader(journal.path).history(10)["held_out"]
+    assert len(found["round"]) <= 10 and found["round"] == sorted(set(found["round"]))
+    assert {0, best, count - 1} <= set(found["round"])
+    assert {len(column) for column in found.values()} == {len(found["round"])}
+    if count <= 8:
+        assert found["round"] == list(range(count))
+    assert json.dumps(found, allow_nan=False)
+
+
+def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> ScoredRollout:
+    return ScoredRollout(make_rollout("me", sequence, texts), tuple(rewards), (0.0,) * len(rewards))
+
+
+def other(sequence: int, author: str = "other", **details: Any) -> ScoredRollout:
+    rollout = make_rollout(author, sequence, **details)
+    return ScoredRollout(rollout, (0.5,) * len(rollout.answers), (0.0,) * len(rollout.answers), own=False)
+
+
+@pytest.fixture
+def filled(journal: Journal) -> JournalReader:
+    """Two own and one external rollout in each of five rounds; that of round 3 is by somebody else."""
+    for number in range(1, 6):
+        made = [own(10 * number), own(10 * number + 1, rewards=(0.5, 0.5))]
+        journal.record(finished(number), [*made, other(number, author="stranger" if number == 3 else "friend")])
+    return JournalReader(journal.path)
+
+
+def places(reader: JournalReader, query: RolloutQuery) -> list[tuple[int, int]]:
+    """All pages, one after the other."""
+    found: list[tuple[int, int]] = []
+    for _ in range(1000):
+        page, after = reader.rollouts(query)
+        assert len(page) <= query.limit
+        found += [(item.round, item.position) for item in page]
+        if after is None:
+            return found
+        query = replace(query, before=after)
+    raise AssertionError("there is no end")
+
+
+ALL = [(number, position) for number in (5, 4, 3, 2, 1) for position in (2, 1, 0)]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 14, 15, 16, 50])
+def test_pages_come_newest_first_without_a_gap(filled: JournalReader, limit: int) -> None:
+    assert places(filled, RolloutQuery(limit)) == ALL
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (RolloutQuery(origin="own"), [place for place in ALL if place[1] < 2]),
+        (RolloutQuery(origin="external"), [place for place in ALL if place[1] == 2]),
+        (RolloutQuery(author="stranger"), [(3, 2)]),
+        (RolloutQuery(author="nobody"), []),
+        (RolloutQuery(informative=True), [place for place in ALL if place[1] == 0]),
+        (RolloutQuery(informative=False, origin="own"), [place for place in ALL if place[1] == 1]),
+        (RolloutQuery(before=(3, 1)), ALL[8:]),
+        (RolloutQuery(before=(1, 0)), []),
+        (RolloutQuery(search="QUESTION 30 OF"), [(3, 0)]),
+        (RolloutQuery(entry="no such entry"), []),
+        (RolloutQuery(entry="sums", origin="own"), [place for place in ALL if place[1] < 2]),
+    ],
+)
+def test_a_filter_leaves_what_fits(filled: JournalReader, query: RolloutQuery, expected: list[tuple[int, int]]) -> None:
+    assert places(filled, query) == expected
+    assert places(filled, replace(query, limit=1)) == expected
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("100%", True), ("100_", False), ("1%0", False), ("\\n", False), ("back\\slash", True), ('say "no"', True),
+        ("line\nend", True), ("GRÖSSE", True), ("größe", True), ("true", False), ("[[", False), ("\x1b[31m", True),
+        ("'; DROP TABLE rollouts; --", False), ("\ud800", False), ("\x00", False),
+    ],
+)  # fmt: skip
+def test_a_search_is_literal_and_in_whatever_case(journal: Journal, search: str, found: bool) -> None:
+    texts = ["100% sure", 'back\\slash, say "no"', "line\nend", "Größe", "\x1b[31m"]
+    journal.record(finished(1), [own(1, texts, (1.0, 0.0, 0.0, 0.0, 0.0))])
+    page, _ = JournalReader(journal.path).rollouts(RolloutQuery(search=search))
+    assert bool(page) == found
+
+
+def test_one_call_is_bounded_and_the_next_goes_on(filled: JournalReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_reader, "SCAN_SECONDS", 0.0)
+    page, after = filled.rollouts(RolloutQuery(search="no such text"))
+    assert page == [] and after == (5, 2)
+    assert places(filled, RolloutQuery(author="stranger")) == [(3, 2)]
+
+
+def test_a_summary_tells_what_a_list_shows(journal: Journal) -> None:
+    journal.record(finished(1), [other(7, author="friend", question="q" * 500, texts=("a", "b", "c"))])
+    ((summary,), _) = JournalReader(journal.path).rollouts(RolloutQuery())
+    assert summary.as_dict() == {
+        "round": 1, "position": 0, "entry": "sums", "question": "q" * 200, "answers": 3, "reward_mean": 0.5,
+        "reward_best": 0.5, "informative": False, "own": False, "author": "friend",
+        "name": summary.as_dict()["name"], "time": 1.5,
+    }  # fmt: skip
+    assert summary.as_dict()["name"].count("-") == 2
+
+
+def test_one_rollout_is_told_whole(journal: Journal) -> None:
+    scored = ScoredRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
+    journal.record(finished(4), [scored])
+    reader = JournalReader(journal.path)
+    found = reader.rollout(4, 0)
+    assert found == scored and reader.rollout(4, 1) is None and reader.rollout(2**63 - 1, 2**63 - 1) is None
+    assert found is not None
+    told = in_full(4, 0, found)
+    assert (
+        told["question"] == "question 3 of me?" and told["ground_truth"] == "5" and told["ref"] == ["sums", "1", 7, 3]
+    )
+    assert told["answers"] == [
+        {"text": "right", "cut": False, "ended": True, "reward": 1.0, "advantage": 0.9},
+        {"text": "wrong", "cut": False, "ended": True, "reward": 0.0, "advantage": -0.9},
+    ]
+
+
+@pytest.mark.parametrize("character", ["\x01", "é", "\U0001f980", "x"])
+def test_the_largest_rollout_fits_into_a_reply(character: str) -> None:
+    text = character * (MAX_ANSWER_BYTES // len(character.encode()))
+    largest = in_full(
+        1, 1, other(1, texts=[text] * MAX_ANSWERS, question="\x01" * 16_000, ground_truth="\x01" * 16_000)
+    )
+    assert len(json.dumps(largest)) < MAX_REPLY_BYTES
+    cut = [answer["cut"] for answer in largest["answers"]]
+    assert cut == [character == "\x01"] * MAX_ANSWERS
+    assert all(text.startswith(answer["text"]) and answer["text"] for answer in largest["answers"])
+
+
+def test_readers_hold_up_no_writer_and_see_what_was_finished(journal: Journal) -> None:
+    reader, seen, done = JournalReader(journal.path), list[int](), threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(len(reader.history(10)["round"]))
+            assert all(len(item.rewards) == 2 for item in reader.rollouts(RolloutQuery(search="q"))[0])
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in range(1, 60):
+        journal.record(finished(number), [own(number), other(number)])
+    done.set()
+    for thread in threads:
+        thread.join(10)
+    assert len(reader.history(1000)["round"]) == 59 and set(seen) <= set(range(11))
+
+
+def test_a_journal_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="can't be used"):
+        JournalReader(tmp_path / "none.sqlite").history(10)
+    (tmp_path / "none.sqlite").write_bytes(b"this is no database" * 100)
+    with pytest.raises(StateError, match="damaged"):
+        JournalReader(tmp_path / "none.sqlite").rollouts(RolloutQuery())

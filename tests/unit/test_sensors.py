@@ -1,0 +1,268 @@
+"""Sensors: which battery, which temperature, and how much others really use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from sapo_edge import sensors
+from sapo_edge.sensors import (
+    LONGEST_WINDOW,
+    Battery,
+    NoSensorError,
+    OthersLoad,
+    Sensors,
+    read_battery,
+    read_local_time,
+    read_temperature,
+)
+
+
+def supply(directory: Path, name: str, **lines: str) -> None:
+    """A power supply as Linux tells of it."""
+    (directory / name).mkdir(parents=True)
+    for file, text in lines.items():
+        (directory / name / file).write_text(text + "\n")
+
+
+@pytest.fixture
+def linux(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sensors.sys, "platform", "linux")
+    found = SimpleNamespace(percent=70.6, power_plugged=False)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: found, raising=False)
+
+
+@pytest.mark.usefixtures("linux")
+def test_a_laptops_battery_is_read(tmp_path: Path) -> None:
+    supply(tmp_path, "AC", type="Mains", online="0")
+    supply(tmp_path, "BAT0", type="Battery")
+    assert read_battery(tmp_path) == Battery(70.6, False)
+
+
+@pytest.mark.usefixtures("linux")
+def test_a_wireless_mouse_is_no_battery_of_the_machine(tmp_path: Path) -> None:
+    supply(tmp_path, "hidpp_battery_0", type="Battery", scope="Device")
+    with pytest.raises(NoSensorError, match="no battery is found"):
+        read_battery(tmp_path)
+    supply(tmp_path, "BAT0", type="Battery", scope="System")
+    assert read_battery(tmp_path).plugged is False
+
+
+@pytest.mark.usefixtures("linux")
+def test_a_machine_without_power_supplies_has_no_battery(tmp_path: Path) -> None:
+    with pytest.raises(NoSensorError):
+        read_battery(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
+def test_elsewhere_the_library_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str) -> None:
+    monkeypatch.setattr(sensors.sys, "platform", platform)
+    monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
+    with pytest.raises(NoSensorError):
+        read_battery(tmp_path)
+    monkeypatch.delattr(psutil, "sensors_battery")
+    with pytest.raises(NoSensorError):
+        read_battery(tmp_path)
+
+
+def entry(degrees: float, label: str = "") -> SimpleNamespace:
+    return SimpleNamespace(label=label, current=degrees, high=None, critical=None)
+
+
+@pytest.mark.parametrize(
+    ("chips", "expected"),
+    [
+        ({"coretemp": [entry(61, "Package id 0"), entry(64, "Core 0")], "nvme": [entry(99)]}, 64),
+        ({"k10temp": [entry(92, "Tctl"), entry(65, "Tdie")]}, 65),
+        ({"k10temp": [entry(71, "Tctl"), entry(66, "Tccd1")]}, 71),
+        ({"cpu_thermal": [entry(48.3)], "rp1_adc": [entry(52)]}, 48.3),
+        ({"cpu0-thermal": [entry(40)], "cpu1-thermal": [entry(43)]}, 43),
+        ({"acpitz": [entry(55)], "iwlwifi_1": [entry(60)]}, 55),
+        ({"acpitz": [entry(95)], "coretemp": [entry(50)]}, 50),
+        ({"coretemp": [entry(50), entry(-273), entry(65261)]}, 50),
+    ],
+)
+def test_the_processors_highest_temperature_counts(
+    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float
+) -> None:
+    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
+    assert read_temperature() == expected
+
+
+@pytest.mark.parametrize("chips", [{}, {"nvme": [entry(40)]}, {"coretemp": [entry(-40)]}, {"acpitz": []}])
+def test_without_a_processors_temperature_there_is_none(monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any]) -> None:
+    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
+    with pytest.raises(NoSensorError, match="temperature"):
+        read_temperature()
+    monkeypatch.delattr(psutil, "sensors_temperatures")
+    with pytest.raises(NoSensorError):
+        read_temperature()
+
+
+class Counters:
+    """A system of four cores with a clock of its own; the process has one child."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.own = self.child = self.ended = 0.0
+        self.times = dict.fromkeys(("user", "system", "idle", "iowait", "steal", "guest", "guest_nice"), 0.0)
+        self.child_vanishes = False
+        child = SimpleNamespace(cpu_times=self._child)
+        process = SimpleNamespace(cpu_times=lambda: used(self.own, self.ended), children=lambda recursive: [child])
+        monkeypatch.setattr(sensors.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: self.times))
+        monkeypatch.setattr(psutil, "Process", lambda: process)
+
+    def _child(self) -> SimpleNamespace:
+        if self.child_vanishes:
+            raise psutil.NoSuchProcess(1)
+        return used(self.child)
+
+    def run(self, seconds: float, *, own: float = 0.0, child: float = 0.0, others: float = 0.0, **more: float) -> None:
+        """Let time pass with so many cores used."""
+        self.now += seconds
+        self.own += own * seconds
+        self.child += child * seconds
+        self.times["user"] += (own + child + others) * seconds
+        self.times["idle"] += (4 - own - child - others - sum(more.values())) * seconds
+        for name, cores in more.items():
+            self.times[name] += cores * seconds
+
+
+def used(seconds: float, children: float = 0.0) -> SimpleNamespace:
+    return SimpleNamespace(user=seconds, system=0.0, children_user=children, children_system=0.0)
+
+
+@pytest.fixture
+def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
+    return Counters(monkeypatch)
+
+
+def test_the_nodes_own_work_is_not_that_of_others(counters: Counters) -> None:
+    load = OthersLoad()
+    assert load.percent() is None
+    counters.run(5, own=2.5, child=0.5, others=1.0)
+    assert load.percent() == pytest.approx(25)
+    counters.run(5, own=3, child=1)
+    assert load.percent() == pytest.approx(0, abs=1e-9)
+    counters.run(5, others=4)
+    assert load.percent() == pytest.approx(100)
+
+
+def test_others_are_the_same_whether_the_node_works_or_rests(counters: Counters) -> None:
+    load = OthersLoad()
+    load.percent()
+    shares = []
+    for own in (2.0, 0.0, 1.0, 0.0):
+        # It begins to rest, or to work, in the midst of the interval.
+        counters.run(2.5, own=own, others=2.0)
+        counters.run(2.5, own=2 - own, others=2.0)
+        shares.append(load.percent())
+    assert shares == pytest.approx([50.0] * 4)
+
+
+def test_waiting_for_the_disk_and_stolen_time_are_not_use(counters: Counters) -> None:
+    load = OthersLoad()
+    load.percent()
+    counters.run(5, own=1, others=1, iowait=1, steal=1)
+    assert load.percent() == pytest.approx(25)
+
+
+def test_guests_are_counted_once(counters: Counters) -> None:
+    load = OthersLoad()
+    load.percent()
+    counters.run(5, others=2)
+    counters.times["guest"] += 10  # all of others' work, which is in the user time as well
+    assert load.percent() == pytest.approx(50)
+
+
+def test_a_child_that_ended_still_counts_as_own(counters: Counters) -> None:
+    load = OthersLoad()
+    counters.run(5, child=2)
+    load.percent()
+    counters.run(5, child=2)
+    counters.child_vanishes, counters.ended = True, counters.child
+    assert load.percent() == pytest.approx(0, abs=1e-9)
+
+
+def test_what_was_long_ago_says_nothing_about_now(counters: Counters) -> None:
+    load = OthersLoad()
+    load.percent()
+    counters.run(LONGEST_WINDOW + 1, others=4)
+    assert load.percent() is None
+    counters.run(5, others=1)
+    assert load.percent() == pytest.approx(25)
+
+
+def test_over_no_time_there_is_no_share_and_nothing_is_lost(counters: Counters) -> None:
+    load = OthersLoad()
+    load.percent()
+    assert load.percent() is None
+    counters.run(5, others=2)
+    assert load.percent() == pytest.approx(50)
+
+
+BURN = "import time; begin = time.process_time(); print(flush=True)\nwhile time.process_time() - begin < 60: pass"
+DETACHED = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {BURN!r}]).pid, flush=True)"
+
+
+@contextmanager
+def burning(*, own_child: bool) -> Iterator[psutil.Process]:
+    """A process that uses a core: a child of this one, or one that has lost its parent."""
+    command = [sys.executable, "-c", BURN if own_child else DETACHED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        burner = psutil.Process(started.pid if own_child else int(line))
+        if not own_child:
+            started.wait(30)
+        try:
+            yield burner
+        finally:
+            burner.kill()
+
+
+def measured(burner: psutil.Process, seconds: float = 2.0) -> tuple[float, float]:
+    """The load of others and what the burning process used of it, both in percent of all cores."""
+    load = OthersLoad()
+    load.percent()
+    before, begin = sum(burner.cpu_times()[:2]), time.monotonic()
+    time.sleep(seconds)
+    percent = load.percent()
+    window = (time.monotonic() - begin) * (os.cpu_count() or 1)
+    assert percent is not None
+    return percent, 100 * (sum(burner.cpu_times()[:2]) - before) / window
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="orphans keep their parent there")
+def test_a_real_program_that_uses_the_processor_is_seen() -> None:
+    # Others may run as well, so the load is at least what this one used; 10 points for the steps of the counters.
+    with burning(own_child=False) as burner:
+        percent, share = measured(burner)
+    assert percent >= share - 10
+    assert 0 < share <= 100 and percent <= 100
+
+
+def test_a_real_child_is_not_among_the_others() -> None:
+    # Others may be busy or not: all cores less what they used is at least what the child used.
+    with burning(own_child=True) as burner:
+        percent, share = measured(burner)
+    assert percent <= 100 - share + 10
+
+
+@pytest.mark.parametrize("read", [read_battery, read_temperature, read_local_time, Sensors().others])
+def test_the_real_machine_can_be_read(read: Callable[[], object]) -> None:
+    try:
+        read()
+    except NoSensorError as missing:
+        assert str(missing)

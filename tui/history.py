@@ -1,0 +1,168 @@
+"""The course of a run for the curves: as the node decimated it, then live, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MAX_POINTS = 600
+"""Most points of a curve; twice as many as a terminal of 160 columns can show in braille."""
+
+
+@dataclass(slots=True)
+class Curves:
+    """Mean values of consecutive rounds, each as wide as `bucket` rounds; the last may be narrower.
+
+    Attributes:
+        bucket: rounds in a point.
+        round: the last round of each point.
+        own, external: mean rewards in [0, 1]; NaN where there was none.
+        informative: share of groups that had a gradient.
+        speed: tokens/s.
+    """
+
+    bucket: int = 1
+    round: list[int] = field(default_factory=list)
+    own: list[float] = field(default_factory=list)
+    external: list[float] = field(default_factory=list)
+    informative: list[float] = field(default_factory=list)
+    speed: list[float] = field(default_factory=list)
+    _in_last: int = 0
+
+    @classmethod
+    def from_reply(cls, reply: Mapping[str, Any]) -> Curves:
+        """The curves of a node's reply to `history`."""
+        curves = cls(
+            max(1, int(reply["bucket"])),
+            [int(number) for number in reply["round"]],
+            _numbers(reply["reward_own"]),
+            _numbers(reply["reward_external"]),
+            _numbers(reply["informative"]),
+            _numbers(reply["tokens_per_second"]),
+        )
+        curves._in_last = curves._width_of_last()
+        while len(curves.round) > MAX_POINTS:
+            curves._halve()
+        return curves
+
+    def add(self, number: int, own: float, external: float | None, informative: float, speed: float) -> None:
+        """Take in a finished round; one that is known already is left as it is."""
+        if self.round and number <= self.round[-1]:
+            return
+        values = (own, math.nan if external is None else external, informative, speed)
+        if self.round and self._in_last < self.bucket:
+            self._in_last += 1
+            self.round[-1] = number
+            for series, value in zip(self._series(), values, strict=True):
+                series[-1] = _running(series[-1], value, self._in_last)
+            return
+        self._in_last = 1
+        self.round.append(number)
+        for series, value in zip(self._series(), values, strict=True):
+            series.append(value)
+        if len(self.round) > MAX_POINTS:
+            self._halve()
+
+    def forget_after(self, number: int) -> None:
+        """Drop what a node that went on from an earlier checkpoint makes again."""
+        while self.round and self.round[-1] > number:
+            self.round.pop()
+            for series in self._series():
+                series.pop()
+            self._in_last = self.bucket
+
+    def _series(self) -> tuple[list[float], ...]:
+        return (self.own, self.external, self.informative, self.speed)
+
+    def _width_of_last(self) -> int:
+        if len(self.round) < 2:
+            return min(self.bucket, self.round[-1]) if self.round else 0
+        return min(self.bucket, self.round[-1] - self.round[-2])
+
+    def _halve(self) -> None:
+        """Make one point of two."""
+        odd = len(self.round) % 2
+        self.round = self.round[1::2] + (self.round[-1:] if odd else [])
+        # The last point may be narrower than the one before it.
+        share = 1.0 if odd else self._in_last / (self.bucket + self._in_last)
+        self.own, self.external, self.informative, self.speed = (
+            [_mean(series[i : i + 2]) for i in range(0, len(series) - 2, 2)] + [_joined(series[-2 + odd :], share)]
+            for series in self._series()
+        )
+        self._in_last += 0 if odd else self.bucket
+        self.bucket *= 2
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One held-out evaluation: after which round, accuracy and its 95 % interval, all in [0, 1]."""
+
+    round: int
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that the curves and the verdict are made from."""
+
+    curves: Curves = field(default_factory=Curves)
+    held_out: list[Evaluation] = field(default_factory=list)
+
+    @classmethod
+    def from_reply(cls, reply: Mapping[str, Any]) -> History:
+        """The history of a node's reply to `history`."""
+        found = reply["held_out"]
+        columns = (found["round"], found["accuracy"], found["low"], found["high"])
+        held_out = [Evaluation(int(number), *_numbers(rest)) for number, *rest in zip(*columns, strict=True)]
+        return cls(Curves.from_reply(reply), held_out)
+
+    def evaluated(self, evaluation: Evaluation) -> None:
+        """Take in an evaluation; a later one of the same round replaces the earlier."""
+        self.held_out = [known for known in self.held_out if known.round < evaluation.round]
+        self.held_out.append(evaluation)
+        if len(self.held_out) > MAX_POINTS:
+            best = self.best
+            # The first and the best carry the story; of the others every second one goes.
+            self.held_out = [known for place, known in enumerate(self.held_out) if place % 2 == 0 or known == best]
+
+    def forget_after(self, number: int) -> None:
+        """Drop what comes after a round."""
+        self.curves.forget_after(number)
+        self.held_out = [known for known in self.held_out if known.round <= number]
+
+    @property
+    def best(self) -> Evaluation | None:
+        """The best evaluation, the earliest of equals."""
+        return max(self.held_out, key=lambda known: known.accuracy, default=None)
+
+    @property
+    def last_round(self) -> int:
+        """The newest known round, 0 before the first."""
+        return self.curves.round[-1] if self.curves.round else 0
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _running(mean: float, value: float, count: int) -> float:
+    """The mean of `count` values of which all but the last have this mean; NaN counts as none."""
+    if math.isnan(value):
+        return mean
+    return value if math.isnan(mean) else mean + (value - mean) / count
+
+
+def _joined(values: Sequence[float], share: float) -> float:
+    """The mean of one or two points, of which the last has this share of the rounds."""
+    if len(values) == 1 or any(math.isnan(value) for value in values):
+        return _mean(values)
+    return values[0] + (values[1] - values[0]) * share
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else math.nan

@@ -1,0 +1,47 @@
+"""The app's own colours. Textual brings others, and `ansi-dark` and `ansi-light` for consoles of 16 colours."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="sapo-dark",
+    primary="#5fd38d",
+    secondary="#6cb6ff",
+    accent="#f2b36f",
+    warning="#f2b36f",
+    error="#ff7b72",
+    success="#5fd38d",
+    foreground="#d7dde3",
+    background="#0f1418",
+    surface="#141a1f",
+    panel="#1c242b",
+    dark=True,
+    variables={"footer-key-foreground": "#5fd38d", "border": "#33414c", "border-blurred": "#27323a"},
+)
+LIGHT = Theme(
+    name="sapo-light",
+    primary="#1a7f4b",
+    secondary="#0b63b5",
+    accent="#a4560a",
+    warning="#a4560a",
+    error="#b3261e",
+    success="#1a7f4b",
+    foreground="#1d252b",
+    background="#f6f8f9",
+    surface="#ffffff",
+    panel="#e8edf0",
+    dark=False,
+    variables={"footer-key-foreground": "#1a7f4b", "border": "#b8c4cc", "border-blurred": "#d3dbe0"},
+)
+
+
+def fitting(environ: Mapping[str, str] | None = None) -> str:
+    """The theme for this terminal, if its owner named none."""
+    environ = os.environ if environ is None else environ
+    # These show 8 or 16 colours, and would round ours to the nearest of them.
+    bare = environ.get("TERM") in ("linux", "xterm", "vt100", "vt220", "ansi", "screen")
+    return "ansi-dark" if bare and not environ.get("COLORTERM") else DARK.name

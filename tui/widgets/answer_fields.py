@@ -1,0 +1,201 @@
+"""Where a person types answers: a line each."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.events import Paste
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from sapo_edge.person import too_long
+
+MAX_FIELDS = 8
+"""Answers to one question."""
+MAX_CHARACTERS = 8000
+"""Most characters of all answers together, as in `sapo answer`: they travel in one line of the control socket."""
+
+
+def refused(text: str) -> str:
+    """Why a text can't be an answer; empty if it can."""
+    if too_long(text):
+        return f"an answer of {len(text)} characters is longer than any verifier reads: shorten it"
+    if not text.isprintable():
+        return "an answer holds control characters: remove them"
+    return ""
+
+
+class AnswerField(Input):
+    """One answer. Several pasted lines become several answers."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "go(-1)", "Answer above", show=False, id="answer.above"),
+        Binding("down", "go(1)", "Answer below", show=False, id="answer.below"),
+        Binding("escape", "screen.back", "Leave", id="answer.leave"),
+    ]
+
+    class Pasted(Message):
+        """More than one line, or something that is no answer, was pasted."""
+
+        def __init__(self, field: AnswerField, lines: list[str]) -> None:
+            super().__init__()
+            self.field, self.lines = field, lines
+
+    class Go(Message):
+        """Another field is wanted."""
+
+        def __init__(self, field: AnswerField, step: int) -> None:
+            super().__init__()
+            self.field, self.step = field, step
+
+    def __init__(self) -> None:
+        # Nothing of it is evaluated: a path or an address is not to be highlighted as one either.
+        super().__init__(compact=True, select_on_focus=False)
+
+    def _on_paste(self, event: Paste) -> None:
+        event.prevent_default()
+        event.stop()
+        lines = [line.strip() for line in event.text.splitlines() if line.strip()]
+        if len(lines) == 1 and not refused(lines[0]):
+            self.replace(lines[0], *self.selection)
+        elif lines:
+            self.post_message(self.Pasted(self, lines))
+
+    def action_go(self, step: int) -> None:
+        """To the field above or below."""
+        self.post_message(self.Go(self, step))
+
+    def action_delete_left(self) -> None:
+        """Delete; in an empty field, go back to the one above."""
+        if self.value:
+            super().action_delete_left()
+        else:
+            self.post_message(self.Go(self, -1))
+
+
+class AnswerRow(Horizontal):
+    """The number of an answer and its field."""
+
+    DEFAULT_CSS = """
+    AnswerRow { height: 1; }
+    AnswerRow Static { width: 3; color: $text-muted; }
+    AnswerRow AnswerField { width: 1fr; background: $background; }
+    AnswerRow AnswerField:focus { background: $surface; }
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.field = AnswerField()
+        self._number = number
+
+    def compose(self) -> ComposeResult:
+        """Number and field."""
+        yield Static(f"{self._number} ", markup=False)
+        yield self.field
+
+
+class AnswerFields(VerticalScroll, can_focus=False):
+    """One field at first; Enter makes the next, and submits from an empty one."""
+
+    DEFAULT_CSS = "AnswerFields { height: auto; max-height: 10; scrollbar-size-vertical: 1; }"
+
+    class Submitted(Message):
+        """All answers are given."""
+
+    class Refused(Message):
+        """What was pasted is not taken."""
+
+        def __init__(self, why: str) -> None:
+            super().__init__()
+            self.why = why
+
+    def compose(self) -> ComposeResult:
+        """The first field."""
+        yield AnswerRow(1)
+
+    @property
+    def fields(self) -> list[AnswerField]:
+        """All of them, in order."""
+        return [row.field for row in self.query(AnswerRow)]
+
+    @property
+    def typed(self) -> list[str]:
+        """The answers, each once."""
+        return list(dict.fromkeys(text for field in self.fields if (text := field.value.strip())))
+
+    @property
+    def filled(self) -> int:
+        """How many fields hold an answer."""
+        return sum(bool(field.value.strip()) for field in self.fields)
+
+    def type(self) -> None:
+        """Go to the first empty field, or to the last."""
+        fields = self.fields
+        next((field for field in fields if not field.value.strip()), fields[-1]).focus()
+
+    async def clear(self) -> None:
+        """One empty field again."""
+        rows = list(self.query(AnswerRow))
+        rows[0].field.value = ""
+        await self.remove_children(rows[1:])
+        self._hint()
+
+    @on(Input.Submitted)
+    async def _next(self, event: Input.Submitted) -> None:
+        event.stop()
+        fields = self.fields
+        place = next(number for number, field in enumerate(fields) if field is event.input)
+        if not event.value.strip() or place + 1 == MAX_FIELDS:
+            self.post_message(self.Submitted())
+        elif place + 1 < len(fields):
+            fields[place + 1].focus()
+        else:
+            (await self._add()).focus()
+
+    @on(AnswerField.Go)
+    def _go(self, event: AnswerField.Go) -> None:
+        event.stop()
+        fields = self.fields
+        fields[min(max(0, fields.index(event.field) + event.step), len(fields) - 1)].focus()
+
+    @on(AnswerField.Pasted)
+    async def _pasted(self, event: AnswerField.Pasted) -> None:
+        event.stop()
+        if why := next((why for line in event.lines if (why := refused(line))), ""):
+            self.post_message(self.Refused(f"not pasted: {why}"))
+            return
+        place = self.fields.index(event.field)
+        free = [place, *(number for number, field in enumerate(self.fields) if number > place and not field.value)]
+        taken = event.lines[: len(free) + MAX_FIELDS - len(self.fields)]
+        for number, line in enumerate(taken):
+            field = self.fields[free[number]] if number < len(free) else await self._add()
+            if number == 0:
+                field.replace(line, *field.selection)
+            else:
+                field.value = line
+            field.focus()
+        if len(taken) < len(event.lines):
+            left = f"{len(event.lines) - len(taken)} of {len(event.lines)} pasted lines are left out"
+            self.post_message(self.Refused(f"{left}: {MAX_FIELDS} answers at most"))
+
+    async def _add(self) -> AnswerField:
+        row = AnswerRow(len(self.fields) + 1)
+        await self.mount(row)
+        self._hint()
+        return row.field
+
+    def on_mount(self) -> None:
+        """Say what to do."""
+        self._hint()
+
+    def _hint(self) -> None:
+        """In the last field: what to do."""
+        for field in self.fields:
+            field.placeholder = ""
+        last = self.fields[-1]
+        several = len(self.fields) > 1
+        last.placeholder = "one that differs; or Enter to submit" if several else "i to type an answer, Esc leaves"

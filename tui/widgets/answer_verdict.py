@@ -1,0 +1,79 @@
+"""What became of a person's answers, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from textual.content import Content
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.person import Verdict
+from sapo_edge.plain import counted, printable
+
+MAX_SHOWN = 500
+"""Characters of an answer that are shown again."""
+
+TEACHES = "  Right and wrong ones together: others can learn from the difference."
+ALIKE = "  All rewarded alike: others leave them out. A right and a wrong one together teach."
+
+
+@dataclass(slots=True)
+class Tally:
+    """Of this session: questions that were answered, of these with a right answer, of these shared."""
+
+    answered: int = 0
+    right: int = 0
+    shared: int = 0
+
+    def add(self, verdict: Verdict) -> None:
+        """Count a question."""
+        self.answered += 1
+        self.right += any(reward == 1 for reward in verdict.rewards)
+        self.shared += verdict.shared
+
+    def __str__(self) -> str:
+        if not self.answered:
+            return "This session: no question answered yet"
+        told = f"{counted(self.answered, 'question')} answered, {self.right} with a right answer"
+        return f"This session: {told}, {self.shared} shared"
+
+
+def verdict_from(found: Mapping[str, Any], answers: int) -> Verdict:
+    """A node's reply to `share_answers`.
+
+    Raises:
+        ConfigError: if it is anything else.
+    """
+    rewards = found.get("rewards")
+    if not isinstance(rewards, list) or len(rewards) != answers or not all(isinstance(n, int | float) for n in rewards):
+        raise ConfigError("the node's verdict can't be read", "update sapo-edge, so that all parts agree")
+    return Verdict(tuple(map(float, rewards)), str(found.get("expected") or ""), found.get("shared") is True)
+
+
+def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
+    """Which answers were right, what was expected, whether others get them, and whether they teach."""
+    parts: list[Content] = []
+    for text, reward in zip(answers, verdict.rewards, strict=True):
+        mark, word, style = (
+            ("✓", "right", "$text-success") if reward == 1
+            else ("✗", "wrong", "$text-error") if reward == 0
+            else ("•", f"{reward:.2f}", "$text-warning")
+        )  # fmt: skip
+        parts.append(Content.assemble((f"{mark} {word:9}", style), _short(text), "\n"))
+    if verdict.expected:
+        parts.append(Content.assemble(("  expected ", "dim"), f"{_short(verdict.expected)}\n"))
+    parts.append(Content("\n"))
+    if not verdict.shared:
+        parts.append(Content.styled("○ not shared: this node works alone, and nobody else sees them", "$text-warning"))
+        return Content("").join(parts)
+    parts.append(Content.styled("● shared with the swarm", "$text-success"))
+    differ = len(set(verdict.rewards)) > 1
+    parts.append(Content(f"\n{TEACHES if differ else ALIKE}"))
+    return Content("").join(parts)
+
+
+def _short(text: str) -> str:
+    shown = printable(text[:MAX_SHOWN])
+    return shown if len(text) <= MAX_SHOWN else f"{shown} ..."

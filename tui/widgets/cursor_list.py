@@ -1,0 +1,287 @@
+"""A list with columns, a cursor and a fixed head, of which only the lines in sight are ever drawn."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        key: its name in the program.
+        title: in the head.
+        width: columns of the terminal; 0 takes what the others leave, and only one may.
+        right: whether texts stand at the right.
+        middle: whether a text that is too long loses its middle; else it loses its end.
+        needs: columns that the list must have for this one to be shown.
+    """
+
+    key: str
+    title: str
+    width: int
+    right: bool = False
+    needs: int = 0
+    middle: bool = False
+
+
+class CursorList(ScrollView, can_focus=True):
+    """Rows with a cursor. What a row shows comes from `cell`, as plain text that nothing interprets.
+
+    Attributes:
+        COLUMNS: from left to right.
+        cursor: index of the row that is chosen; 0 in an empty list.
+    """
+
+    ALLOW_SELECT = False
+    COLUMNS: ClassVar[tuple[Column, ...]] = ()
+    OPENS_ON_CLICK: ClassVar[bool] = True
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"cursor-list--{name}" for name in ("head", "cursor", "good", "bad", "warn", "other", "muted", "strong")
+    }
+    DEFAULT_CSS = """
+    CursorList { height: 1fr; width: 1fr; background: $background; scrollbar-size: 1 1; overflow-x: hidden; }
+    CursorList > .cursor-list--head { background: $surface; color: $primary; text-style: bold; }
+    CursorList > .cursor-list--cursor { background: $surface; }
+    CursorList:focus > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
+    CursorList > .cursor-list--good { color: $text-success; }
+    CursorList > .cursor-list--bad { color: $text-error; }
+    CursorList > .cursor-list--warn { color: $text-warning; }
+    CursorList > .cursor-list--other { color: $text-secondary; }
+    CursorList > .cursor-list--muted { color: $text-muted; }
+    CursorList > .cursor-list--strong { text-style: bold; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", "Up", show=False, id="list.up"),
+        Binding("down,j", "move(1)", "Down", show=False, id="list.down"),
+        Binding("pageup", "page(-1)", "Page up", show=False, id="list.page_up"),
+        Binding("pagedown", "page(1)", "Page down", show=False, id="list.page_down"),
+        Binding("home", "end(-1)", "First", show=False, id="list.first"),
+        Binding("end", "end(1)", "Last", show=False, id="list.last"),
+    ]
+
+    class Moved(Message):
+        """The cursor or what is in sight has moved."""
+
+        def __init__(self, control: CursorList) -> None:
+            super().__init__()
+            self.list = control
+
+        @property
+        def control(self) -> CursorList:
+            """The list."""
+            return self.list
+
+    class Opened(Moved):
+        """The row under the cursor was asked for."""
+
+    class HeadClicked(Moved):
+        """A column's title was clicked.
+
+        Attributes:
+            key: of the column.
+        """
+
+        def __init__(self, control: CursorList, key: str) -> None:
+            super().__init__(control)
+            self.key = key
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(id=id, classes=classes)
+        self.cursor = 0
+        self._count = 0
+        self._empty = ""
+
+    def cell(self, index: int, key: str) -> tuple[str, str]:
+        """The printable text of a cell, and "" or the last part of a component class."""
+        raise NotImplementedError
+
+    def title(self, column: Column) -> str:
+        """The text of a column's head."""
+        return column.title
+
+    @property
+    def count(self) -> int:
+        """Rows."""
+        return self._count
+
+    @property
+    def rows_in_sight(self) -> int:
+        """Rows that fit below the head."""
+        return max(1, self.scrollable_content_region.height - 1)
+
+    @property
+    def first_in_sight(self) -> int:
+        """Index of the topmost row that is seen."""
+        return round(self.scroll_y)
+
+    def take(self, count: int, *, shift: int = 0, cursor: int | None = None) -> None:
+        """Show that rows are new.
+
+        Args:
+            count: rows that there are now.
+            shift: by how much the index of what is looked at has grown.
+            cursor: where the cursor goes; None leaves it on its row.
+        """
+        self._count = count
+        self.virtual_size = Size(0, count + 1)
+        self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, count - 1))
+        if shift:
+            self.scroll_to(y=max(0, round(self.scroll_y) + shift), animate=False, force=True)
+        if cursor is not None:
+            self.show_cursor()
+        self.refresh()
+
+    def say(self, empty: str) -> None:
+        """What stands there while there are no rows: printable lines, wrapped as it needs."""
+        if empty != self._empty:
+            self._empty = empty
+            self.refresh()
+
+    def go(self, index: int) -> None:
+        """Put the cursor on a row."""
+        index = min(max(0, index), max(0, self._count - 1))
+        if index != self.cursor:
+            self.cursor = index
+            self.refresh()
+        self.show_cursor()
+        self.post_message(self.Moved(self))
+
+    def show_cursor(self) -> None:
+        """Scroll as little as brings the cursor into sight."""
+        top, height = self.first_in_sight, self.rows_in_sight
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False, force=True)
+        elif self.cursor >= top + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False, force=True)
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in sight."""
+        width = self.scrollable_content_region.width
+        if not self._count:
+            return self._empty_line(y, width)
+        columns = self.fitting()
+        if y == 0:
+            style = self.rich_style + self._component("head") + self._behind("head")
+            head = [(self.title(column), style) for column, _ in columns]
+            return self._line(columns, head, "  ", style, width)
+        index = self.first_in_sight + y - 1
+        base = self.rich_style
+        if index >= self._count:
+            return Strip.blank(width, base)
+        here = index == self.cursor
+        plain = here and self.app.native_ansi_color and self.has_focus
+        # Of the terminal's own 16 colours, none is sure to be readable on another one.
+        over = Style(reverse=True) if plain else self._behind("cursor") if here else Style.null()
+        cells = []
+        for column, _ in columns:
+            text, name = self.cell(index, column.key)
+            cells.append((text, base + (self._component(name) if name and not plain else Style.null()) + over))
+        return self._line(columns, cells, "▸ " if here else "  ", base + over, width)
+
+    def _empty_line(self, y: int, width: int) -> Strip:
+        lines = [part for text in self._empty.split("\n") for part in textwrap.wrap(text, max(8, width - 4)) or [""]]
+        text = f"  {lines[y - 1]}" if 0 < y <= len(lines) else ""
+        return Strip([Segment(text, self.rich_style)]).adjust_cell_length(width, self.rich_style)
+
+    def _component(self, name: str) -> Style:
+        """The colour of a text."""
+        # Whole and not partial: colours that are transparent are mixed with what is behind them.
+        whole = self.get_component_rich_style(f"cursor-list--{name}")
+        return Style(color=whole.color, bold=whole.bold, dim=whole.dim)
+
+    def _behind(self, name: str) -> Style:
+        """The colour behind a text."""
+        whole = self.get_component_rich_style(f"cursor-list--{name}")
+        return Style(bgcolor=whole.bgcolor, bold=whole.bold, reverse=whole.reverse)
+
+    def fitting(self) -> list[tuple[Column, int]]:
+        """The columns that there is room for, each with its width."""
+        width = self.scrollable_content_region.width
+        shown = [column for column in self.COLUMNS if column.needs <= width]
+        taken = sum(column.width + 1 for column in shown if column.width)
+        rest = max(1, width - 3 - taken)
+        return [(column, column.width or rest) for column in shown]
+
+    @staticmethod
+    def _line(
+        columns: Sequence[tuple[Column, int]], cells: Sequence[tuple[str, Style]], mark: str, base: Style, width: int
+    ) -> Strip:
+        segments = [Segment(mark, base)]
+        for (column, wide), (text, style) in zip(columns, cells, strict=True):
+            segments += (Segment(_fitted(text, wide, column), style), Segment(" ", base))
+        return Strip(segments).adjust_cell_length(width, base)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Tell what is in sight now."""
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) != round(new_value):
+            # The lines below the head move under it, so all of them are drawn again.
+            self.refresh()
+            self.post_message(self.Moved(self))
+
+    def on_resize(self) -> None:
+        """Keep the cursor in sight."""
+        self.show_cursor()
+        self.post_message(self.Moved(self))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose a row, or a column by its head."""
+        offset = event.get_content_offset(self)
+        if offset is None:
+            return
+        event.stop()
+        if offset.y == 0:
+            left = 2
+            for column, wide in self.fitting():
+                if left <= offset.x < left + wide + 1:
+                    self.post_message(self.HeadClicked(self, column.key))
+                left += wide + 1
+            return
+        index = self.first_in_sight + offset.y - 1
+        if index < self._count:
+            self.go(index)
+            if self.OPENS_ON_CLICK or event.chain == 2:
+                self.post_message(self.Opened(self))
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor."""
+        self.go(self.cursor + by)
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by what is in sight."""
+        self.go(self.cursor + by * self.rows_in_sight)
+
+    def action_end(self, by: int) -> None:
+        """Go to the first or last row."""
+        self.go(0 if by < 0 else self._count)
+
+
+def _fitted(text: str, width: int, column: Column) -> str:
+    """A text in exactly so many columns, on one line."""
+    line = text.replace("\n", " ").replace("\t", " ")
+    missing = width - cell_len(line)
+    if missing >= 0:
+        return " " * missing + line if column.right else line + " " * missing
+    if not column.middle or width < 12:
+        return set_cell_size(line, width - 1) + "…"
+    # Questions of one task begin alike and differ at their end.
+    head = set_cell_size(line, width // 3)
+    tail = line[-(width - width // 3 - 1) :]
+    while cell_len(tail) > width - width // 3 - 1:
+        tail = tail[1:]
+    return set_cell_size(f"{head}…{tail}", width)

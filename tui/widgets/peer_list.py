@@ -1,0 +1,134 @@
+"""The list of peers, sorted by any of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from sapo_edge.plain import duration, printable
+from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.peer_text import amount
+
+Peer = Mapping[str, Any]
+
+
+class PeerList(CursorList):
+    """One peer a line. The cursor stays on its peer, wherever that goes.
+
+    Attributes:
+        sorted_by: key of a column.
+        downwards: whether the largest comes first.
+    """
+
+    OPENS_ON_CLICK = False
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("name", "peer", 0),
+        Column("direction", "way", 4),
+        Column("since", "for", 7, right=True, needs=60),
+        Column("received", "got", 9, right=True),
+        Column("sent", "sent", 9, right=True, needs=50),
+        Column("refused", "refused", 8, right=True),
+        Column("score", "score", 7, right=True, needs=60),
+        Column("mesh", "mesh", 5, needs=110),
+        Column("address", "address", 28, needs=96),
+    )
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.sorted_by, self.downwards = "since", True
+        self._peers: list[Peer] = []
+        self._now = 0.0
+
+    @property
+    def chosen(self) -> Peer | None:
+        """The peer under the cursor."""
+        return self._peers[self.cursor] if self._peers else None
+
+    def show(self, peers: Sequence[Peer], now: float) -> None:
+        """Show who is connected.
+
+        Args:
+            peers: as the node tells them.
+            now: Unix seconds of what is told.
+        """
+        kept = self.chosen
+        self._now = now
+        self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
+        self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.downwards)
+        cursor = self.cursor if kept is None else self._index(str(kept.get("peer_id")), self.cursor)
+        shift = cursor - self.cursor
+        self.take(len(self._peers))
+        if shift:
+            self.cursor = min(cursor, max(0, len(self._peers) - 1))
+            self.show_cursor()
+
+    def sort_by(self, key: str) -> None:
+        """Sort by a column; the other way round if it is by that one already."""
+        # Numbers are looked at for the largest, names from A.
+        self.downwards = not self.downwards if key == self.sorted_by else key not in ("name", "direction", "address")
+        self.sorted_by = key
+        self.show(self._peers, self._now)
+        self.show_cursor()
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column that is shown."""
+        keys = [column.key for column, _ in self.fitting()]
+        here = keys.index(self.sorted_by) if self.sorted_by in keys else -1
+        self.sort_by(keys[(here + 1) % len(keys)])
+
+    def title(self, column: Column) -> str:
+        """A column's name, and whether the list is sorted by it."""
+        if column.key != self.sorted_by:
+            return column.title
+        return f"{column.title}{'▼' if self.downwards else '▲'}"
+
+    def cell(self, index: int, key: str) -> tuple[str, str]:
+        """One cell."""
+        peer = self._peers[index]
+        match key:
+            case "name":
+                return printable(peer.get("name", ""))[:80], "" if peer.get("subscribed") else "muted"
+            case "direction":
+                return {"in": "in", "out": "out"}.get(str(peer.get("direction")), "?"), "muted"
+            case "since":
+                # The largest unit says enough here.
+                return " ".join(duration(_value(peer, "since", self._now)).split()[:2]), "muted"
+            case "received" | "sent":
+                return amount(peer.get(key) or 0), ""
+            case "refused":
+                refused = _value(peer, key, self._now)
+                return str(refused) if refused else "-", "warn" if refused else "muted"
+            case "score":
+                score = _value(peer, key, self._now)
+                return f"{score:.1f}", "bad" if score < 0 else "muted"
+            case "mesh":
+                return ("yes", "good") if peer.get("mesh") else ("no", "muted")
+            case _:
+                return _short(printable(peer.get("address", ""))[:300]), "muted"
+
+    def _index(self, peer_id: str, otherwise: int) -> int:
+        return next((index for index, peer in enumerate(self._peers) if peer.get("peer_id") == peer_id), otherwise)
+
+
+def _value(peer: Peer, key: str, now: float) -> Any:
+    """What a column is sorted by."""
+    match key:
+        case "name" | "direction" | "address":
+            return str(peer.get(key, "")).casefold()
+        case "since":
+            return max(0.0, now - float(peer.get("since") or 0))
+        case "refused":
+            return sum(int(number) for number in (peer.get("rejected") or {}).values())
+        case "mesh":
+            return bool(peer.get("mesh"))
+        case _:
+            return float(peer.get(key) or 0)
+
+
+def _short(address: str) -> str:
+    """Where a peer is, without its id: 192.0.2.1:4001."""
+    parts = address.split("/")
+    if len(parts) < 5 or parts[3] != "tcp":
+        return address
+    host = f"[{parts[2]}]" if parts[1] == "ip6" else parts[2]
+    return f"{host}:{parts[4]}{' by relay' if 'p2p-circuit' in parts else ''}"
