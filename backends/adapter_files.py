@@ -50,6 +50,31 @@ def read_optimizer(directory: Path) -> Arrays:
     return _read(path) if path.exists() else {}
 
 
+def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
+    """Adapter and optimizer, the latter empty if the adapter comes without one.
+
+    Args:
+        directory: where they lie.
+        shapes: of every weight of the adapter, by name.
+
+    Raises:
+        CheckpointError: if a weight is missing, too many, of another shape or not finite.
+    """
+    adapter, optimizer = read_adapter(directory), read_optimizer(directory)
+    if {name: array.shape for name, array in adapter.items()} != shapes:
+        raise CheckpointError(
+            f"the adapter in {directory} was made for another model or another rank",
+            "set model and rank to those it was made with",
+        )
+    moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
+    # A number of steps has one dimension in the file: `write_tensors` gives every array at least one.
+    expected = moments | {f"step.{name}": (1,) for name in shapes}
+    complete = not optimizer or {name: array.shape for name, array in optimizer.items()} == expected
+    if not complete or not all(np.isfinite(array).all() for array in (*adapter.values(), *optimizer.values())):
+        raise CheckpointError(f"the adapter or the optimizer in {directory} is damaged", "use another checkpoint")
+    return adapter, optimizer
+
+
 def read_alpha(directory: Path) -> tuple[int, float]:
     """Rank and alpha of a PEFT adapter.
 

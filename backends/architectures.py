@@ -1,6 +1,7 @@
 """What is known about each supported architecture: how a GGUF file maps to a transformers model.
 
-One place for both directions: base weights into torch (`torch_model.py`), adapter weights back (`adapter_gguf.py`).
+One place for both directions: base weights into torch (`torch_model.py`) and MLX (`mlx_model.py`), whose models have
+the same names, and adapter weights back (`adapter_gguf.py`).
 """
 
 from __future__ import annotations
@@ -39,26 +40,32 @@ def check_supported(header: GgufHeader) -> None:
         )
 
 
+def model_values(header: GgufHeader) -> dict[str, Any]:
+    """The configuration of a GGUF file's model, by the names that transformers gives its values."""
+    check_supported(header)
+    heads, width = header.count("attention.head_count"), header.count("embedding_length")
+    return {
+        "vocab_size": header.tensors["token_embd.weight"].shape[0],
+        "hidden_size": width,
+        "intermediate_size": header.count("feed_forward_length"),
+        "num_hidden_layers": header.count("block_count"),
+        "num_attention_heads": heads,
+        "num_key_value_heads": header.count("attention.head_count_kv", heads),
+        "head_dim": header.count("attention.key_length", width // heads),
+        "rms_norm_eps": header.number("attention.layer_norm_rms_epsilon"),
+        "rope_parameters": {"rope_type": "default", "rope_theta": header.number("rope.freq_base", 10000.0)},
+        "max_position_embeddings": header.count("context_length"),
+        "tie_word_embeddings": "output.weight" not in header.tensors,
+    }
+
+
 def transformers_config(header: GgufHeader) -> Any:
     """The transformers configuration of a GGUF file's model."""
     from transformers import LlamaConfig, Qwen2Config, Qwen3Config
 
-    check_supported(header)
-    heads, width = header.count("attention.head_count"), header.count("embedding_length")
+    values = model_values(header)
     kinds = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
-    return kinds[header.architecture](
-        vocab_size=header.tensors["token_embd.weight"].shape[0],
-        hidden_size=width,
-        intermediate_size=header.count("feed_forward_length"),
-        num_hidden_layers=header.count("block_count"),
-        num_attention_heads=heads,
-        num_key_value_heads=header.count("attention.head_count_kv", heads),
-        head_dim=header.count("attention.key_length", width // heads),
-        rms_norm_eps=header.number("attention.layer_norm_rms_epsilon"),
-        rope_parameters={"rope_type": "default", "rope_theta": header.number("rope.freq_base", 10000.0)},
-        max_position_embeddings=header.count("context_length"),
-        tie_word_embeddings="output.weight" not in header.tensors,
-    )
+    return kinds[header.architecture](**values)
 
 
 def gguf_names(header: GgufHeader) -> Any:

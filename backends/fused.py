@@ -16,6 +16,8 @@ from peft.tuners.lora import Linear as PeftLinear
 from torch.nn import functional
 from transformers.activations import SiLUActivation
 
+from sapo_edge.backends.torch_precision import NarrowLinear, wide_linear, wide_product
+
 Tensor = torch.Tensor
 
 
@@ -24,7 +26,7 @@ def _adapted(
 ) -> tuple[Tensor, Tensor]:
     """(n, in) -> (n, out) of a linear layer with its adapter, and (n, rank) A's part of it."""
     low = x @ a.t()
-    result = functional.linear(x, weight, bias)
+    result = wide_linear(x, weight, bias)
     result.addmm_(low, b.t(), alpha=scale)
     return result, low
 
@@ -34,11 +36,8 @@ def _adapted_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, A and B."""
     low_gradient = (gradient @ b).mul_(scale)
-    return _input_gradient(gradient, low_gradient, weight, a), low_gradient.t() @ x, (gradient.t() @ low).mul_(scale)
-
-
-def _input_gradient(gradient: Tensor, low_gradient: Tensor, weight: Tensor, a: Tensor) -> Tensor:
-    return (gradient @ weight).addmm_(low_gradient, a)
+    to_x = wide_product(gradient, weight).addmm_(low_gradient, a)
+    return to_x, low_gradient.t() @ x, (gradient.t() @ low).mul_(scale)
 
 
 class _AdaptedLinear(torch.autograd.Function):
@@ -124,7 +123,8 @@ def fuse(model: torch.nn.Module) -> None:
         model: with PEFT's adapter, without dropout.
     """
     for module in model.modules():
-        if type(module) is PeftLinear:
+        # One of 4 bits computes its product itself.
+        if type(module) is PeftLinear and type(module.base_layer) in (torch.nn.Linear, NarrowLinear):
             module.__class__ = AdaptedLinear
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):

@@ -152,6 +152,11 @@ def read_header(path: Path) -> GgufHeader:
     Raises:
         ModelError: if the file can't be read, is not GGUF, or is shorter than its tensors need.
     """
+    if path.is_dir():
+        raise ModelError(
+            f"{path} is a directory, where a GGUF file is needed",
+            "use --backend torch or mlx, which read directories, or a GGUF file of the model",
+        )
     try:
         with path.open("rb") as file:
             file.seek(0, 2)

@@ -9,13 +9,17 @@ from pathlib import Path
 from sapo_edge.backends.adapter_files import read_adapter, read_alpha
 from sapo_edge.backends.adapter_gguf import write_adapter
 from sapo_edge.backends.architectures import check_supported
+from sapo_edge.backends.encoding import counted, encode_group
 from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
 from sapo_edge.backends.llama_requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
 from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.llama_sampler import GroupSampler, check_length, sampling_shape
-from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.llama_sampler import GroupSampler, sampling_shape
+from sapo_edge.backends.model_shape import ModelShape
+from sapo_edge.backends.prefix import check_length
 from sapo_edge.backends.threads import ThreadGovernor
-from sapo_edge.backends.torch_lora import CHECKPOINTED_TOKENS, LOGIT_ROWS, PACK_TOKENS, TorchLearner
+from sapo_edge.backends.torch_lora import TorchLearner
+from sapo_edge.backends.torch_memory import learning_bytes
+from sapo_edge.backends.torch_place import CPU
 from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
     STOP_TEXT,
@@ -24,7 +28,6 @@ from sapo_edge.policy import (
     MemoryEstimate,
     Prompt,
     Sample,
-    TrainingAnswer,
     TrainingGroup,
     UpdateSettings,
     UpdateStatistics,
@@ -99,6 +102,11 @@ class LlamaCppPolicy:
         """SHA-256 (hex) of the model's own file."""
         return file_digest(self.header.path)
 
+    @property
+    def threads(self) -> int:
+        """Processor threads of the step in progress."""
+        return self.governor.threads
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text."""
         return self.model.tokenize(text, special=False)
@@ -113,6 +121,7 @@ class LlamaCppPolicy:
         control: Control | None = None,
         *,
         use_adapter: bool = True,
+        stop_text: str = STOP_TEXT,
     ) -> list[list[Sample]]:
         """Sample `answers` completions of each prompt; see `Policy.generate`."""
         if not prompts:
@@ -134,6 +143,7 @@ class LlamaCppPolicy:
                 max_tokens=max_tokens,
                 temperature=temperature,
                 seed=seed,
+                stop_text=stop_text,
                 control=control or Control(),
                 between_steps=lambda: context.set_threads(self.governor.current()),
             )
@@ -145,36 +155,12 @@ class LlamaCppPolicy:
         """One update of the adapter in torch, then back to the sampler; see `Policy.update`."""
         if self.learner is None:
             raise BackendError("this node samples only and can't train", "start it as a trainer")
-        encoded = [self._encode_group(group, settings.max_tokens) for group in groups]
+        encoded = [encode_group(self.model, group, settings.max_tokens) for group in groups]
         self.learner.set_threads(self.governor.current())
         statistics = self.learner.update(encoded, settings, control or Control())
         if statistics.steps:
             self._bridge()
-        tokens = sum(len(answer.token_ids) for group in encoded for answer in group.answers)
-        ended = [answer.ended for group in groups for answer in group.answers]
-        return replace(
-            statistics,
-            answer_tokens=tokens / max(len(ended), 1),
-            ended=sum(ended) / max(len(ended), 1),
-        )
-
-    def _encode_group(self, group: TrainingGroup, max_tokens: int = 0) -> EncodedGroup:
-        answers = [
-            EncodedAnswer(self._answer_ids(answer, max_tokens), answer.advantage, answer.logprobs)
-            for answer in group.answers
-        ]
-        # An empty external answer has no token to learn from.
-        return EncodedGroup(tuple(self.model.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
-
-    def _answer_ids(self, answer: TrainingAnswer, max_tokens: int) -> tuple[int, ...]:
-        """Own answers keep what was sampled. External text is encoded, and gets the end token if its author's policy
-        chose it: it ended by itself, and not because sampling stops at the stop text. It is cut like own answers are:
-        a stranger's long ones would take hours and gigabytes."""
-        if answer.token_ids is not None:
-            return answer.token_ids
-        end = [self.model.end_token] if answer.ended and STOP_TEXT not in answer.text else []
-        ids = self.encode(answer.text) + end
-        return tuple(ids[:max_tokens] if max_tokens else ids)
+        return counted(statistics, groups, encoded)
 
     def _bridge(self) -> None:
         """Hand the learner's adapter to the sampler."""
@@ -243,26 +229,17 @@ def estimate_memory(
         sampler_bytes: size of the file that is sampled from; by default the largest that may be chosen.
         trainable: whether torch is loaded.
     """
-    weights, heads = weights_of(header), header.count("attention.head_count")
-    width, layers, inner = (header.count(key) for key in ("embedding_length", "block_count", "feed_forward_length"))
-    narrow = width * header.count("attention.head_count_kv", heads) // heads
-    vocabulary = header.tensors["token_embd.weight"].shape[0]
+    shape, weights = ModelShape.of_gguf(header), weights_of(header)
     slots = min(SLOTS, groups * answers)
     cells = prompt_tokens * groups + slots * max_tokens
-    cache = cells * layers * 2 * narrow * 2
+    # In float16.
+    cache = cells * shape.layers * 2 * shape.keys * 2
     # Rows of logits: llama.cpp's compute buffer and output buffer.
-    logits = 2 * (slots + groups + 1) * vocabulary * 4
+    logits = 2 * (slots + groups + 1) * shape.vocabulary * 4
     sampler = (sampler_bytes or int(BYTES_PER_WEIGHT["bf16"] * weights)) + cache + logits
     if not trainable:
         return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
-    # Inputs and outputs of q, k, v, o, gate, up, down.
-    edges = 7 * width + 2 * narrow + width + 3 * inner
     # Weight, gradient, Adam's two moments.
-    adapter = rank * layers * edges * 4 * 4
-    tokens = max(PACK_TOKENS, prompt_tokens + answers * max_tokens)
-    # Per token and layer: both norms' inputs and results, q, k, v as they are and as the branches attend to them,
-    # attention's result, gate and up.
-    kept = layers * (9 * width + 6 * narrow + 2 * inner) if tokens <= CHECKPOINTED_TOKENS else layers * width
-    # One layer's insides, on the way back.
-    activations = tokens * 4 * (kept + 14 * width + 6 * inner)
-    return MemoryEstimate(sampler, weights * 4, adapter, activations + 5 * LOGIT_ROWS * vocabulary * 4, RUNTIME_BYTES)
+    adapter = rank * shape.adapter_edges * 4 * 4
+    learning = learning_bytes(shape, groups, answers, prompt_tokens, max_tokens, CPU)
+    return MemoryEstimate(sampler, weights * 4, adapter, learning, RUNTIME_BYTES)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.vocabulary import encode_turns
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Prompt
 
@@ -63,15 +64,20 @@ def llama_library() -> Any:
 class LlamaModel:
     """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
 
+    Args:
+        header: of the file.
+        vocabulary_only: leave the weights out; other backends tokenise with llama.cpp too.
+
     Raises:
         ModelError: if llama.cpp refuses the file.
     """
 
-    def __init__(self, header: GgufHeader) -> None:
+    def __init__(self, header: GgufHeader, *, vocabulary_only: bool = False) -> None:
         self.library = llama_library()
         self.header = header
         parameters = self.library.llama_model_default_params()
         parameters.n_gpu_layers = 0
+        parameters.vocab_only = vocabulary_only
         self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
         if not self.pointer:
             raise ModelError(
@@ -110,20 +116,8 @@ class LlamaModel:
         return bool(self.library.llama_vocab_is_eog(self.vocabulary, token))
 
     def encode_prompt(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt, rendered with the model's own chat template.
-
-        The template is filled with placeholders first and the texts are tokenised apart, without control tokens: a
-        question can't forge a turn.
-        """
-        marks = [f"\ue000{index}\ue001" for index in range(len(prompt))]
-        rendered = self._render([{"role": m.role, "content": mark} for m, mark in zip(prompt, marks, strict=True)])
-        ids: list[int] = []
-        for mark, message in zip(marks, prompt, strict=True):
-            before, found, rendered = rendered.partition(mark)
-            ids += self.tokenize(before, special=True)
-            if found:
-                ids += self.tokenize(message.content, special=False)
-        return ids + self.tokenize(rendered, special=True)
+        """Token ids of a prompt, rendered with the model's own chat template; see `encode_turns`."""
+        return encode_turns(prompt, self._render, lambda text, special: self.tokenize(text, special=special))
 
     def _render(self, messages: list[dict[str, str]]) -> str:
         if self._formatter is None:
@@ -273,11 +267,6 @@ class LlamaContext:
     def drop(self, sequence: int) -> None:
         """Forget a sequence and free its cells."""
         self.library.llama_memory_seq_rm(self.memory, sequence, -1, -1)
-
-    def clear(self) -> None:
-        """Forget all sequences and whatever stands in the batch."""
-        self.library.llama_memory_clear(self.memory, True)
-        self._filled = self._outputs = 0
 
     def close(self) -> None:
         """Free cache, batch and adapter."""

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.categorical import draw, uniforms
+from sapo_edge.backends.answer import AnswerInProgress
+from sapo_edge.backends.categorical import draw
 from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.prefix import common_prefix
-from sapo_edge.errors import ModelError
-from sapo_edge.policy import STOP_TEXT, Control, Sample
-from sapo_edge.rollout import MAX_ANSWER_BYTES
+from sapo_edge.policy import Control, Sample
 
 SHARED = 0
 """The sequence that holds what all prompts have in common."""
@@ -38,13 +37,9 @@ class _Group:
 @dataclass(slots=True)
 class _Active:
     group: _Group
-    answer: int
+    answer: AnswerInProgress
     sequence: int
     position: int
-    uniforms: npt.NDArray[np.float64]
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    text: bytearray = field(default_factory=bytearray)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +76,7 @@ class GroupSampler:
         max_tokens: int,
         temperature: float,
         seed: int,
+        stop_text: str,
         control: Control,
         between_steps: Callable[[], None],
     ) -> None:
@@ -101,11 +97,11 @@ class GroupSampler:
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
         self.results: list[list[Sample | None]] = [[None] * answers for _ in prompts]
         self.finished = 0
-        self.stop = STOP_TEXT.encode()
+        self.stop = stop_text.encode()
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        self.context.clear()
+        self.control.report(0, len(self.results) * self.answers)
         self._decode_prefix()
         while self.pending or self.waiting or self.active:
             self.control.check()
@@ -127,9 +123,11 @@ class GroupSampler:
             assert group.logits is not None
             slot = self.free_slots.pop()
             self.context.copy(group.sequence, slot)
-            stream = uniforms(self.seed, group.index, answer, self.max_tokens)
-            active = _Active(group, answer, slot, self.shared + len(group.rest), stream)
-            ids, logprobs = draw(group.logits[None], self.temperature, stream[:1])
+            started = AnswerInProgress(
+                self.model, group.index, answer, seed=self.seed, max_tokens=self.max_tokens, stop=self.stop
+            )
+            active = _Active(group, started, slot, self.shared + len(group.rest))
+            ids, logprobs = draw(group.logits[None], self.temperature, started.uniforms[:1])
             if self._append(active, ids[0], logprobs[0]):
                 self.active.append(active)
 
@@ -143,14 +141,15 @@ class GroupSampler:
             group.logits = logits[row].copy()
             self.waiting.extend((group, answer) for answer in range(self.answers))
         if rows:
-            numbers = np.array([active.uniforms[len(active.token_ids)] for active in self.active])
+            numbers = np.array([active.answer.uniform for active in self.active])
             ids, logprobs = draw(logits[rows], self.temperature, numbers)
             drawn = zip(self.active, ids, logprobs, strict=True)
             self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
 
     def _add_active(self, active: _Active) -> int:
-        position = active.position + len(active.token_ids) - 1
-        row = self.context.add(active.token_ids[-1:], position, active.sequence, logits=True)
+        token_ids = active.answer.token_ids
+        position = active.position + len(token_ids) - 1
+        row = self.context.add(token_ids[-1:], position, active.sequence, logits=True)
         assert row is not None
         return row
 
@@ -190,23 +189,14 @@ class GroupSampler:
 
     def _append(self, active: _Active, token: int, logprob: float) -> bool:
         """Add a token to an answer; False if that finished it."""
-        active.token_ids.append(token)
-        active.logprobs.append(logprob)
-        ended = self.model.ends(token)
-        if not ended:
-            active.text += self.model.piece(token)
-            ended = self.stop in active.text[-len(self.stop) - 256 :]
-        full = len(active.token_ids) >= self.max_tokens or len(active.text) >= MAX_ANSWER_BYTES
-        if not ended and not full:
+        if active.answer.append(token, logprob, self.control):
             return True
-        self._finish(active, ended)
+        self._finish(active)
         return False
 
-    def _finish(self, active: _Active, ended: bool) -> None:
-        text = active.text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
-        sample = Sample(tuple(active.token_ids), text, tuple(active.logprobs), ended)
+    def _finish(self, active: _Active) -> None:
         group = active.group
-        self.results[group.index][active.answer] = sample
+        self.results[group.index][active.answer.index] = active.answer.sample()
         self.context.drop(active.sequence)
         self.free_slots.append(active.sequence)
         group.unfinished -= 1
@@ -216,17 +206,3 @@ class GroupSampler:
             group.logits = None
         self.finished += 1
         self.control.report(self.finished, len(self.results) * self.answers)
-
-
-def check_length(prompts: Sequence[Sequence[int]], max_tokens: int, context_length: int) -> None:
-    """Refuse prompts that the model can't hold together with an answer.
-
-    Raises:
-        ModelError: naming the length that is possible.
-    """
-    longest = max(len(prompt) for prompt in prompts)
-    if longest + max_tokens > context_length:
-        raise ModelError(
-            f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {context_length}",
-            "lower max_tokens or use tasks with shorter questions",
-        )

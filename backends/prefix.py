@@ -1,9 +1,11 @@
-"""What prompts have in common: computed once by the sampler and by the learner."""
+"""Prompts before they are computed: what they have in common, which sampler and learner compute once; if they fit."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+
+from sapo_edge.errors import ModelError
 
 
 def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
@@ -14,3 +16,17 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     """
     alike = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
     return min(sum(1 for _ in alike), min(map(len, prompts)) - 1)
+
+
+def check_length(prompts: Sequence[Sequence[int]], max_tokens: int, context_length: int) -> None:
+    """Refuse prompts that the model can't hold together with an answer.
+
+    Raises:
+        ModelError: naming the length that is possible.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    if longest + max_tokens > context_length:
+        raise ModelError(
+            f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {context_length}",
+            "lower max_tokens or use tasks with shorter questions",
+        )

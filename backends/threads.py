@@ -1,7 +1,9 @@
 """How many threads to compute with, so that the machine stays pleasant for the one who uses it.
 
 Threads of llama.cpp spin: with as many as there are cores, one other busy program makes decoding 5 to 10 times slower.
-So the load of others is measured, and as many cores are left to them as they use.
+So the load of others is measured, and as many cores are left to them as they use. With more than two cores one is left
+free from the start: whoever begins to use the machine need not wait for the next measurement. Of two, that would be
+half the speed.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import psutil
 
 INTERVAL = 1.0
 """Seconds between two measurements."""
+ALL_CORES = 2
+"""Cores up to which all of them are used while nobody else needs one."""
 BUSY = 0.3
 """Cores used by others from which on one is left to them; a desktop at rest stays below."""
 
@@ -36,7 +40,7 @@ class ThreadGovernor:
     def __init__(self, fixed: int = 0) -> None:
         self.cores = available_cores()
         self.fixed = fixed
-        self.threads = fixed or self.cores
+        self.threads = fixed or most_threads(self.cores)
         self._process = psutil.Process()
         self._time, self._system, self._own = self._read()
 
@@ -45,7 +49,9 @@ class ThreadGovernor:
         """The choice in words."""
         if self.fixed:
             return f"{self.fixed} threads, as asked for"
-        return f"up to {self.cores} threads, fewer while other programs are busy"
+        most = most_threads(self.cores)
+        free = f": one of {self.cores} cores is left free" if most < self.cores else ""
+        return f"up to {most} thread{'s' if most > 1 else ''}{free}, fewer while other programs are busy"
 
     def current(self) -> int:
         """Threads to use now; measures at most once per `INTERVAL`."""
@@ -64,8 +70,13 @@ class ThreadGovernor:
         return time.monotonic(), sum(system) - idle - getattr(system, "guest", 0.0), own.user + own.system
 
 
+def most_threads(cores: int) -> int:
+    """Threads on a machine of `cores` cores that nobody else uses."""
+    return cores if cores <= ALL_CORES else cores - 1
+
+
 def threads_for(cores: int, others: float) -> int:
     """Threads on a machine of `cores` cores of which other programs use `others`."""
     if others < BUSY:
-        return cores
+        return most_threads(cores)
     return max(1, cores - math.ceil(others - BUSY))

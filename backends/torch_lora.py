@@ -1,4 +1,8 @@
-"""The learner: LoRA updates in torch on the float32 weights of the model that llama.cpp samples from."""
+"""The learner: LoRA updates in torch, on any device.
+
+With llama.cpp as the sampler it holds a second copy of the model, in float32; the torch backend samples from the one it
+learns on. It is the same code, told its device by a `Place`.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +17,16 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter_files import (
     ADAPTER_FILE,
     OPTIMIZER_FILE,
-    read_adapter,
-    read_optimizer,
+    read_checked,
     write_tensors,
 )
 from sapo_edge.backends.allocator import return_freed_memory
-from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.backends.pack_attention import PackAttention
 from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.torch_device import prepare_device, reproducible
 from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base, require_torch
-from sapo_edge.errors import CheckpointError
+from sapo_edge.backends.torch_place import CPU, Place
+from sapo_edge.backends.torch_source import ModelSource
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
 
 if TYPE_CHECKING:
@@ -30,41 +34,37 @@ if TYPE_CHECKING:
 
     from sapo_edge.backends.torch_loss import LossSums
 
-PACK_TOKENS = 256
-"""Tokens of one pack: its activations are most of what the learner needs beside the weights."""
-CHECKPOINTED_TOKENS = 1024
-"""A pack longer than this (one large group) keeps only each layer's input: a third slower, at a tenth of the memory."""
-LOGIT_ROWS = 64
-"""Rows of vocabulary-sized logits that exist at once."""
-
 
 class TorchLearner:
     """A base model with a LoRA adapter and its Adam optimizer.
 
     Args:
-        header: of the base model's GGUF file.
+        source: the base model's file or directory.
         lora: shape of the adapter.
         threads: torch's, for this process.
+        place: the device, and how much is computed there at once.
 
     Raises:
         BackendError: if torch, transformers or peft is missing.
         ModelError: if the model can't be trained.
     """
 
-    def __init__(self, header: GgufHeader, lora: LoraSettings, threads: int) -> None:
+    def __init__(self, source: ModelSource, lora: LoraSettings, threads: int, place: Place = CPU) -> None:
         return_freed_memory()
         require_torch()
         import torch
 
         torch.set_num_threads(threads)
+        prepare_device(place)
         self.lora = lora
-        self.model = add_adapter(load_base(header), lora, header.model_name)
+        self.place = place
+        self.model = add_adapter(load_base(source, place), lora, source.model_name)
         self.parameters = adapter_parameters(self.model)
         causal = self.model.base_model.model
         self.trunk: Any = causal.model
         self.head: Any = causal.lm_head
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
-        self.pack_tokens = PACK_TOKENS
+        self.pack_tokens = place.pack_tokens
 
     def set_threads(self, threads: int) -> None:
         """Change the number of threads between two updates."""
@@ -80,7 +80,7 @@ class TorchLearner:
 
     def weights(self) -> dict[str, npt.NDArray[np.float32]]:
         """The adapter's weights by PEFT's names."""
-        return {name: parameter.detach().numpy() for name, parameter in self.parameters.items()}
+        return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
         """One policy-gradient update; see `torch_loss` for the loss.
@@ -88,6 +88,14 @@ class TorchLearner:
         Raises:
             Cancelled: between packs; the adapter and the optimizer are then as they were.
         """
+        try:
+            with reproducible(self.place.device):
+                return self._update(groups, settings, control)
+        finally:
+            # The torch backend samples from the same layers.
+            self._keep_activations(0)
+
+    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
         from sapo_edge.backends.torch_loss import LossSums
 
         informative = [group for group in groups if group.informative]
@@ -99,6 +107,8 @@ class TorchLearner:
         before = self._snapshot() if settings.epochs > 1 else None
         old: list[torch.Tensor] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        if layouts:
+            control.report(0, settings.epochs * len(layouts))
         for epoch in range(settings.epochs if layouts else 0):
             self.optimizer.zero_grad(set_to_none=True)
             for index, layout in enumerate(layouts):
@@ -138,17 +148,18 @@ class TorchLearner:
         reference = None
         if settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self._logprobs(self._hidden(layout), torch.from_numpy(layout.targets), settings.temperature)
+                reference = self._logprobs(self._hidden(layout), self._tensor(layout.targets), settings.temperature)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
-        for start in range(0, len(layout.targets), LOGIT_ROWS):
-            rows = slice(start, start + LOGIT_ROWS)
+        for start in range(0, len(layout.targets), self.place.logit_rows):
+            rows = slice(start, start + self.place.logit_rows)
             parts.append(self._rows(leaf, layout, rows, old, reference, all_tokens, settings, sums))
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
-        return_freed_memory()
+        if self.place.on_cpu:
+            return_freed_memory()
         return torch.cat(parts)
 
     def _rows(
@@ -167,13 +178,13 @@ class TorchLearner:
 
         from sapo_edge.backends.torch_loss import k3, token_losses
 
-        targets = torch.from_numpy(layout.targets[rows])
+        targets = self._tensor(layout.targets[rows])
         distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
         logprobs = distribution.gather(1, targets[:, None])[:, 0]
         detached = logprobs.detach()
         before = detached if old is None else old[rows]
-        sampler = torch.from_numpy(layout.sampler_logprobs[rows])
-        advantages = torch.from_numpy(layout.advantages[rows])
+        sampler = self._tensor(layout.sampler_logprobs[rows])
+        advantages = self._tensor(layout.advantages[rows])
         base = None if reference is None else reference[rows]
         losses, clipped = token_losses(logprobs, before, sampler, advantages, base, settings)
         torch.autograd.backward(losses.sum() / all_tokens)
@@ -192,21 +203,25 @@ class TorchLearner:
 
     def _hidden(self, layout: Pack) -> torch.Tensor:
         """(m, width) final states at the places that predict an answer token."""
-        import torch
-
         self._keep_activations(len(layout.token_ids))
         states = self.trunk(
-            input_ids=torch.from_numpy(layout.token_ids)[None],
-            position_ids=torch.from_numpy(layout.positions)[None],
+            input_ids=self._tensor(layout.token_ids)[None],
+            position_ids=self._tensor(layout.positions)[None],
             use_cache=False,
-            pack=PackAttention(layout),
+            attention=PackAttention(layout, self.place.device),
         ).last_hidden_state
-        selected: torch.Tensor = states[0, torch.from_numpy(layout.sources)]
+        selected: torch.Tensor = states[0, self._tensor(layout.sources)]
         return selected
+
+    def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """An array on the model's device."""
+        import torch
+
+        return torch.from_numpy(array).to(self.place.device)
 
     def _keep_activations(self, tokens: int) -> None:
         """Choose what the forward pass of a pack keeps for the backward pass."""
-        if tokens <= CHECKPOINTED_TOKENS:
+        if tokens <= self.place.checkpointed_tokens:
             self.model.activation_checkpointing_disable()
         else:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
@@ -215,7 +230,8 @@ class TorchLearner:
         import torch
 
         parts = []
-        for rows, wanted in zip(torch.split(hidden, LOGIT_ROWS), torch.split(targets, LOGIT_ROWS), strict=True):
+        size = self.place.logit_rows
+        for rows, wanted in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
             parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, wanted[:, None])[:, 0])
         return torch.cat(parts)
 
@@ -225,7 +241,8 @@ class TorchLearner:
 
         layout = pack([group])
         with torch.no_grad():
-            return self._logprobs(self._hidden(layout), torch.from_numpy(layout.targets), temperature).numpy()
+            values = self._logprobs(self._hidden(layout), self._tensor(layout.targets), temperature)
+        return values.cpu().numpy()
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
@@ -252,7 +269,7 @@ class TorchLearner:
             state = self.optimizer.state.get(parameter, {})
             for key in ("exp_avg", "exp_avg_sq", "step"):
                 if key in state:
-                    arrays[f"{key}.{name}"] = state[key].detach().numpy()
+                    arrays[f"{key}.{name}"] = state[key].detach().cpu().numpy()
         return arrays
 
     def _set_state(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
@@ -263,11 +280,10 @@ class TorchLearner:
             with torch.no_grad():
                 parameter.copy_(torch.from_numpy(arrays[name]))
             if f"step.{name}" in arrays:
-                state = {
-                    key: torch.from_numpy(np.array(arrays[f"{key}.{name}"]))
-                    for key in ("step", "exp_avg", "exp_avg_sq")
-                }
-                self.optimizer.state[parameter] = state | {"step": state["step"].reshape(())}
+                moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
+                # torch keeps the count in the machine's memory, whatever the device.
+                step = torch.from_numpy(np.array(arrays[f"step.{name}"])).reshape(())
+                self.optimizer.state[parameter] = {"step": step, **moments}
 
     def save(self, directory: Path) -> None:
         """Write the adapter as PEFT does, and the optimizer beside it."""
@@ -282,18 +298,6 @@ class TorchLearner:
         Raises:
             CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
         """
-        adapter, optimizer = read_adapter(directory), read_optimizer(directory)
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
-        if {name: array.shape for name, array in adapter.items()} != shapes:
-            raise CheckpointError(
-                f"the adapter in {directory} has other shapes than rank {self.lora.rank} gives",
-                "set rank and model to those it was made with",
-            )
-        moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
-        # A number of steps has one dimension in the file: `write_tensors` gives every array at least one.
-        expected = moments | {f"step.{name}": (1,) for name in shapes}
-        arrays = adapter | optimizer
-        complete = not optimizer or {name: array.shape for name, array in optimizer.items()} == expected
-        if not complete or not all(np.isfinite(array).all() for array in arrays.values()):
-            raise CheckpointError(f"the adapter or the optimizer in {directory} is damaged", "use another checkpoint")
-        self._set_state(arrays)
+        adapter, optimizer = read_checked(directory, shapes)
+        self._set_state(adapter | optimizer)

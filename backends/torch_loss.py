@@ -15,7 +15,7 @@ k3 (joschu.net/blog/kl-approx.html).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 
@@ -33,7 +33,6 @@ class LossSums:
     entropy: float = 0.0
     mismatch_kl: float = 0.0
     reference_kl: float = 0.0
-    logprobs: list[torch.Tensor] = field(default_factory=list)
 
 
 def k3(logprobs: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

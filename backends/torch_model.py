@@ -1,4 +1,4 @@
-"""A GGUF file as a transformers model in float32 with a LoRA adapter on every linear layer.
+"""A model's file as a transformers model on a device, with a LoRA adapter on every linear layer.
 
 Loaded here rather than by `from_pretrained(gguf_file=...)`: that parses the vocabulary twice and holds all weights
 twice, 14 s and 1.2 GB for the embedded model against 2 s and 0.8 GB. A test compares the two, weight by weight.
@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sapo_edge.backends.architectures import from_gguf_rows, gguf_names, rope_heads, transformers_config
+from sapo_edge.backends.architectures import transformers_config
 from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.gguf_tensors import GgufTensors
+from sapo_edge.backends.hf_directory import HfTensors
 from sapo_edge.backends.pack_attention import IMPLEMENTATION, register
-from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.backends.torch_place import CPU, Place
+from sapo_edge.backends.torch_source import ModelSource
+from sapo_edge.errors import BackendError
 from sapo_edge.policy import LoraSettings
 
 if TYPE_CHECKING:
@@ -36,64 +42,65 @@ def require_torch() -> None:
         import peft  # noqa: F401
         import torch  # noqa: F401
         import transformers
-    except ImportError as error:
+    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
+        # A library that torch links to may be missing, or two packages not fit each other, which shows in many ways.
         raise BackendError(
             f"training needs torch, transformers and peft ({error})", "install them with: pip install sapo-edge"
         ) from error
     transformers.utils.logging.set_verbosity_error()
 
 
-def load_base(header: GgufHeader) -> Any:
-    """The base model, in float32, on the CPU, frozen.
+def load_base(source: ModelSource, place: Place = CPU) -> Any:
+    """The base model, frozen, on a device; its weights pass through the machine's memory one tensor at a time.
+
+    Args:
+        source: the file or directory.
+        place: the device, and the format of the blocks' weights there.
 
     Raises:
         ModelError: if the architecture is not supported, or a tensor is missing or unknown.
+        BackendError: if what the weights' format needs is missing.
     """
+    from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
-    from transformers.initialization import no_init_weights
+
+    from sapo_edge.backends.torch_precision import narrow_blocks
 
     register()
-    config = transformers_config(header)
-    with no_init_weights():
-        model = AutoModelForCausalLM.from_config(config, attn_implementation=IMPLEMENTATION)
+    # Its buffers are computed, so they are made as they will be.
+    with init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(_config(source), attn_implementation=IMPLEMENTATION)
+    narrow_blocks(model, place.weights)
+    _fill(model, source, place.device)
     model.tie_weights()
-    _fill(model, header)
     model.requires_grad_(False)
     return model.eval()
 
 
-def _fill(model: Any, header: GgufHeader) -> None:
-    """Copy the file's tensors into the model, one at a time."""
-    import torch
-    from gguf.constants import GGMLQuantizationType
-    from gguf.quants import dequantize
+def _config(source: ModelSource) -> Any:
+    """transformers' configuration."""
+    if isinstance(source, GgufHeader):
+        return transformers_config(source)
+    from transformers import AutoConfig
 
-    names = gguf_names(header)
-    data = np.memmap(header.path, mode="r", dtype=np.uint8)
+    return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
+
+
+def _fill(model: Any, source: ModelSource, device: str) -> None:
+    """Copy the source's tensors into the model, one at a time."""
+    from sapo_edge.backends.torch_precision import place_parameter
+
+    tensors = GgufTensors(source) if isinstance(source, GgufHeader) else HfTensors(source)
     tied = model.config.tie_word_embeddings
-    unused = set(header.tensors)
-    for name, parameter in model.named_parameters():
+    for name, parameter in list(model.named_parameters()):
         if tied and name == "lm_head.weight":
             continue
-        module, _, kind = name.rpartition(".")
-        target = f"{names.get_name(module)}.{kind}"
-        info = header.tensors.get(target)
-        if info is None or info.shape != tuple(parameter.shape):
-            raise ModelError(
-                f"{header.path} has no {target} of shape {tuple(parameter.shape)}",
-                "use a complete GGUF conversion of the model",
-            )
-        unused.remove(target)
-        raw = data[info.offset : info.offset + info.bytes].reshape(*info.shape[:-1], -1)
-        values = dequantize(raw, GGMLQuantizationType(info.type)).reshape(info.shape).astype(np.float32, copy=False)
-        with torch.no_grad():
-            # A copy, because torch warns about arrays that it could not write to.
-            parameter.copy_(torch.tensor(from_gguf_rows(values, rope_heads(header, target))))
-    if unused:
-        # llama.cpp computes with it, and what learns would be another model than what samples.
-        raise ModelError(
-            f"{header.path} has a {min(unused)}, which can't be trained with here", "use a model without it"
-        )
+        module, _, own = name.rpartition(".")
+        place_parameter(model.get_submodule(module), own, tensors.take(name, tuple(parameter.shape)), device)
+    tensors.finish()
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, buffer.to(device))
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
@@ -136,3 +143,18 @@ def adapter_parameters(model: PeftModel) -> dict[str, torch.Tensor]:
         for name, parameter in sorted(model.named_parameters())
         if parameter.requires_grad
     }
+
+
+def set_adapter(model: PeftModel, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+    """Give an adapter these weights, in place.
+
+    Args:
+        model: with an adapter of that shape.
+        weights: all of them, by PEFT's saved names.
+    """
+    import torch
+
+    for name, parameter in model.named_parameters():
+        if ".lora_" in name:
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(weights[name.replace(".default.", ".")]))

@@ -8,50 +8,39 @@ import os
 import platform
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 
+from sapo_edge.checks import Check, Status
+from sapo_edge.doctor_backends import backend_checks, memory_check, model_check
 from sapo_edge.errors import SapoError
 from sapo_edge.paths import Paths
 from sapo_edge.settings import Settings
 
+PROMPT_TOKENS = 256
+"""Longest prompts that the estimate of memory counts with."""
 MINIMUM_FREE = 1_000_000_000
 """Bytes of free disk below which checkpoints and derived files may not fit."""
 
 
-class Status(StrEnum):
-    """Result of a check."""
+def examine(paths: Paths, settings: Settings, *, deep: bool = False) -> list[Check]:
+    """All checks, none of which changes anything but for creating the state directory.
 
-    PASS = "pass"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the doctor's report; `remedy` is empty for what passes."""
-
-    name: str
-    status: Status
-    detail: str
-    remedy: str = ""
-
-
-def examine(paths: Paths, settings: Settings) -> list[Check]:
-    """All checks, none of which changes anything but for creating the state directory."""
+    Args:
+        paths: of the installation.
+        settings: of the node.
+        deep: also load what the backends need, in processes of their own; takes seconds.
+    """
     checks: list[Callable[[], Check]] = [
         _python,
-        lambda: _library("llama-cpp-python", "llama_cpp", "sampling"),
-        lambda: _library("torch", "torch", "training"),
         lambda: _library("reasoning-gym", "reasoning_gym", "tasks"),
-        lambda: _model(settings),
+        lambda: model_check(settings),
         lambda: _manifest(settings),
         lambda: _state(paths),
         lambda: _disk(paths),
-        lambda: _memory(paths, settings),
+        lambda: _memory(settings),
         _processor,
     ]
-    return [check() for check in checks]
+    python, *others = [check() for check in checks]
+    return [python, *backend_checks(settings, deep=deep), *others]
 
 
 def _python() -> Check:
@@ -68,21 +57,6 @@ def _library(distribution: str, module: str, purpose: str) -> Check:
     return Check(distribution, Status.PASS, f"{importlib.metadata.version(distribution)} ({purpose})")
 
 
-def _model(settings: Settings) -> Check:
-    from sapo_edge.backends.architectures import check_supported
-    from sapo_edge.backends.gguf_file import read_header
-    from sapo_edge.models import find_model
-
-    try:
-        path = find_model(settings.model)
-        header = read_header(path)
-        check_supported(header)
-    except SapoError as error:
-        return Check("model", Status.FAIL, error.message, error.remedy)
-    size = path.stat().st_size / 1e6
-    return Check("model", Status.PASS, f"{header.model_name}, {header.architecture}, {size:.0f} MB")
-
-
 def _manifest(settings: Settings) -> Check:
     from sapo_edge.manifest import load_manifest
 
@@ -94,18 +68,20 @@ def _manifest(settings: Settings) -> Check:
 
 
 def _state(paths: Paths) -> Check:
-    from sapo_edge.lock import StateLock
+    from sapo_edge.lock import lock_holder
 
     try:
         paths.create()
     except SapoError as error:
         return Check("state", Status.FAIL, error.message, error.remedy)
-    lock = StateLock(paths.lock)
     try:
-        lock.acquire()
+        holder = lock_holder(paths.lock)
     except SapoError as error:
         return Check("state", Status.WARN, f"{paths.state}: {error.message}", error.remedy)
-    lock.release()
+    if holder is not None:
+        process = f"process {holder}" if holder else "unknown process"
+        remedy = "nothing to mend, unless you want a second one: give it a --home of its own"
+        return Check("state", Status.WARN, f"{paths.state}: another node ({process}) uses it", remedy)
     return Check("state", Status.PASS, f"{paths.state}, writable, no node running")
 
 
@@ -118,27 +94,18 @@ def _disk(paths: Paths) -> Check:
     return Check("disk", Status.PASS, detail)
 
 
-def _memory(paths: Paths, settings: Settings) -> Check:
-    import psutil
-
-    from sapo_edge.backends.gguf_file import read_header
-    from sapo_edge.backends.llama_cpp import estimate_memory
+def _memory(settings: Settings) -> Check:
+    from sapo_edge.backends.backend import RoundShape
     from sapo_edge.manifest import load_manifest
-    from sapo_edge.models import find_model
 
-    free = psutil.virtual_memory().available
     try:
-        header = read_header(find_model(settings.model))
         tokens = settings.max_tokens or load_manifest(settings.manifest).max_tokens
     except SapoError:
-        return Check(
-            "memory", Status.WARN, f"{free / 1e9:.1f} GB available, need unknown", "mend the failed checks first"
-        )
-    need = estimate_memory(header, settings.rank, settings.drawn, settings.answers, 256, tokens).total
-    detail = f"{free / 1e9:.1f} GB available, about {need / 1e9:.1f} GB needed"
-    if need > free:
-        return Check("memory", Status.FAIL, detail, "close programs, use a smaller model, or lower rank and max_tokens")
-    return Check("memory", Status.PASS, detail)
+        return Check("memory", Status.WARN, "need unknown", "mend the failed checks first")
+    trains = settings.role == "trainer"
+    return memory_check(
+        settings, RoundShape(settings.rank, settings.drawn, settings.answers, PROMPT_TOKENS, tokens, trains)
+    )
 
 
 def _processor() -> Check:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, SapoError, StateError
 
-FORMATS = ("peft", "gguf")
+FORMATS = ("peft", "gguf", "mlx")
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 GGUF_NAME = "adapter.gguf"
+MLX_NAME = "mlx"
+MLX_WEIGHTS = "adapters.safetensors"
+PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.lora_([AB])\.weight")
+"""A weight of a PEFT adapter: the module's name, its layer, its name within the layer, the matrix."""
 
 
 def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, Path], None]) -> Path:
@@ -24,7 +30,7 @@ def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, P
         write_gguf: (adapter directory, file) -> None, of the backend.
 
     Returns:
-        What to hand to the other program: the directory for peft, the file for gguf.
+        What to hand to the other program: the directory for peft, the file for gguf, a directory of its own for mlx.
 
     Raises:
         CheckpointError: if there is no adapter.
@@ -40,6 +46,8 @@ def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, P
         if form == "gguf":
             write_gguf(adapter, target / GGUF_NAME)
             return target / GGUF_NAME
+        if form == "mlx":
+            return _write_mlx(adapter, target / MLX_NAME)
         for name in PEFT_FILES:
             temporary = target / f".{name}.part"
             shutil.copyfile(adapter / name, temporary)
@@ -53,8 +61,47 @@ def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, P
         ) from error
 
 
+def _write_mlx(adapter: Path, target: Path) -> Path:
+    """Write an adapter as mlx-lm's own trainer does, whose `adapter_config.json` has the name of PEFT's.
+
+    mlx-lm multiplies from the right: its A is (inputs, rank) and its B (rank, outputs), the transposes of PEFT's. Its
+    scale is alpha / rank.
+    """
+    from sapo_edge.backends.adapter_files import read_adapter, read_alpha, write_tensors
+
+    rank, alpha = read_alpha(adapter)
+    weights = {}
+    layers: set[int] = set()
+    keys: set[str] = set()
+    for name, array in read_adapter(adapter).items():
+        found = PEFT_WEIGHT.fullmatch(name)
+        if found is None:
+            raise CheckpointError(
+                f"the adapter in {adapter} has a weight {name}, for which mlx-lm has no place", "export it as peft"
+            )
+        module, layer, key, matrix = found.groups()
+        weights[f"{module}.lora_{matrix.lower()}"] = array.T
+        layers.add(int(layer))
+        keys.add(key)
+    config = {
+        "fine_tune_type": "lora",
+        "num_layers": max(layers, default=-1) + 1,
+        "lora_parameters": {"rank": rank, "scale": alpha / rank, "dropout": 0.0, "keys": sorted(keys)},
+    }
+    target.mkdir(exist_ok=True)
+    temporary = target / f".{MLX_WEIGHTS}.part"
+    write_tensors(temporary, weights)
+    os.replace(temporary, target / MLX_WEIGHTS)
+    temporary = target / ".adapter_config.json.part"
+    temporary.write_text(json.dumps(config, indent=2) + "\n")
+    os.replace(temporary, target / "adapter_config.json")
+    return target
+
+
 def usage(path: Path, form: str, model: Path) -> str:
     """A line that shows how to use what was exported."""
     if form == "gguf":
         return f"llama-cli -m {model} --lora {path}"
+    if form == "mlx":
+        return f"mlx_lm.generate --model MODEL --adapter-path {path}, MODEL the same model as a directory for MLX"
     return f'peft.PeftModel.from_pretrained(base_model, "{path}")'

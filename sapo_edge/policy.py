@@ -181,9 +181,24 @@ class Control:
     """The handle by which a caller watches and cancels a long call of a policy.
 
     Thread-safe: the call runs in a worker thread, `cancel()` comes from another one or from a signal handler.
+
+    Args:
+        progress: told (done, total), in answers or groups.
+        growing: told (group, answer, text so far, tokens so far) as each answer grows, but not when it is complete;
+            what it is told first stands at the beginning of what it is told later.
+
+    Attributes:
+        growing: as above; None if nobody wants to know.
+        rested: seconds that the call was held up in `check`, and did not work.
     """
 
-    def __init__(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        progress: Callable[[int, int], None] | None = None,
+        growing: Callable[[int, int, str, int], None] | None = None,
+    ) -> None:
+        self.rested = 0.0
+        self.growing = growing
         self._cancelled = threading.Event()
         self._progress = progress
 
@@ -229,6 +244,11 @@ class Policy(Protocol):
         """SHA-256 (hex) of the base model's file: a checkpoint belongs to exactly one."""
         ...
 
+    @property
+    def threads(self) -> int:
+        """Processor threads that it computes with now."""
+        ...
+
     def generate(
         self,
         prompts: Sequence[Prompt],
@@ -239,6 +259,7 @@ class Policy(Protocol):
         control: Control | None = None,
         *,
         use_adapter: bool = True,
+        stop_text: str = STOP_TEXT,
     ) -> list[list[Sample]]:
         """Sample `answers` completions of each prompt.
 
@@ -250,6 +271,7 @@ class Policy(Protocol):
             seed: with the same seed, prompts and adapter the result is the same.
             control: progress (in answers) and cancellation.
             use_adapter: False samples from the base model.
+            stop_text: an answer that holds it is complete; "" for none.
 
         Returns:
             G lists of L samples.

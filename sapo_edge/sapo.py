@@ -97,7 +97,7 @@ class RoundResult:
         missing: external rollouts that were not there and were made up for by own ones.
         reward_own, reward_external: mean rewards; None without any.
         tokens: generated.
-        seconds_generate, seconds_update: wall-clock.
+        seconds_generate, seconds_update: wall-clock, without rests.
         statistics: of the update.
     """
 
@@ -151,7 +151,7 @@ def sapo_round(
     # 2 Generate
     begin = time.perf_counter()
     own = generate(number, tasks, seed, first_sequence, context, settings, generating)
-    seconds_generate = time.perf_counter() - begin
+    seconds_generate = time.perf_counter() - begin - generating.rested
 
     # 3 SelectSubset, Communicate
     # A generator of its own: what is shared must not change what is trained on.
@@ -174,7 +174,7 @@ def sapo_round(
         # 6 PolicyGradient
         begin = time.perf_counter()
         statistics = context.policy.update(groups, settings.update, updating)
-        seconds_update = time.perf_counter() - begin
+        seconds_update = time.perf_counter() - begin - updating.rested
         context.pool.take([scored.rollout for scored in external])
 
     return RoundResult(

@@ -7,7 +7,7 @@ or mask shows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -105,9 +105,16 @@ def decode_ids(ids: Sequence[int]) -> bytes:
     return b"".join(bytes(back[c] for c in texts[i]) for i in ids if types[i] == NORMAL)
 
 
-def write_model(path: Path, shape: ModelShape) -> Path:
-    """Write a model of this shape; the same shape gives the same file."""
-    from gguf import GGUFWriter
+def write_model(path: Path, shape: ModelShape, quantised: Mapping[str, str] | None = None) -> Path:
+    """Write a model of this shape; the same shape gives the same file.
+
+    Args:
+        path: of the file.
+        shape: of the model.
+        quantised: GGUF type of the matrices whose names have this in them, such as {"attn": "Q4_0"}.
+    """
+    from gguf import GGMLQuantizationType, GGUFWriter
+    from gguf.quants import quantize
 
     writer = GGUFWriter(path, shape.architecture)
     writer.add_name(path.stem)
@@ -136,8 +143,13 @@ def write_model(path: Path, shape: ModelShape) -> Path:
     writer.add_pad_token_id(END_OF_TEXT)
     writer.add_chat_template(CHAT_TEMPLATE)
     for name, array in make_tensors(shape).items():
-        # llama.cpp wants vectors in float32.
-        writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)
+        form = next((form for part, form in (quantised or {}).items() if part in name and array.ndim == 2), None)
+        if form is not None:
+            kind = GGMLQuantizationType[form]
+            writer.add_tensor(name, quantize(array, kind), raw_dtype=kind)
+        else:
+            # llama.cpp wants vectors in float32.
+            writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

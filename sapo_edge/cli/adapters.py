@@ -38,13 +38,19 @@ def find_adapter(session: Session, given: Path | None) -> Path:
                 f"{given} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )
         return given
-    checkpoints = Checkpoints(session.paths.checkpoints, session.settings.keep_checkpoints)
-    found = checkpoints.best() or checkpoints.latest()
+    found = best_adapter(session)
     if found is None:
         raise CheckpointError(
             "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
         )
-    return found.directory
+    return found
+
+
+def best_adapter(session: Session) -> Path | None:
+    """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
+    checkpoints = Checkpoints(session.paths.checkpoints, session.settings.keep_checkpoints)
+    found = checkpoints.best() or checkpoints.latest()
+    return None if found is None else found.directory
 
 
 def check_model(adapter: Path, digest: str) -> None:
@@ -143,12 +149,13 @@ def run_export(session: Session, adapter: Path | None, target: Path, form: str, 
     """Write the adapter for another program."""
     from sapo_edge.backends.adapter_files import read_adapter, read_alpha
     from sapo_edge.backends.adapter_gguf import write_adapter
-    from sapo_edge.backends.gguf_file import file_digest, read_header
+    from sapo_edge.backends.gguf_file import read_header
+    from sapo_edge.backends.torch_source import digest_of, open_source
     from sapo_edge.models import find_model
 
     directory = find_adapter(session, adapter)
     model = find_model(session.settings.model)
-    check_model(directory, file_digest(model))
+    check_model(directory, digest_of(open_source(model, mlx=True)))
 
     def write_gguf(source: Path, file: Path) -> None:
         write_adapter(file, read_header(model), read_adapter(source), read_alpha(source)[1])

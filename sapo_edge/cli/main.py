@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 
 from sapo_edge import __version__
-from sapo_edge.cli import control_commands, swarm_commands
+from sapo_edge.cli import control_commands, machine_commands, swarm_commands
 from sapo_edge.cli.options import Home, Json, ManifestOption, Model, Set
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.paths import HOME_VARIABLE
 
 app = typer.Typer(
     name="sapo",
-    help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.",
-    no_args_is_help=True,
+    help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.\n\n"
+    "Without a command, the terminal app.",
+    invoke_without_command=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -41,11 +44,31 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    context: typer.Context,
+    home: Home = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts."""
+    """Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.
+
+    Without a command, the terminal app.
+    """
+    if context.invoked_subcommand is not None:
+        if home is not None:
+            # A command's own --home goes first, as flags do before the environment.
+            os.environ[HOME_VARIABLE] = os.path.abspath(home.expanduser())
+        return
+    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+        print(context.get_help())
+        raise typer.Exit(ExitCode.USAGE)
+    from sapo_edge.cli.app import run_app
+
+    raise typer.Exit(run_app(home))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()
 
 
 @app.command()
@@ -55,7 +78,7 @@ def run(
     ] = None,
     model: Model = None,
     manifest: ManifestOption = None,
-    backend: Annotated[str | None, typer.Option(help="auto or llama_cpp.")] = None,
+    backend: Annotated[str | None, typer.Option(help="auto, llama_cpp, torch, mlx, or an installed one.")] = None,
     own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
     external: Annotated[int | None, typer.Option(help="J: rollouts of others in an update.")] = None,
     questions: Annotated[int | None, typer.Option(help="Questions to answer in a round; 0: as many as I.")] = None,
@@ -98,6 +121,23 @@ def evaluate(
 
     flags = {"model": model, "manifest": manifest, "held_out": questions, "threads": threads}
     run_eval(open_session(home, flags, settings), adapter, as_json=json)
+
+
+@app.command()
+def chat(
+    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None,
+    task: Annotated[bool, typer.Option("--task", help="Ask with the manifest's prompt, as in training.")] = False,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="0 takes the most likely token.")] = 0.0,
+    threads: Annotated[int | None, typer.Option(help="Processor threads.")] = None,
+    settings: Set = None, home: Home = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines on stdin and stdout.")] = False,
+) -> None:  # fmt: skip
+    """Talk to base model and adapter side by side; each question stands alone."""
+    from sapo_edge.cli.chat import run_chat
+    from sapo_edge.cli.session import open_session
+
+    session = open_session(home, {"model": model, "manifest": manifest, "threads": threads}, settings)
+    raise typer.Exit(run_chat(session, adapter, task=task, temperature=temperature, as_json=json))
 
 
 @app.command()
@@ -164,6 +204,7 @@ def config_validate(home: Home = None) -> None:
 
 
 control_commands.register(app)
+machine_commands.register(app)
 swarm_commands.register(app)
 
 

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from tests.benchmarks.measure import machine
+from tests.undisturbed import UNDISTURBED
 
 
 def main() -> None:
     """Run the benchmarks that are named, or all."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
-    known = ["sampling", "update", "node", "bandwidth", "exports", "stability", "sharing", "churn"]
+    known = [
+        "sampling",
+        "update",
+        "node",
+        "bandwidth",
+        "exports",
+        "stability",
+        "sharing",
+        "churn",
+        "terminal",
+        "journal",
+        "trl",
+    ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=10.0, help="of churn")
+    parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     arguments = parser.parse_args()
+    os.environ.update(UNDISTURBED)
     names = arguments.names or ["sampling", "update", "node"]
     print(f"machine: {machine()}")
+    if "trl" in names:
+        from tests.benchmarks import trl
+
+        trl.run(arguments.repeats, *map(int, arguments.shape.split("x")))
     if "sampling" in names:
         from tests.benchmarks import sampling
 
@@ -44,6 +64,14 @@ def main() -> None:
         from tests.benchmarks import sharing
 
         sharing.run(arguments.home[0], arguments.rounds)
+    if "terminal" in names:
+        from tests.benchmarks import terminal
+
+        terminal.run(arguments.repeats)
+    if "journal" in names:
+        from tests.benchmarks import journal
+
+        journal.run(arguments.repeats)
     if "exports" in names:
         from tests.benchmarks import exports
 

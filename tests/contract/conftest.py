@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,91 @@ def _llama_cpp() -> Backend:
     )
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"llama_cpp": _llama_cpp}
+def _mlx() -> Backend:
+    if importlib.util.find_spec("mlx_lm") is None:
+        pytest.skip("mlx-lm is not installed: pip install 'sapo-edge[mlx]'")
+    from sapo_edge.backends import mlx
+
+    def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
+        return mlx.MlxPolicy(model, lora=lora, threads=1, trainable=trainable)
+
+    def limit_pack(policy: Policy, tokens: int) -> None:
+        assert isinstance(policy, mlx.MlxPolicy) and policy.learner is not None
+        policy.learner.pack_tokens = tokens
+
+    def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        from mlx_lm.models.llama import Model
+
+        decodes: list[int] = []
+        original = Model.__call__
+
+        def decode(self: object, *arguments: object, **options: object) -> object:
+            decodes.append(1)
+            return original(self, *arguments, **options)
+
+        monkeypatch.setattr(Model, "__call__", decode)
+        return decodes
+
+    return Backend(
+        "mlx",
+        make,
+        lambda monkeypatch, slots: monkeypatch.setattr(mlx, "SLOTS", slots),
+        lambda monkeypatch, tokens: monkeypatch.setattr(mlx, "BATCH", tokens),
+        limit_pack,
+        count_decodes,
+    )
+
+
+def _torch(device: str) -> Backend:
+    import torch
+
+    from sapo_edge.backends import torch_policy, torch_sampler
+    from sapo_edge.backends.torch_place import choose_place
+    from sapo_edge.backends.torch_source import open_source, shape_of
+    from sapo_edge.backends.torch_steps import Steps
+
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device here")
+
+    def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
+        # The suite's limits are those of float32; `test_torch_place.py` has those of bfloat16.
+        place = replace(choose_place(shape_of(open_source(model)), device), weights="float32")
+        return torch_policy.TorchPolicy(model, lora=lora, threads=1, trainable=trainable, place=place)
+
+    def limit_pack(policy: Policy, tokens: int) -> None:
+        assert isinstance(policy, torch_policy.TorchPolicy) and policy.learner is not None
+        policy.learner.pack_tokens = tokens
+
+    def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        decodes: list[int] = []
+        for name in ("forward", "step"):
+            original = getattr(Steps, name)
+
+            def decode(
+                self: Steps, *arguments: object, original: Callable[..., object] = original, **options: object
+            ) -> object:
+                decodes.append(1)
+                return original(self, *arguments, **options)
+
+            monkeypatch.setattr(Steps, name, decode)
+        return decodes
+
+    return Backend(
+        "torch" if device == "cpu" else f"torch-{device}",
+        make,
+        lambda monkeypatch, slots: monkeypatch.setattr(torch_policy, "slots_for", lambda *_: slots),
+        lambda monkeypatch, tokens: monkeypatch.setattr(torch_sampler, "BATCH", tokens),
+        limit_pack,
+        count_decodes,
+    )
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "llama_cpp": _llama_cpp,
+    "mlx": _mlx,
+    "torch": lambda: _torch("cpu"),
+    "torch-cuda": lambda: _torch("cuda"),
+}
 """Every implementation of the contract."""
 
 

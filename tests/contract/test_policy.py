@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -162,6 +163,29 @@ def test_an_answer_ends_with_its_end_token_its_stop_text_or_the_limit(policy: Po
     assert set(kinds) == {"end token", "stop text in one token", "stop text in two tokens", "limit"}
 
 
+def test_without_a_stop_text_an_answer_goes_on_behind_it(policy: Policy) -> None:
+    limit = 48
+    samples = flatten(policy.generate(PROMPTS, 48, limit, 1.3, seed=2, stop_text=""))
+    for sample in samples:
+        assert sample.ended == (sample.token_ids[-1] in (IM_END, END_OF_TEXT))
+        assert sample.ended or len(sample.token_ids) == limit
+    assert any(STOP_TEXT in sample.text[: -len(STOP_TEXT)] for sample in samples)
+
+
+def test_answers_are_told_while_they_grow(policy: Policy) -> None:
+    told: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    control = Control(growing=lambda *at: told.setdefault(at[:2], []).append(at[2:]))
+    groups = policy.generate(PROMPTS, 3, 24, 1.0, seed=4, control=control)
+    assert groups == policy.generate(PROMPTS, 3, 24, 1.0, seed=4)
+    for group, samples in enumerate(groups):
+        for answer, sample in enumerate(samples):
+            pieces = told.get((group, answer), [])
+            assert [tokens for _, tokens in pieces] == list(range(1, len(sample.token_ids)))
+            texts = [*(text for text, _ in pieces), sample.text]
+            assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
+    assert sum(len(pieces) for pieces in told.values()) > 100
+
+
 def test_one_token_is_a_possible_limit(policy: Policy) -> None:
     samples = flatten(policy.generate(PROMPTS, 4, 1, 1.0, seed=2))
     assert len(samples) == 20
@@ -223,7 +247,7 @@ def test_another_seed_gives_other_answers(policy: Policy) -> None:
 def test_sampling_reports_progress_in_answers(policy: Policy) -> None:
     reports: list[tuple[int, int]] = []
     policy.generate(PROMPTS, 3, 8, 1.0, seed=1, control=Control(lambda done, total: reports.append((done, total))))
-    assert reports[-1] == (15, 15)
+    assert reports[0] == (0, 15) and reports[-1] == (15, 15)
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
     assert {total for _, total in reports} == {15}
 
@@ -235,9 +259,10 @@ def test_sampling_is_cancelled_within_one_decode_step(
     decodes = backend.count_decodes(monkeypatch)
     seen: list[int] = []
 
-    def cancel(_done: int, _total: int) -> None:
-        control.cancel()
-        seen.append(len(decodes))
+    def cancel(done: int, _total: int) -> None:
+        if done:
+            control.cancel()
+            seen.append(len(decodes))
 
     control = Control(cancel)
     with pytest.raises(Cancelled):

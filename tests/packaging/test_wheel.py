@@ -80,6 +80,7 @@ def test_it_holds_the_files_beside_the_code(wheel: list[str]) -> None:
     manifests = {f"sapo_edge/manifests/{path.name}" for path in (ROOT / "sapo_edge" / "manifests").glob("*.toml")}
     assert len(manifests) >= 2 and manifests <= set(wheel)
     assert "sapo_edge/py.typed" in wheel
+    assert "sapo_edge/cli/web.html" in wheel
     assert any(name.endswith("LICENSE") for name in wheel)
     assert any(name.endswith("entry_points.txt") for name in wheel)
 

@@ -80,10 +80,13 @@ def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], t
 
 
 def test_what_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "missing.gguf", tmp_path):
-        with pytest.raises(ModelError, match="can't read") as caught:
+    for path, said, remedy in (
+        (tmp_path / "missing.gguf", "can't read", "--model"),
+        (tmp_path, "is a directory", "--backend"),
+    ):
+        with pytest.raises(ModelError, match=said) as caught:
             read_header(path)
-        assert "--model" in caught.value.remedy
+        assert remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize("content", [b"", b"GGU", b"FUGG" + b"\0" * 100, b"PK\x03\x04" * 50, b"\x7fELF" * 20])

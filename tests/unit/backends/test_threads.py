@@ -19,17 +19,21 @@ from sapo_edge.backends.threads import ThreadGovernor, threads_for
         (2, 0.29, 2),
         (2, 0.5, 1),
         (2, 2.0, 1),
-        (4, 0.2, 4),
+        (3, 0.0, 2),
+        (3, 1.5, 1),
+        (4, 0.2, 3),
+        (4, 0.5, 3),
         (4, 1.0, 3),
         (4, 1.3, 3),
         (4, 1.5, 2),
         (4, 4.0, 1),
+        (8, 0.0, 7),
         (8, 1.0, 7),
         (8, 2.0, 6),
         (8, 100.0, 1),
     ],
 )
-def test_others_keep_the_cores_they_use(cores: int, others: float, expected: int) -> None:
+def test_others_keep_the_cores_they_use_and_one_of_more_than_two(cores: int, others: float, expected: int) -> None:
     assert threads_for(cores, others) == expected
 
 
@@ -68,16 +72,30 @@ class Machine:
 def test_the_governor_gives_way_to_others_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     governor = ThreadGovernor()
-    assert governor.current() == 4
-    machine.run(2.0, own=3.9, others=0.1)
-    assert governor.current() == 4
+    assert governor.current() == 3
+    machine.run(2.0, own=2.9, others=0.1)
+    assert governor.current() == 3
     machine.run(2.0, own=2.0, others=1.2)
     assert governor.current() == 3
+    machine.run(2.0, own=2.0, others=1.9)
+    assert governor.current() == 2
     machine.run(2.0, own=0.5, others=3.5)
     assert governor.current() == 1
     machine.run(2.0, own=1.0, others=0.0)
-    assert governor.current() == 4
-    assert "4 threads" in governor.reason
+    assert governor.current() == 3
+
+
+@pytest.mark.parametrize(
+    ("cores", "reason"),
+    [
+        (1, "up to 1 thread, fewer while other programs are busy"),
+        (2, "up to 2 threads, fewer while other programs are busy"),
+        (4, "up to 3 threads: one of 4 cores is left free, fewer while other programs are busy"),
+    ],
+)
+def test_the_reason_says_what_is_left_free(monkeypatch: pytest.MonkeyPatch, cores: int, reason: str) -> None:
+    monkeypatch.setattr(threads, "available_cores", lambda: cores)
+    assert ThreadGovernor().reason == reason
 
 
 def test_the_governor_measures_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +103,7 @@ def test_the_governor_measures_once_in_an_interval(monkeypatch: pytest.MonkeyPat
     governor = ThreadGovernor()
     for _ in range(9):
         machine.run(0.1, own=0.0, others=4.0)
-        assert governor.current() == 4
+        assert governor.current() == 3
     assert machine.reads == 1
     machine.run(0.2, own=0.0, others=4.0)
     assert governor.current() == 1
@@ -94,9 +112,9 @@ def test_the_governor_measures_once_in_an_interval(monkeypatch: pytest.MonkeyPat
 
 def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
-    governor = ThreadGovernor(3)
+    governor = ThreadGovernor(4)
     machine.run(60.0, own=0.0, others=4.0)
-    assert governor.current() == governor.threads == 3
+    assert governor.current() == governor.threads == 4
     assert "as asked" in governor.reason
 
 

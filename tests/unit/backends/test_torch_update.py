@@ -15,11 +15,11 @@ import pytest
 import torch
 from peft.tuners.lora import Linear as PeftLinear
 
-from sapo_edge.backends import torch_lora
 from sapo_edge.backends.fused import AdaptedLinear
 from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.torch_lora import TorchLearner
+from sapo_edge.backends.torch_place import CPU, Place
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
 
@@ -222,13 +222,11 @@ def test_leaving_out_groups_without_a_signal_changes_nothing(
     assert distance(recorder.gradients[1], scaled) < 1e-6
 
 
-@pytest.mark.parametrize(("constant", "value"), [("LOGIT_ROWS", 3), ("CHECKPOINTED_TOKENS", 0)])
-def test_saving_memory_changes_nothing(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, constant: str, value: int
-) -> None:
+@pytest.mark.parametrize("place", [replace(CPU, logit_rows=3), replace(CPU, checkpointed_tokens=0)])
+def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None:
     settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
     recorder.update(make_groups(), settings)
-    monkeypatch.setattr(torch_lora, constant, value)
+    recorder.learner.place = place
     recorder.update(make_groups(), settings)
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 

@@ -1,0 +1,233 @@
+"""The MLX backend: one model in MLX samples and learns. On a Mac it computes on the GPU, elsewhere on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sapo_edge.backends.adapter_files import read_alpha, read_checked
+from sapo_edge.backends.allocator import return_freed_memory
+from sapo_edge.backends.encoding import counted, encode_group
+from sapo_edge.backends.mlx_memory import BATCH, SLOTS, estimate_memory
+from sapo_edge.backends.mlx_runtime import on_gpu, processor, require_mlx, set_threads, torch_hidden
+from sapo_edge.backends.prefix import check_length
+from sapo_edge.backends.threads import ThreadGovernor
+from sapo_edge.backends.torch_source import ModelSource, digest_of, open_source, open_vocabulary, shape_of
+from sapo_edge.backends.vocabulary import Vocabulary
+from sapo_edge.errors import BackendError, CheckpointError
+from sapo_edge.policy import (
+    STOP_TEXT,
+    Control,
+    LoraSettings,
+    MemoryEstimate,
+    Prompt,
+    Sample,
+    TrainingGroup,
+    UpdateSettings,
+    UpdateStatistics,
+)
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.mlx_adapter import MlxAdapter
+    from sapo_edge.backends.mlx_learner import MlxLearner
+
+
+def _silent(_text: str) -> None:
+    """Narration that nobody asked for."""
+
+
+class MlxPolicy:
+    """A policy whose model is a GGUF file or a directory; see `sapo_edge.policy.Policy`.
+
+    Args:
+        path: the file, or a directory with config.json, safetensors and tokenizer, also one quantised for MLX.
+        lora: shape of the adapter.
+        threads: of matrix products on a CPU; 0 adapts to the load of other programs.
+        trainable: without it `update` is refused, and there is no optimizer.
+        quantised: keep a quantised base as it is, or load it as float32; None does what is fast on this device.
+        narrate: told what takes time while the policy is made.
+
+    Attributes:
+        reasons: what was chosen for the user, in words.
+
+    Raises:
+        ModelError: if the model is missing, damaged or not supported.
+        BackendError: if MLX is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        lora: LoraSettings | None = None,
+        threads: int = 0,
+        trainable: bool = True,
+        quantised: bool | None = None,
+        narrate: Callable[[str], None] = _silent,
+    ) -> None:
+        return_freed_memory()
+        self.source: ModelSource = open_source(path, mlx=True)
+        self.shape = shape_of(self.source)
+        require_mlx()
+        from sapo_edge.backends.mlx_adapter import MlxAdapter
+        from sapo_edge.backends.mlx_learner import MlxLearner
+        from sapo_edge.backends.mlx_model import load_model
+
+        self.lora = lora or LoraSettings()
+        self.governor = ThreadGovernor(threads)
+        set_threads(self.governor.threads)
+        narrate("loading the model into MLX")
+        self.model: Any = load_model(self.source, on_gpu() if quantised is None else quantised)
+        with torch_hidden():
+            self.vocabulary: Vocabulary = open_vocabulary(self.source)
+        self.adapter: MlxAdapter | None = None
+        self.learner: MlxLearner | None = None
+        self._weight_bytes = _weight_bytes(self.model)
+        self.reasons: tuple[str, ...] = (f"MLX {processor()}", f"numbers: {_numbers(self.model)}")
+        if not on_gpu():
+            self.reasons += (f"threads: {self.governor.reason}",)
+        if trainable:
+            self.adapter = MlxAdapter(self.model, self.lora)
+            self.adapter.install()
+            self.learner = MlxLearner(self.model, self.adapter, self.source.model_name, self.shape)
+
+    @property
+    def name(self) -> str:
+        """Backend and model in a few words."""
+        return f"MLX {processor().split(',')[0]}, {self.source.model_name}"
+
+    @property
+    def backend(self) -> str:
+        """The name in the settings."""
+        return "mlx"
+
+    @property
+    def model_digest(self) -> str:
+        """SHA-256 (hex) of the model's file, or over those of a directory."""
+        return digest_of(self.source)
+
+    @property
+    def threads(self) -> int:
+        """Processor threads of the step in progress."""
+        return self.governor.threads
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a completion's text."""
+        return self.vocabulary.tokenize(text, special=False)
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        control: Control | None = None,
+        *,
+        use_adapter: bool = True,
+        stop_text: str = STOP_TEXT,
+    ) -> list[list[Sample]]:
+        """Sample `answers` completions of each prompt; see `Policy.generate`."""
+        from sapo_edge.backends.mlx_sampler import GroupSampler
+
+        if not prompts:
+            return []
+        encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
+        check_length(encoded, max_tokens, self.shape.context)
+        base: AbstractContextManager[None] = nullcontext()
+        if self.adapter is not None and not use_adapter:
+            base = self.adapter.left_out()
+        with base:
+            sampler = GroupSampler(
+                self.model,
+                self.vocabulary,
+                encoded,
+                answers=answers,
+                max_tokens=max_tokens,
+                temperature=temperature,
+                seed=seed,
+                stop_text=stop_text,
+                slots=SLOTS,
+                batch=BATCH,
+                control=control or Control(),
+                between_steps=lambda: set_threads(self.governor.current()),
+            )
+            try:
+                return sampler.run()
+            finally:
+                return_freed_memory()
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+    ) -> UpdateStatistics:
+        """One update of the adapter; see `Policy.update`."""
+        if self.learner is None:
+            raise BackendError("this node samples only and can't train", "start it as a trainer")
+        encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
+        set_threads(self.governor.current())
+        try:
+            return counted(self.learner.update(encoded, settings, control or Control()), groups, encoded)
+        finally:
+            return_freed_memory()
+
+    def save(self, directory: Path) -> None:
+        """Write adapter and optimizer; see `Policy.save`."""
+        if self.learner is None:
+            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
+        self.learner.save(directory)
+
+    def load(self, directory: Path) -> None:
+        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
+        from sapo_edge.backends.mlx_adapter import MlxAdapter
+
+        rank, alpha = read_alpha(directory)
+        if self.learner is not None:
+            if (rank, alpha) != (self.lora.rank, self.lora.alpha):
+                raise CheckpointError(
+                    f"the adapter in {directory} has rank {rank} and alpha {alpha:g}, this policy's is of "
+                    f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
+                    "set rank and alpha to those it was made with",
+                )
+            self.learner.load(directory)
+            return
+        adapter = MlxAdapter(self.model, LoraSettings(rank, alpha))
+        weights, _ = read_checked(directory, adapter.shapes)
+        adapter.set_weights(weights)
+        adapter.install()
+        self.adapter = adapter
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        """Bytes at the peak of a round; see `mlx_memory.estimate_memory`."""
+        return estimate_memory(
+            self.shape,
+            self._weight_bytes,
+            self.lora.rank,
+            groups,
+            answers,
+            prompt_tokens,
+            max_tokens,
+            trainable=self.learner is not None,
+        )
+
+    def close(self) -> None:
+        """Free the model."""
+        self.vocabulary.close()
+        self.learner = self.adapter = self.model = None
+
+
+def _numbers(model: Any) -> str:
+    """How weights and activations are held, in words."""
+    from mlx.nn import QuantizedLinear
+
+    if any(isinstance(module, QuantizedLinear) for _, module in model.named_modules()):
+        return "weights quantised as they are in the model, activations float32"
+    return "float32, what is quantised included" + ("" if on_gpu() else ": MLX multiplies faster so on a CPU")
+
+
+def _weight_bytes(model: Any) -> int:
+    """Of a model without an adapter."""
+    from mlx.utils import tree_flatten
+
+    return sum(int(array.nbytes) for _, array in tree_flatten(model.parameters()))

@@ -1,0 +1,262 @@
+"""The learner: LoRA updates in MLX, with the loss and the files of the torch learner.
+
+Import after `mlx_runtime.require_mlx`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from sapo_edge.backends.adapter_files import Arrays, read_checked
+from sapo_edge.backends.adapter_state import write_state
+from sapo_edge.backends.mlx_adapter import MlxAdapter, from_peft, to_peft
+from sapo_edge.backends.mlx_memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
+from sapo_edge.backends.mlx_trunk import Trunk
+from sapo_edge.backends.model_shape import ModelShape
+from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.surrogate import Floats, LossSums, k3, token_losses
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
+
+ADAM_EPSILON = 1e-8
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's moments by the names that torch gives them in the optimizer's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdamState:
+    """Adam's moments by the adapter's names, in MLX's shapes, and the steps taken; without moments before the first."""
+
+    steps: int = 0
+    moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
+
+
+class MlxLearner:
+    """An adapted model and its Adam optimizer.
+
+    Args:
+        model: one of mlx-lm's models.
+        adapter: on it.
+        name: what the adapter's configuration names as its base.
+        shape: of the model.
+    """
+
+    def __init__(self, model: Any, adapter: MlxAdapter, name: str, shape: ModelShape) -> None:
+        self.model = model
+        self.adapter = adapter
+        self.name = name
+        self.pack_tokens = PACK_TOKENS
+        self._shape = shape
+        self._adam = AdamState()
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+        return self._adam.steps
+
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """One policy-gradient update; see `torch_loss` for the loss.
+
+        Raises:
+            Cancelled: between packs; the adapter and the optimizer are then as they were.
+        """
+        # MLX's arrays are never changed, only replaced: keeping them costs nothing.
+        adapter, adam = self.adapter.parameters(), self._adam
+        try:
+            return self._update(groups, settings, control)
+        except Cancelled:
+            self.adapter.set_parameters(adapter)
+            self._adam = adam
+            raise
+        finally:
+            mx.clear_cache()
+
+    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        informative = [group for group in groups if group.informative]
+        # The KL term has a gradient everywhere.
+        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
+        all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
+        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
+        old: list[Floats] = []
+        sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        if layouts:
+            control.report(0, settings.epochs * len(layouts))
+        for epoch in range(settings.epochs if layouts else 0):
+            total: list[mx.array] = []
+            for index, layout in enumerate(layouts):
+                control.check()
+                gradient, logprobs = self._gradient(layout, old[index] if epoch else None, all_tokens, settings, sums)
+                total = [a + b for a, b in zip(total, gradient, strict=True)] if total else gradient
+                mx.eval(total)
+                if epoch == 0:
+                    old.append(logprobs)
+                control.report(epoch * len(layouts) + index + 1, settings.epochs * len(layouts))
+            rate = settings.rate(self.steps + 1)
+            norms.append(self._step(dict(zip(self.adapter.parameters(), total, strict=True)), rate, settings))
+            steps += math.isfinite(norms[-1])
+        return UpdateStatistics(
+            loss=sums.loss / max(all_tokens * settings.epochs, 1),
+            gradient_norm=sum(norms) / max(len(norms), 1),
+            clip_fraction=sums.clipped / max(sums.tokens, 1),
+            entropy=sums.entropy / max(sums.tokens, 1),
+            mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
+            reference_kl=sums.reference_kl / max(sums.tokens, 1),
+            groups=len(groups),
+            informative=len(informative),
+            tokens=sum(len(layout.targets) for layout in layouts),
+            steps=steps,
+            learning_rate=rate,
+        )
+
+    def _trunk(self, layout: Pack) -> Trunk:
+        pairs = sum(segment.visible.size for segment in layout.segments)
+        return Trunk(self.model, layout, keep=kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES)
+
+    def _gradient(
+        self, layout: Pack, old: Floats | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> tuple[list[mx.array], Floats]:
+        """A pack's gradient, A and B layer by layer, and its tokens' log-probabilities (m,)."""
+        trunk = self._trunk(layout)
+        reference = None
+        if settings.kl_coefficient > 0.0:
+            reference = self._logprobs(trunk.base(), layout, settings.temperature)
+        hidden = trunk.forward()
+        slopes, logprobs = [], []
+        for start in range(0, len(layout.targets), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
+            slope, found = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
+            slopes.append(slope)
+            logprobs.append(found)
+        found_gradients = trunk.backward(mx.concatenate(slopes))
+        return [array for layer in found_gradients for array in layer], np.concatenate(logprobs)
+
+    def _rows(
+        self,
+        hidden: mx.array,
+        layout: Pack,
+        rows: slice,
+        old: Floats | None,
+        reference: Floats | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+    ) -> tuple[mx.array, Floats]:
+        """The loss's gradient by some rows of final states, and these rows' log-probabilities."""
+        targets = mx.array(layout.targets[rows])
+        chosen, probabilities, entropy = _distribution(self._head(hidden) / settings.temperature, targets)
+        mx.eval(chosen, probabilities, entropy)
+        logprobs = np.array(chosen, np.float64)
+        before = logprobs if old is None else old[rows]
+        sampler = layout.sampler_logprobs[rows].astype(np.float64)
+        base = None if reference is None else reference[rows]
+        losses, slopes, clipped = token_losses(
+            logprobs, before, sampler, layout.advantages[rows].astype(np.float64), base, settings
+        )
+        # By each logit: slope x (1 where it is the target's, else 0, minus its probability) / temperature.
+        scaled = mx.array((slopes / (all_tokens * settings.temperature)).astype(np.float32))
+        by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
+        _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
+        mx.eval(by_hidden)
+        own = ~np.isnan(sampler)
+        sums.tokens += len(logprobs)
+        sums.loss += float(losses.sum())
+        sums.clipped += float(clipped.sum())
+        sums.entropy += float(np.array(entropy, np.float64).sum())
+        if base is not None:
+            sums.reference_kl += float(k3(logprobs, base).sum())
+        if old is None:
+            sums.own_tokens += int(own.sum())
+            sums.mismatch_kl += float(k3(sampler[own], logprobs[own]).sum())
+        return by_hidden, logprobs
+
+    def _head(self, hidden: mx.array) -> mx.array:
+        """(rows, vocabulary) logits of final states."""
+        model = self.model
+        logits: mx.array = model.lm_head(hidden) if "lm_head" in model else model.model.embed_tokens.as_linear(hidden)
+        return logits
+
+    def _logprobs(self, hidden: mx.array, layout: Pack, temperature: float) -> Floats:
+        parts = []
+        for start in range(0, len(layout.targets), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
+            logits = self._head(hidden[rows]) / temperature
+            parts.append(np.array(_distribution(logits, mx.array(layout.targets[rows]))[0], np.float64))
+        return np.concatenate(parts)
+
+    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> Floats:
+        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
+        layout = pack([group])
+        return self._logprobs(self._trunk(layout).forward(), layout, temperature)
+
+    def _step(self, gradients: dict[str, mx.array], rate: float, settings: UpdateSettings) -> float:
+        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing.
+
+        Adam as in 1412.6980, in the order of operations of torch's.
+        """
+        norm = math.sqrt(float(mx.stack([mx.square(gradient).sum() for gradient in gradients.values()]).sum()))
+        if not math.isfinite(norm):
+            return norm
+        scale = min(1.0, settings.max_gradient_norm / (norm + 1e-6))
+        steps, (decay, decay_squares) = self._adam.steps + 1, settings.betas
+        step_size, correction = rate / (1.0 - decay**steps), math.sqrt(1.0 - decay_squares**steps)
+        parameters, moments = self.adapter.parameters(), {}
+        for name, gradient in gradients.items():
+            clipped, zero = gradient * scale, mx.zeros_like(gradient)
+            mean, squares = self._adam.moments.get(name, (zero, zero))
+            mean = mean + (1.0 - decay) * (clipped - mean)
+            squares = decay_squares * squares + (1.0 - decay_squares) * mx.square(clipped)
+            parameters[name] = parameters[name] - step_size * mean / (mx.sqrt(squares) / correction + ADAM_EPSILON)
+            moments[name] = (mean, squares)
+        mx.eval(moments)
+        self.adapter.set_parameters(parameters)
+        self._adam = AdamState(steps, moments)
+        return norm
+
+    def save(self, directory: Path) -> None:
+        """Write the adapter as PEFT does, and the optimizer beside it."""
+        optimizer: Arrays = {}
+        for name, pair in self._adam.moments.items():
+            optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
+            optimizer[f"step.{name}"] = np.array([self._adam.steps], np.float32)
+        modules = [place.path for place in self.adapter.places]
+        write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
+
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
+
+        Raises:
+            CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
+        """
+        weights, optimizer = read_checked(directory, self.adapter.shapes)
+        self.adapter.set_weights(weights)
+        self._adam = AdamState()
+        if optimizer:
+            first, second = MOMENTS
+            moments = {
+                name: (from_peft(optimizer[f"{first}.{name}"]), from_peft(optimizer[f"{second}.{name}"]))
+                for name in weights
+            }
+            mx.eval(moments)
+            self._adam = AdamState(int(optimizer[f"step.{next(iter(weights))}"][0]), moments)
+
+
+def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Log-probabilities (m,) of the targets, probabilities (m, vocabulary), entropies (m,) in nats.
+
+    Each exponential once: they are what takes longest on a CPU.
+    """
+    top = logits.max(axis=-1, keepdims=True)
+    weights = mx.exp(logits - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    log_total = mx.log(total) + top
+    probabilities = weights / total
+    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1) - log_total
+    entropy = log_total[:, 0] - (probabilities * logits).sum(axis=-1)
+    return chosen[:, 0], probabilities, entropy

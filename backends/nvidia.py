@@ -1,0 +1,156 @@
+"""NVIDIA's GPUs and driver, asked without torch: through the driver's own library, or the files that it leaves.
+
+Nothing here starts CUDA, which takes seconds and hundreds of megabytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+PCI = Path("/sys/bus/pci/devices")
+VENDOR = "0x10de"
+MISMATCH = 18
+"""NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated and the machine not restarted."""
+LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
+"""First driver for each CUDA version (docs.nvidia.com/deploy/cuda-compatibility)."""
+LEAST_CAPABILITY = {11: (3, 5), 12: (5, 0), 13: (7, 5)}
+"""Oldest GPUs for each CUDA version, by compute capability."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU: name, bytes in all and free (0: unknown), compute capability."""
+
+    name: str
+    total: int = 0
+    free: int = 0
+    capability: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Nvidia:
+    """What is known.
+
+    Attributes:
+        gpus: those that can be seen; with `trouble`, those that a bus shows.
+        driver: its version, "" if it does not run.
+        trouble: why none can be used, in words; "" if they can.
+        remedy: against it.
+    """
+
+    gpus: tuple[Gpu, ...]
+    driver: str = ""
+    trouble: str = ""
+    remedy: str = ""
+
+    def unfit_for(self, cuda: str) -> tuple[str, str]:
+        """Why a program built for this version of CUDA can't use the first GPU, and the remedy; "" if it can."""
+        if self.trouble:
+            return self.trouble, self.remedy
+        major, driver = _number(cuda), _number(self.driver)
+        least = LEAST_DRIVER.get(major, 0)
+        if driver and driver < least:
+            return (
+                f"its driver {self.driver} is too old for torch, which was built for CUDA {cuda} and needs {least}",
+                "update NVIDIA's driver, or install a torch that was built for an older CUDA",
+            )
+        capability = self.gpus[0].capability
+        if capability is not None and capability < LEAST_CAPABILITY.get(major, (0, 0)):
+            return (
+                f"it is too old for torch, which was built for CUDA {cuda}",
+                "install a torch that was built for an older CUDA",
+            )
+        return "", ""
+
+
+def find_nvidia() -> Nvidia | None:
+    """NVIDIA's GPUs; None where there is none."""
+    found = _ask_library() or _read_bus()
+    if found is None or not found.gpus:
+        return None
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and hidden.strip() in ("", "-1"):
+        return Nvidia(found.gpus, found.driver, "CUDA_VISIBLE_DEVICES hides it", "unset CUDA_VISIBLE_DEVICES")
+    return found
+
+
+def _number(version: str) -> int:
+    """The major number of a version; 0 if there is none."""
+    first = version.partition(".")[0]
+    return int(first) if first.isdigit() else 0
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+def _ask_library() -> Nvidia | None:
+    """What the driver's management library says; None without a driver."""
+    try:
+        library: Any = ctypes.CDLL(LIBRARY)
+        code = library.nvmlInit_v2()
+    except (OSError, AttributeError):
+        return None
+    if code == MISMATCH:
+        bus = _read_bus()
+        gpus = bus.gpus if bus is not None else (Gpu("an NVIDIA GPU"),)
+        return Nvidia(gpus, "", "its driver was updated since the machine started", "restart the machine")
+    if code != 0:
+        return None
+    try:
+        text = ctypes.create_string_buffer(96)
+        library.nvmlSystemGetDriverVersion(text, 96)
+        return Nvidia(tuple(_devices(library)), text.value.decode(errors="replace"))
+    finally:
+        library.nvmlShutdown()
+
+
+def _devices(library: Any) -> Iterator[Gpu]:
+    count = ctypes.c_uint()
+    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return
+    for index in range(count.value):
+        handle = ctypes.c_void_p()
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
+            continue
+        name, memory = ctypes.create_string_buffer(96), _Memory()
+        library.nvmlDeviceGetName(handle, name, 96)
+        library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        known = library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)) == 0
+        yield Gpu(
+            name.value.decode(errors="replace") or "an NVIDIA GPU",
+            memory.total,
+            memory.free,
+            (major.value, minor.value) if known else None,
+        )
+
+
+def _read_bus() -> Nvidia | None:
+    """A GPU that Linux sees on its bus and no driver runs."""
+    gpus = [Gpu("an NVIDIA GPU") for device in _bus_devices() if _is_gpu(device)]
+    if not gpus:
+        return None
+    return Nvidia(tuple(gpus), "", "its driver is not installed or does not run", "install NVIDIA's driver")
+
+
+def _bus_devices() -> list[Path]:
+    try:
+        return sorted(PCI.iterdir())
+    except OSError:
+        return []
+
+
+def _is_gpu(device: Path) -> bool:
+    try:
+        # Classes 0x03.... are displays; NVIDIA makes network cards too.
+        return (device / "vendor").read_text().strip() == VENDOR and (device / "class").read_text().startswith("0x03")
+    except OSError:
+        return False

@@ -1,0 +1,158 @@
+"""MLX on the embedded model with 200-token prompts: group sampling beside `mlx_lm.batch_generate`, an update beside a
+padded one. Both sides compute in float32 with the same adapter, on the CPU with OpenBLAS or on a Mac's GPU."""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sapo_edge.backends.mlx import MlxPolicy
+from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.threads import available_cores
+from sapo_edge.models import find_model
+from sapo_edge.policy import Control, Message, Prompt, UpdateSettings
+from tests.benchmarks.measure import interleaved, report, seconds
+
+GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 200
+OURS = "sapo-edge"
+FILLING = "Once upon a time there was a tree that stood alone on a wide hill above a village by the sea. "
+SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
+
+
+def prompts(policy: MlxPolicy) -> list[Prompt]:
+    """Prompts of 200 tokens, a few more or less; what they share comes last, so that no two begin alike."""
+    made = []
+    for subject in SUBJECTS:
+        text = f"Tell a long story about {subject}. "
+        while len(policy.vocabulary.encode_prompt((Message("user", text),))) < PROMPT - 10:
+            text += FILLING
+        made.append((Message("user", text),))
+    return made
+
+
+def groups() -> list[EncodedGroup]:
+    """Random tokens; no two prompts have a beginning in common, which is the packing's worst case."""
+    rng = random.Random(0)
+    some = partial(lambda count: tuple(rng.randrange(100, 40_000) for _ in range(count)))
+    made = []
+    for _ in range(GROUPS):
+        answers = tuple(EncodedAnswer(some(TOKENS), rng.choice((-1.0, 1.0)), None) for _ in range(ANSWERS))
+        made.append(EncodedGroup(some(PROMPT), answers))
+    return made
+
+
+def sampled(policy: MlxPolicy) -> float:
+    """Tokens a second of a group-sampling call."""
+    samples: list[Any] = []
+    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(policy), ANSWERS, TOKENS, 1.0, 0, stop_text="")))
+    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed
+
+
+def batch_generated(policy: MlxPolicy) -> float:
+    """Tokens a second of mlx-lm's own function, all answers in one batch as well, log-probabilities asked for too."""
+    from mlx_lm import batch_generate
+    from mlx_lm.sample_utils import make_sampler
+
+    encoded = [policy.vocabulary.encode_prompt(prompt) for prompt in prompts(policy) for _ in range(ANSWERS)]
+    tokenizer = types.SimpleNamespace(eos_token_ids=[policy.vocabulary.end_token], decode=lambda _ids: "")
+    made: list[Any] = []
+    elapsed = seconds(
+        lambda: made.append(
+            batch_generate(
+                policy.model, tokenizer, encoded, max_tokens=TOKENS, sampler=make_sampler(temp=1.0),
+                completion_batch_size=GROUPS * ANSWERS, return_token_ids=True, return_logprobs=True,
+            )
+        )
+    )  # fmt: skip
+    return sum(map(len, made[0].token_ids)) / elapsed
+
+
+def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
+    """The same loss, group by group as a padded batch, logits only where an answer is predicted."""
+    import mlx.core as mx
+    from mlx.utils import tree_map
+
+    total = sum(len(answer.token_ids) for group in batch for answer in group.answers)
+    model = policy.model
+
+    def loss(parameters: Any, rows: Any, targets: Any, advantages: Any, first: int) -> Any:
+        model.update(parameters)
+        logits = model.model.embed_tokens.as_linear(model.model(rows)[:, first:-1])
+        logprobs = mx.take_along_axis(logits, targets[..., None], axis=-1)[..., 0] - mx.logsumexp(logits, axis=-1)
+        return -(mx.exp(logprobs - mx.stop_gradient(logprobs)) * advantages).sum() / total
+
+    parameters, gradients = model.trainable_parameters(), None
+    for group in batch:
+        rows = mx.array([group.prompt + answer.token_ids for answer in group.answers])
+        advantages = mx.array([answer.advantage for answer in group.answers])[:, None]
+        found = mx.grad(loss)(parameters, rows, rows[:, len(group.prompt) :], advantages, len(group.prompt) - 1)
+        gradients = found if gradients is None else tree_map(mx.add, gradients, found)
+        mx.eval(gradients)
+    model.update(parameters)
+    return gradients
+
+
+def packed_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> dict[str, Any]:
+    """The gradient that `update` makes, without its step."""
+    assert policy.learner is not None
+    kept: dict[str, Any] = {}
+
+    def keep(gradients: dict[str, Any], _rate: float, _settings: UpdateSettings) -> float:
+        kept.update(gradients)
+        return 0.0
+
+    step, policy.learner._step = policy.learner._step, keep  # type: ignore[method-assign]
+    policy.learner.update(batch, UpdateSettings(), Control())
+    policy.learner._step = step  # type: ignore[method-assign]
+    return kept
+
+
+def apart(packed: dict[str, Any], padded: Any) -> float:
+    """Relative L2 distance of the two gradients."""
+    import mlx.core as mx
+    from mlx.utils import tree_flatten
+
+    def squares(arrays: Any) -> float:
+        return float(sum(mx.square(array).sum().item() for array in arrays))
+
+    flat = dict(tree_flatten(padded))
+    names = {name.removeprefix("base_model.model.").replace("lora_A.weight", "lora_a").replace("lora_B.weight",
+             "lora_b"): name for name in packed}  # fmt: skip
+    return float((squares(flat[own] - packed[name] for own, name in names.items()) / squares(flat.values())) ** 0.5)
+
+
+def peak(work: Callable[[], object]) -> float:
+    """GB that MLX holds at most, weights included."""
+    import mlx.core as mx
+
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    work()
+    return float(mx.get_peak_memory()) / 1e9
+
+
+def run(repeats: int) -> None:
+    """Print the tables, and the largest relative difference of the gradients."""
+    cores = available_cores()
+    policy = MlxPolicy(find_model(""), threads=cores)
+    assert policy.learner is not None
+    batch = groups()
+    policy.learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), Control())  # B is no longer zero
+    figures = interleaved(
+        {OURS: lambda: sampled(policy), "mlx_lm.batch_generate": lambda: batch_generated(policy)}, repeats
+    )
+    shape = f"{GROUPS} x {ANSWERS} answers of {TOKENS} tokens, prompts of {PROMPT}, {policy.reasons[0]}"
+    report(f"Sampling {shape}", "tokens/s", figures, OURS, higher_is_better=True)
+    updates = {
+        OURS: partial(packed_gradient, policy, batch),
+        "padded batches": partial(padded_gradient, policy, batch),
+    }
+    figures = interleaved({name: partial(seconds, work) for name, work in updates.items()}, repeats)
+    report(f"Update of {shape}", "s", figures, OURS, higher_is_better=False)
+    peaks = {name: [peak(work)] for name, work in updates.items()}
+    report(f"Memory of an update of {shape}", "GB", peaks, OURS, higher_is_better=False)
+    difference = apart(packed_gradient(policy, batch), padded_gradient(policy, batch))
+    print(f"\nRelative difference of the two gradients (L2 of the difference / L2): {difference:.1e}")

@@ -1,0 +1,108 @@
+"""Backends as a user meets them: measured, chosen by name, and changed between two runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.cli import bench
+from sapo_edge.cli.session import open_session
+from sapo_edge.errors import ExitCode
+from tests.cli.conftest import Command, quick
+from tests.directories import write_directory
+from tests.models import SHAPES
+
+
+def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> None:
+    arguments = (
+        "bench",
+        "--backend",
+        "torch",
+        "--model",
+        model,
+        "--repeats",
+        "2",
+        "--threads",
+        "1",
+        "--home",
+        tmp_path,
+    )
+    result = sapo(*arguments, "--set", "answers=4", "--set", "rank=2", "--json")
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
+    assert (record["v"], record["questions"], record["answers"], record["repeats"]) == (1, 4, 4, 2)
+    (found,) = record["backends"].values()
+    assert len(found["tokens_per_second"]) == len(found["update_seconds"]) == 2
+    assert min(found["tokens_per_second"]) > 0 and min(found["update_seconds"]) > 0 and found["load_seconds"] > 0
+    assert found["peak_bytes"] > 100_000_000 and found["estimated_bytes"] > 100_000_000 and found["device_bytes"] == 0
+    assert min(found["update_tokens"]) > 100 and "as asked for" in found["reasons"][0]
+
+
+def test_what_cannot_be_measured_is_told_with_its_remedy(sapo: Command, tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
+    arguments = ("bench", "--backend", "llama_cpp", "--model", directory, "--home", tmp_path)
+    failed = sapo(*arguments)
+    assert failed.code == 1 and "llama_cpp: not measured: " in failed.out and "directories" in failed.out
+    failed = sapo(*arguments, "--json")
+    assert failed.code == 1 and json.loads(failed.out)["backends"]["llama_cpp"]["remedy"]
+
+
+def test_figures_are_shown_as_a_table_and_noise_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures = {
+        "load_seconds": 2.5, "tokens_per_second": [100.0, 200.0, 180.0], "update_seconds": [4.0, 4.1, 4.0],
+        "update_tokens": [900] * 3, "peak_bytes": 2_000_000_000, "device_bytes": 0, "estimated_bytes": 1_900_000_000,
+        "reasons": [],
+    }  # fmt: skip
+    steady = {**figures, "tokens_per_second": [50.0, 51.0, 52.0], "device_bytes": 3_000_000_000}
+    said = {"llama_cpp": json.dumps(figures), "torch": json.dumps(steady), "mlx": "Segmentation fault"}
+
+    def pretend(_command: list[str], *, input: str, **_options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess([], -11, said[json.loads(input)["backend"]])
+
+    monkeypatch.setattr(subprocess, "run", pretend)
+    session = open_session(tmp_path, {"model": str(model)})
+    assert bench.run_bench(session, list(said), repeats=3, as_json=False) is ExitCode.DONE
+    shown = capsys.readouterr()
+    first, llama, torch, mlx = (" ".join(line.split()) for line in shown.out.splitlines())
+    assert first.startswith("backend loads in samples")
+    assert llama == "llama_cpp 2.5 s 180 tokens/s 100 to 200 4.0 s 4.0 to 4.1 2.00 GB 1.90 GB (-5%)"
+    assert torch.endswith("3.00 GB of the GPU's 1.90 GB (-37%)")
+    assert mlx == "mlx: not measured: its process ended with code -11; see what it said above"
+    assert "noisy: llama_cpp, by more than 20%" in shown.err
+    monkeypatch.setitem(said, "mlx", "")
+    assert bench.run_bench(session, ["mlx"], repeats=3, as_json=True) is ExitCode.FAILED
+
+
+@pytest.mark.parametrize(("name", "said"), [("toch", "did you mean torch?"), ("zebra", "use one of")])
+def test_a_backend_that_does_not_exist_is_not_measured(sapo: Command, tmp_path: Path, name: str, said: str) -> None:
+    result = sapo("bench", "--backend", name, "--home", tmp_path)
+    assert result.code == 1 and said in result.err and "Traceback" not in result.err
+
+
+def test_a_node_goes_on_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo(*quick(model, home, "--rounds", "7", "--backend", "torch", "--json"), rewarded=True)
+    assert result.code == 0, result.err
+    told = [json.loads(line) for line in result.out.splitlines()]
+    started = next(event for event in told if event["event"] == "node_started")
+    assert started["backend"] == "torch" and any("as asked for" in reason for reason in started["reasons"])
+    rounds = [event for event in told if event["event"] == "round"]
+    assert [event["round"] for event in rounds] == [6, 7]
+    assert all(0 <= event["statistics"]["mismatch_kl"] < 1e-6 for event in rounds)
+    back = sapo(*quick(model, home, "--rounds", "8", "--json"), rewarded=True)
+    assert back.code == 0 and '"backend":"llama_cpp"' in back.out, back.err
+
+
+def test_a_node_trains_on_a_directory(sapo: Command, tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "model", SHAPES["qwen2"])
+    result = sapo(*quick(directory, tmp_path / "home", "--rounds", "1", "--json"), rewarded=True)
+    assert result.code == 0, result.err
+    assert '"backend":"torch"' in result.out
+    exported = sapo("export", tmp_path / "out", "--to", "gguf", "--model", directory, "--home", tmp_path / "home")
+    assert exported.code == 1 and "GGUF" in exported.err and "Traceback" not in exported.err
+    peft = sapo("export", tmp_path / "out", "--to", "peft", "--model", directory, "--home", tmp_path / "home")
+    assert peft.code == 0, peft.err

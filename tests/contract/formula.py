@@ -1,0 +1,120 @@
+"""The loss of an update and its gradient, computed plainly in float64 by transformers and PEFT.
+
+Written as `sapo_edge.backends.torch_loss` states the formula: one answer after the other, no packing, no shortcuts.
+Nothing of `sapo_edge.backends` is used here.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup, UpdateSettings
+from tests.models import IM_END, ReferenceModel, encode_prompt, encode_text
+
+Gradients = dict[str, np.ndarray]
+
+
+@dataclass
+class Expected:
+    """What an epoch should give: the adapter's gradient by PEFT's names, and means over the tokens trained on."""
+
+    gradients: Gradients = field(default_factory=dict)
+    loss: float = 0.0
+    entropy: float = 0.0
+    mismatch_kl: float = 0.0
+    reference_kl: float = 0.0
+    clip_fraction: float = 0.0
+    tokens: int = 0
+
+
+def answer_ids(answer: TrainingAnswer) -> list[int]:
+    """Token ids of an answer: as sampled, or its text's with the end token that its author chose."""
+    if answer.token_ids is not None:
+        return list(answer.token_ids)
+    return encode_text(answer.text) + ([IM_END] if answer.ended and STOP_TEXT not in answer.text else [])
+
+
+def adapted(model: ReferenceModel, adapter: Path) -> Any:
+    """The model with an adapter in PEFT's format, in float64."""
+    from peft import PeftModel
+
+    with warnings.catch_warnings():
+        # PEFT and transformers disagree about the name of a method.
+        warnings.simplefilter("ignore", FutureWarning)
+        loaded = PeftModel.from_pretrained(copy.deepcopy(model.base).double(), str(adapter), is_trainable=True)
+    return loaded.double().eval()
+
+
+def distribution(model: Any, group: TrainingGroup, answer: TrainingAnswer, temperature: float) -> torch.Tensor:
+    """(tokens, vocabulary) log-probabilities at an answer's tokens."""
+    prompt, ids = encode_prompt(group.prompt), answer_ids(answer)
+    logits = model(torch.tensor([[*prompt, *ids]]), use_cache=False).logits[0, len(prompt) - 1 : -1]
+    return torch.log_softmax(logits / temperature, dim=-1)
+
+
+def expected(
+    model: ReferenceModel, adapter: Path, before: Path, groups: Sequence[TrainingGroup], settings: UpdateSettings
+) -> Expected:
+    """One epoch over all groups, from `adapter`; `before` is the adapter before the first epoch."""
+    policy, old_policy = adapted(model, adapter), adapted(model, before)
+    found, own_tokens, clipped = Expected(), 0, 0
+    total = sum(len(answer_ids(answer)) for group in groups for answer in group.answers)
+    loss = torch.zeros((), dtype=torch.float64)
+    for group in groups:
+        # The KL term has a gradient in every group.
+        if not group.informative and settings.kl_coefficient == 0.0:
+            continue
+        for answer in group.answers:
+            ids = torch.tensor(answer_ids(answer))[:, None]
+            rows = distribution(policy, group, answer, settings.temperature)
+            new = rows.gather(1, ids)[:, 0]
+            with torch.no_grad():
+                old = distribution(old_policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+                with policy.disable_adapter():
+                    base = distribution(policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+            for k in range(len(ids)):
+                ratio = torch.exp(new[k] - old[k])
+                bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+                weight = 1.0
+                if answer.logprobs is not None:
+                    gap = float(old[k]) - answer.logprobs[k]
+                    weight = min(math.exp(gap), settings.importance_cap)
+                    found.mismatch_kl += math.exp(gap) - 1 - gap
+                    own_tokens += 1
+                loss = loss - weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
+                clipped += int(bounded * answer.advantage < ratio * answer.advantage)
+                if settings.kl_coefficient > 0.0:
+                    difference = base[k] - new[k]
+                    divergence = torch.exp(difference) - 1 - difference
+                    loss = loss + settings.kl_coefficient * divergence
+                    found.reference_kl += float(divergence.detach())
+            found.entropy -= float((rows.exp() * rows).sum().detach())
+            found.tokens += len(ids)
+    torch.autograd.backward(loss / total)
+    found.gradients = {
+        name.replace(".default.", "."): parameter.grad.numpy()
+        for name, parameter in policy.named_parameters()
+        if parameter.grad is not None
+    }
+    found.loss = float(loss.detach()) / total
+    found.entropy /= found.tokens
+    found.reference_kl /= found.tokens
+    found.clip_fraction = clipped / found.tokens
+    found.mismatch_kl /= max(own_tokens, 1)
+    return found
+
+
+def distance(first: Gradients, second: Gradients) -> float:
+    """Relative L2 distance of two gradients."""
+    assert first.keys() == second.keys()
+    flat = [np.concatenate([g[name].astype(np.float64).ravel() for name in sorted(g)]) for g in (first, second)]
+    return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1]))

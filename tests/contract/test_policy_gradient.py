@@ -1,0 +1,158 @@
+"""The gradient and the figures of every policy's update are those of the formula, computed plainly in float64.
+
+A policy shows no gradient, but what it saves does: after Adam's first step the first moment is (1 - beta) times the
+gradient that it was given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from sapo_edge.policy import Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from tests.contract.formula import Gradients, distance, expected
+from tests.contract.training import own_group
+from tests.models import SHAPES, ReferenceModel, question
+
+Reference = Callable[[str], ReferenceModel]
+MakePolicy = Callable[..., Policy]
+
+SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
+FIRST_DECAY = SETTINGS.betas[0]
+LIMIT = 1e-4
+"""Relative L2 distance of a float32 gradient from the float64 one; on CPUs 1e-6 to 3e-6 were measured."""
+
+
+def batch(policy: Policy) -> list[TrainingGroup]:
+    """Own answers with a sampler that is off by up to half a nat, external ones, and a group without a signal."""
+    generator = np.random.default_rng(0)
+    own = own_group(policy, question("What is 3 + 4?"), tokens=12)
+    off = [
+        replace(answer, logprobs=tuple(p + float(generator.uniform(-0.5, 0.5)) for p in answer.logprobs or ()))
+        for answer in own.answers
+    ]
+    external = (
+        TrainingAnswer("the answer is 7", True, 1.2),
+        TrainingAnswer("8", False, -0.7),
+        TrainingAnswer("<answer>7</answer>", True, 0.0),
+    )
+    silent = (TrainingAnswer("yes", True, 0.0), TrainingAnswer("no", False, 0.0))
+    return [
+        TrainingGroup(own.prompt, tuple(off)),
+        TrainingGroup(question("silence"), silent),
+        TrainingGroup(question("What is 3 + 4, and why?"), external),
+    ]
+
+
+def randomise(policy: Policy, directory: Path) -> Path:
+    """Give a policy an adapter of which both matrices matter; returns where it lies."""
+    directory.mkdir()
+    policy.save(directory)
+    path = directory / "adapter_model.safetensors"
+    generator = np.random.default_rng(1)
+    save_file({n: 0.1 * generator.standard_normal(a.shape, np.float32) for n, a in load_file(path).items()}, path)
+    policy.load(directory)
+    return directory
+
+
+def first_moments(policy: Policy, directory: Path) -> Gradients:
+    """Adam's first moments by the adapter's names."""
+    directory.mkdir()
+    policy.save(directory)
+    arrays = load_file(directory / "optimizer.safetensors")
+    return {name.removeprefix("exp_avg."): array for name, array in arrays.items() if name.startswith("exp_avg.")}
+
+
+def as_gradients(moments: Gradients) -> Gradients:
+    return {name: array / (1.0 - FIRST_DECAY) for name, array in moments.items()}
+
+
+@pytest.mark.parametrize("model", list(SHAPES))
+def test_the_gradient_is_the_formulas_for_each_architecture(
+    make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str
+) -> None:
+    policy = make_policy(model)
+    start = randomise(policy, tmp_path / "start")
+    groups = batch(policy)
+    policy.update(groups, SETTINGS)
+    found = as_gradients(first_moments(policy, tmp_path / "end"))
+    assert distance(found, expected(reference(model), start, start, groups, SETTINGS).gradients) < LIMIT
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        replace(SETTINGS, temperature=1.0),
+        replace(SETTINGS, importance_cap=1.0),
+        replace(SETTINGS, kl_coefficient=0.3),
+    ],
+    ids=["temperature", "cap", "KL"],
+)
+def test_loss_gradient_and_figures_are_the_formulas(
+    policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings
+) -> None:
+    start = randomise(policy, tmp_path / "start")
+    groups = batch(policy)
+    statistics = policy.update(groups, settings)
+    wanted = expected(reference("llama-gqa"), start, start, groups, settings)
+    assert distance(as_gradients(first_moments(policy, tmp_path / "end")), wanted.gradients) < LIMIT
+    norm = np.sqrt(sum(float((array**2).sum()) for array in wanted.gradients.values()))
+    assert statistics.gradient_norm == pytest.approx(float(norm), rel=1e-3)
+    for name in ("loss", "entropy", "mismatch_kl", "reference_kl"):
+        assert getattr(statistics, name) == pytest.approx(getattr(wanted, name), rel=1e-3), name
+    assert (statistics.tokens, statistics.clip_fraction) == (wanted.tokens, 0.0)
+
+
+def test_the_second_epochs_ratios_are_to_the_policy_before_the_first(
+    make_policy: MakePolicy, reference: Reference, tmp_path: Path
+) -> None:
+    settings = replace(SETTINGS, clip_low=0.1, clip_high=0.15)
+    once, twice = make_policy(), make_policy()
+    start = randomise(once, tmp_path / "start")
+    twice.load(start)
+    groups = batch(once)
+    once.update(groups, settings)
+    statistics = twice.update(groups, replace(settings, epochs=2))
+    first, both = first_moments(once, tmp_path / "once"), first_moments(twice, tmp_path / "twice")
+    second = as_gradients({name: both[name] - FIRST_DECAY * first[name] for name in first})
+    wanted = expected(reference("llama-gqa"), tmp_path / "once", start, groups, settings)
+    # The difference of two moments has lost a digit.
+    assert distance(second, wanted.gradients) < 10 * LIMIT
+    assert wanted.clip_fraction > 0.05
+    assert statistics.clip_fraction == pytest.approx(wanted.clip_fraction / 2)
+
+
+def test_the_gradient_is_scaled_down_to_its_limit(policy: Policy, tmp_path: Path) -> None:
+    randomise(policy, tmp_path / "start")
+    statistics = policy.update(batch(policy), replace(SETTINGS, max_gradient_norm=0.01))
+    assert statistics.gradient_norm > 0.1
+    given = as_gradients(first_moments(policy, tmp_path / "end"))
+    assert np.sqrt(sum(float((array**2).sum()) for array in given.values())) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_adams_steps_are_those_of_its_paper(make_policy: MakePolicy, tmp_path: Path) -> None:
+    """Three steps from the saved moments, in float64; Kingma and Ba, 1412.6980, algorithm 1."""
+    policy = make_policy()
+    start = randomise(policy, tmp_path / "start")
+    groups = batch(policy)
+    rate, (decay, decay_squares) = SETTINGS.learning_rate, SETTINGS.betas
+    weights = {name: array.astype(np.float64) for name, array in load_file(start / "adapter_model.safetensors").items()}
+    for step in range(1, 4):
+        policy.update(groups, SETTINGS)
+        directory = tmp_path / str(step)
+        directory.mkdir()
+        policy.save(directory)
+        state = load_file(directory / "optimizer.safetensors")
+        found = load_file(directory / "adapter_model.safetensors")
+        for name, before in weights.items():
+            mean = state[f"exp_avg.{name}"].astype(np.float64) / (1 - decay**step)
+            squares = state[f"exp_avg_sq.{name}"].astype(np.float64) / (1 - decay_squares**step)
+            after = before - rate * mean / (np.sqrt(squares) + 1e-8)
+            assert np.abs(found[name] - after).max() < 1e-6
+            weights[name] = found[name].astype(np.float64)
+            assert state[f"step.{name}"].reshape(()) == step

@@ -1,0 +1,105 @@
+"""Tiny random language models as directories: config.json, safetensors and tokenizer, as transformers saves them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.models import (
+    CHAT_TEMPLATE,
+    IM_END,
+    VOCABULARY,
+    ModelShape,
+    ReferenceModel,
+    byte_characters,
+    make_tensors,
+    tokens,
+)
+
+CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "ffn_norm": "post_attention_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+"""transformers' name of each GGUF tensor."""
+
+
+def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None = None) -> Path:
+    """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.for_model(
+        shape.architecture,
+        vocab_size=VOCABULARY,
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.kv_heads,
+        head_dim=shape.head_dim,
+        rms_norm_eps=1e-5,
+        rope_parameters=rope or {"rope_type": "default", "rope_theta": 5000.0},
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=shape.tied,
+        eos_token_id=IM_END,
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    tensors = {_name(name): torch.from_numpy(array) for name, array in make_tensors(shape).items()}
+    missing, unexpected = model.load_state_dict(tensors, strict=False)
+    assert not unexpected and set(missing) <= {"lm_head.weight"}
+    model.tie_weights()
+    model.save_pretrained(path)
+    write_tokenizer(path)
+    return path
+
+
+def _name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    if stem.startswith("blk."):
+        _, index, part = stem.split(".")
+        return f"model.layers.{index}.{NAMES[part]}.{kind}"
+    return f"{NAMES[stem]}.{kind}"
+
+
+def reference(path: Path) -> ReferenceModel:
+    """A directory as transformers loads it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = ReferenceModel.__new__(ReferenceModel)
+    model.base = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32).eval()
+    return model
+
+
+def write_tokenizer(path: Path) -> None:
+    """Write the byte-level vocabulary of `tests.models` and the ChatML template."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    zero = byte_characters()[0]
+    vocabulary = {text: index for index, text in enumerate(tokens()[0])}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(zero, zero)]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(text, special=True) for text in CONTROL_TOKENS])
+    tokenizer.save(str(path / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|im_end|>",
+        "bos_token": "<|endoftext|>",
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -1,0 +1,110 @@
+"""The embedded model in torch beside the CPU backend: the same tokens, probabilities, adapter; memory as estimated."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+from sapo_edge.backends.torch_policy import TorchPolicy
+from sapo_edge.manifest import load_manifest
+from sapo_edge.models import embedded_model
+from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
+from sapo_edge.tasks.source import TaskSource
+from tests.contract.training import assert_identical, own_group, saved
+
+MODEL = embedded_model()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(MODEL is None, reason="the extra `starter` is not installed"),
+]
+
+MANIFEST = load_manifest("starter")
+TASKS = TaskSource(MANIFEST).held_out(4)
+RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
+SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
+
+
+@pytest.fixture(scope="module")
+def torch_policy() -> Iterator[TorchPolicy]:
+    assert MODEL is not None
+    policy = TorchPolicy(MODEL, device="cpu", lora=RANK, threads=1)
+    yield policy
+    policy.close()
+
+
+@pytest.fixture(scope="module")
+def cpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
+    directory = tmp_path_factory.mktemp("cpu")
+    assert MODEL is not None
+    policy = LlamaCppPolicy(MODEL, cache=directory, workspace=directory, lora=replace(RANK, seed=4), threads=1)
+    yield policy
+    policy.close()
+
+
+@pytest.fixture(scope="module")
+def groups(torch_policy: TorchPolicy) -> list[TrainingGroup]:
+    """Two small groups, sampled by the torch backend's base model."""
+    return [
+        own_group(torch_policy, MANIFEST.prompt_for(task.question), seed, 4, 16) for seed, task in enumerate(TASKS[:2])
+    ]
+
+
+def test_prompts_are_the_same_tokens(torch_policy: TorchPolicy, cpu: LlamaCppPolicy) -> None:
+    for task in TASKS:
+        prompt = MANIFEST.prompt_for(task.question)
+        assert torch_policy.vocabulary.encode_prompt(prompt) == cpu.model.encode_prompt(prompt)
+
+
+def test_what_is_sampled_is_what_learns_and_what_llama_cpp_samples(
+    torch_policy: TorchPolicy, cpu: LlamaCppPolicy, groups: list[TrainingGroup]
+) -> None:
+    still = replace(SETTINGS, learning_rate=0.0)
+    # Two ways through one model: only the order of sums differs.
+    assert torch_policy.update(groups, still).mismatch_kl < 1e-7
+    theirs = [own_group(cpu, group.prompt, seed, 4, 16) for seed, group in enumerate(groups)]
+    # The file that llama.cpp samples from may hold 8 bits: a KL of 0.004 nats, on 128 tokens.
+    assert torch_policy.update(theirs, still).mismatch_kl < 0.02
+    assert cpu.update(groups, still).mismatch_kl < 1e-7
+
+
+def test_an_adapter_goes_on_with_its_optimizer_on_the_other_backend(
+    torch_policy: TorchPolicy, cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path: Path
+) -> None:
+    for _ in range(2):
+        torch_policy.update(groups, SETTINGS)
+    moved = saved(torch_policy, tmp_path / "moved")
+    cpu.load(tmp_path / "moved")
+    assert_identical(moved, saved(cpu, tmp_path / "arrived"))
+    for policy in (torch_policy, cpu):
+        policy.update(groups, SETTINGS)
+    # One learner, on one device: to the bit.
+    assert_identical(saved(torch_policy, tmp_path / "stayed"), saved(cpu, tmp_path / "went"))
+    prompts = [group.prompt for group in groups]
+    answers = [policy.generate(prompts, 1, 8, 0.0, seed=1) for policy in (torch_policy, cpu)]
+    for (ours,), (theirs,) in zip(*answers, strict=True):
+        alike = [a == b for a, b in zip(ours.token_ids, theirs.token_ids, strict=False)]
+        common = alike.index(False) if False in alike else len(alike)
+        assert np.abs(np.subtract(ours.logprobs[:common], theirs.logprobs[:common])).max(initial=0.0) < 0.3
+    torch_policy.load(tmp_path / "moved")
+    torch_policy.update(groups, SETTINGS)
+    assert_identical(saved(torch_policy, tmp_path / "again"), saved(cpu, tmp_path / "still"))
+
+
+@pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
+def test_memory_is_what_was_estimated(backend: str) -> None:
+    """Of a small round in a fresh process, whose libraries count too."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.memory_probe", backend, "2", "4", "60", "16"],
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["estimate"] == pytest.approx(found["measured"], rel=0.2)

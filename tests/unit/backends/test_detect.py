@@ -1,0 +1,289 @@
+"""Which backend is chosen on machines of every kind, and what is said about a better one that can't be used."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends import detect
+from sapo_edge.backends.backend import Backend, Opening
+from sapo_edge.backends.builtin import BUILT_IN
+from sapo_edge.backends.detect import Choice
+from sapo_edge.backends.detect import detect as choose
+from sapo_edge.backends.host import Host, TorchBuild, this_host
+from sapo_edge.backends.nvidia import Gpu, Nvidia
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.policy import LoraSettings
+from tests.directories import write_directory
+from tests.models import SHAPES
+
+EVERYTHING = ("llama_cpp", "torch", "transformers", "peft", "mlx", "mlx_lm")
+CUDA, PLAIN, HIP, XPU = (
+    TorchBuild("2.13.0", **build) for build in ({"cuda": "12.8"}, {}, {"hip": "6.3"}, {"xpu": "20250101"})
+)
+BIG = Nvidia((Gpu("NVIDIA RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9)),), "570.1")
+
+
+def host(
+    system: str = "Linux",
+    machine: str = "x86_64",
+    installed: Iterable[str] = EVERYTHING,
+    torch: TorchBuild | None = PLAIN,
+    nvidia: Nvidia | None = None,
+    devices: Iterable[str] = (),
+) -> Host:
+    """A machine that answers what it is told to."""
+    there, files = set(installed), set(devices)
+    return Host(
+        system, machine, there.__contains__, lambda: torch, lambda: nvidia, files.__contains__, lambda: 16_000_000_000
+    )
+
+
+def without(*names: str) -> list[str]:
+    return [name for name in EVERYTHING if name not in names]
+
+
+@pytest.mark.parametrize(
+    ("machine", "name", "runner_up"),
+    [
+        (host(), "llama_cpp", "torch"),
+        (host(installed=without("mlx", "mlx_lm")), "llama_cpp", "torch"),
+        (host("Darwin", "arm64"), "mlx", "llama.cpp"),
+        (host("Darwin", "arm64", without("mlx")), "llama_cpp", "torch"),
+        (host("Darwin", "x86_64"), "llama_cpp", "torch"),
+        (host(torch=CUDA, nvidia=BIG), "torch", "llama.cpp"),
+        (host("Windows", "AMD64", torch=CUDA, nvidia=BIG), "torch", "llama.cpp"),
+        (host(torch=HIP, devices=["/dev/kfd"]), "torch", "llama.cpp"),
+        (host(torch=HIP), "llama_cpp", "torch"),
+        (host(torch=XPU, devices=["/dev/dri"]), "torch", "llama.cpp"),
+        (host(torch=PLAIN, devices=["/dev/dri"]), "llama_cpp", "torch"),
+        (host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG), "torch", "MLX"),
+        (host(installed=without("llama_cpp")), "torch", "MLX"),
+        (host(installed=["mlx", "mlx_lm"]), "mlx", ""),
+        (host(installed=["llama_cpp"]), "llama_cpp", ""),
+    ],
+)
+def test_the_best_that_can_run_is_chosen(machine: Host, name: str, runner_up: str) -> None:
+    choice = choose("auto", host=machine)
+    assert choice.name == name and choice.automatic
+    assert choice.reason and choice.runner_up.startswith(runner_up) and bool(choice.runner_up) == bool(runner_up)
+
+
+@pytest.mark.parametrize(
+    ("machine", "said", "remedy"),
+    [
+        (host(torch=PLAIN, nvidia=BIG), "NVIDIA RTX 4090 is here, but torch was built without CUDA", "install torch"),
+        (
+            host(torch=CUDA, nvidia=replace(BIG, driver="470.82.01")),
+            "its driver 470.82.01 is too old for torch, which was built for CUDA 12.8 and needs 525",
+            "update NVIDIA's driver",
+        ),
+        (
+            host(torch=TorchBuild("2.13.0", cuda="13.0"), nvidia=replace(BIG, driver="575.1")),
+            "too old for torch, which was built for CUDA 13.0 and needs 580",
+            "update",
+        ),
+        (
+            host(torch=TorchBuild("2.13.0", cuda="13.0"), nvidia=Nvidia((Gpu("GTX 1080", 8, 8, (6, 1)),), "580.65")),
+            "GTX 1080 is here, but it is too old",
+            "older CUDA",
+        ),
+        (
+            host(torch=CUDA, nvidia=Nvidia((Gpu("an NVIDIA GPU"),), "", "its driver does not run", "install it")),
+            "an NVIDIA GPU is here, but its driver does not run",
+            "install it",
+        ),
+        (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install torch"),
+        (host(installed=without("peft"), torch=CUDA, nvidia=BIG), "peft is not installed", "pip install"),
+        (host("Darwin", "arm64", without("mlx_lm")), "GPU that MLX is made for, but mlx_lm", "sapo-edge[mlx]"),
+        (host(devices=["/dev/kfd"]), "an AMD GPU may be here, but torch was built without ROCm", "ROCm"),
+    ],
+)
+def test_what_keeps_a_better_one_from_running_is_told_with_its_remedy(machine: Host, said: str, remedy: str) -> None:
+    choice = choose("auto", host=machine)
+    assert choice.name == "llama_cpp"
+    told = " | ".join(choice.missing)
+    assert said in told and remedy in told
+    assert choice.reasons == (choice.reason, *choice.missing)
+
+
+def test_nothing_is_missing_where_the_best_runs() -> None:
+    assert choose("auto", host=host(torch=CUDA, nvidia=BIG)).missing == ()
+    assert choose("auto", host=host("Darwin", "arm64")).missing == ()
+    assert choose("auto", host=host(installed=without("mlx", "mlx_lm"))).missing == ()
+
+
+def test_llama_cpp_says_that_it_cannot_train_without_torch() -> None:
+    choice = choose("auto", host=host(installed=["llama_cpp"]))
+    assert "can't train: torch, transformers, peft is not installed" in choice.missing[0]
+
+
+def test_a_gpu_without_room_for_the_model_is_told_of(tmp_path: Path) -> None:
+    large = write_directory(tmp_path / "large", SHAPES["qwen2"])
+    config = json.loads((large / "config.json").read_text()) | {"hidden_size": 8192, "num_hidden_layers": 60}
+    (large / "config.json").write_text(json.dumps(config | {"intermediate_size": 28672}))
+    for installed, remedy in ((EVERYTHING, "sapo-edge[nf4]"), ((*EVERYTHING, "bitsandbytes"), "4 bits")):
+        choice = choose("auto", large, host(installed=installed, torch=CUDA, nvidia=BIG))
+        assert choice.name == "torch" and "CPU" in choice.reason
+        assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
+    small = write_directory(tmp_path / "small", SHAPES["qwen2"])
+    choice = choose("auto", small, host(torch=CUDA, nvidia=BIG))
+    assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
+
+
+def test_a_directory_is_not_for_llama_cpp(tmp_path: Path) -> None:
+    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
+    assert choose("auto", model, host()).name == "torch"
+    with pytest.raises(BackendError, match="reads GGUF files"):
+        choose("llama_cpp", model, host())
+
+
+def test_a_directory_quantised_for_mlx_is_for_mlx_alone(tmp_path: Path) -> None:
+    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": 32, "bits": 4}}))
+    assert choose("auto", model, host()).name == "mlx"
+    with pytest.raises(BackendError, match="quantised for MLX"):
+        choose("torch", model, host(torch=CUDA, nvidia=BIG))
+
+
+@pytest.mark.parametrize("name", ["llama_cpp", "torch", "mlx"])
+def test_what_is_asked_for_is_taken(name: str) -> None:
+    choice = choose(name, host=host(torch=CUDA, nvidia=BIG))
+    assert choice.name == name and "as asked for" in choice.reason and not choice.automatic
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "said"),
+    [
+        ("llama_cpp", host(installed=without("llama_cpp")), "pip install llama-cpp-python"),
+        ("torch", host(installed=without("torch")), "pip install torch"),
+        ("torch", host(installed=without("llama_cpp")), ""),
+        ("mlx", host(installed=without("mlx")), "mlx is not installed"),
+        ("mlx", host("Darwin", "x86_64"), "Apple silicon"),
+        ("toch", host(), "did you mean torch?"),
+        ("zebra", host(), "use one of: auto, llama_cpp, torch, mlx"),
+    ],
+)
+def test_what_is_asked_for_and_cannot_run_is_an_error_with_a_remedy(name: str, machine: Host, said: str) -> None:
+    if not said:
+        # Without a model nobody knows that it would have to tokenise a GGUF file.
+        assert choose(name, host=machine).name == name
+        return
+    with pytest.raises(BackendError) as caught:
+        choose(name, host=machine)
+    assert said in str(caught.value) and caught.value.remedy
+
+
+def test_torch_on_a_gguf_file_needs_its_tokenizer(tmp_path: Path) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    with pytest.raises(BackendError, match="tokenises GGUF files"):
+        choose("torch", file, host(installed=without("llama_cpp")))
+
+
+def test_a_machine_with_nothing_is_told_what_to_install() -> None:
+    with pytest.raises(BackendError, match="no backend can be used") as caught:
+        choose("auto", host=host(installed=[]))
+    assert "pip install llama-cpp-python" in caught.value.remedy
+
+
+def test_looking_at_this_machine_loads_no_backend() -> None:
+    code = """
+import sys
+from sapo_edge.backends.detect import detect, survey
+detect(), survey()
+print(*(name for name in ("torch", "mlx", "llama_cpp", "transformers", "peft", "numpy") if name in sys.modules))
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert ended.stdout.strip() == ""
+
+
+def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise ImportError('broken')")
+    text = "__version__ = '2.9.1+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
+    (package / "version.py").write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "-c", "from sapo_edge.backends.host import torch_build; print(torch_build())"],
+        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}, capture_output=True, text=True, check=True,
+        timeout=60,
+    )  # fmt: skip
+    assert ended.stdout.strip() == str(TorchBuild("2.9.1+cu128", cuda="12.8"))
+    assert this_host().torch() is not None
+
+
+def opening(tmp_path: Path) -> dict[str, object]:
+    return {"cache": tmp_path, "workspace": tmp_path, "lora": LoraSettings(), "threads": 1, "trainable": True}
+
+
+class Opens:
+    """Stands in for a policy."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def fake(name: str, error: Exception | None = None) -> Backend:
+    original = next(backend for backend in BUILT_IN if backend.name == name)
+
+    def open_it(_opening: Opening) -> tuple[Opens, tuple[str, ...]]:
+        if error is not None:
+            raise error
+        return Opens(name), ("chosen by itself",)
+
+    return replace(original, open=open_it)  # type: ignore[arg-type]
+
+
+def test_one_that_turns_out_broken_is_replaced_by_the_next_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = BackendError("torch can't be loaded (libcudart.so.12 is missing)", "install it anew")
+    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
+    said: list[str] = []
+    choice, model = Choice("torch", "torch: a GPU", automatic=True), tmp_path / "model.gguf"
+    policy, reasons = detect.open_policy(choice, model, narrate=said.append, **opening(tmp_path))  # type: ignore[arg-type]
+    assert policy.name == "llama_cpp" and reasons[-1] == "chosen by itself"
+    assert "libcudart" in said[0] and "install it anew" in said[0] and "libcudart" in reasons[0]
+    with pytest.raises(BackendError, match="libcudart"):
+        detect.open_policy(replace(choice, automatic=False), model, narrate=said.append, **opening(tmp_path))  # type: ignore[arg-type]
+
+
+def test_a_model_that_is_refused_is_not_tried_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = ModelError("the model is damaged", "copy it again")
+    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp"), fake("torch", refused)))
+    with pytest.raises(ModelError):
+        detect.open_policy(
+            Choice("torch", "", automatic=True),
+            tmp_path,
+            narrate=lambda _text: None,
+            **opening(tmp_path),  # type: ignore[arg-type]
+        )
+
+
+def test_if_all_are_broken_the_first_trouble_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [BackendError(f"{name} is broken", "mend it") for name in ("llama_cpp", "torch")]
+    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp", errors[0]), fake("torch", errors[1])))
+    with pytest.raises(BackendError, match="torch is broken"):
+        detect.open_policy(
+            Choice("torch", "", automatic=True),
+            tmp_path,
+            narrate=lambda _text: None,
+            **opening(tmp_path),  # type: ignore[arg-type]
+        )
+
+
+def test_a_probe_tells_the_last_line_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    fine, bad, slow = (replace(BUILT_IN[0], name=name, probe=code) for name, code in (
+        ("fine", "pass"), ("bad", "import no_such_module"), ("slow", "import time; time.sleep(60)"),
+    ))  # fmt: skip
+    assert detect.probe([fine, bad]) == {"bad": "ModuleNotFoundError: No module named 'no_such_module'"}
+    monkeypatch.setattr(detect, "PROBE_SECONDS", 0.3)
+    assert "more than" in detect.probe([slow])["slow"]

@@ -1,0 +1,188 @@
+"""Hugging Face directories: the weights, tokens and probabilities that transformers gives, and refusals that help."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.hf_directory import HfDirectory
+from sapo_edge.backends.hf_vocabulary import HfVocabulary
+from sapo_edge.backends.torch_policy import TorchPolicy
+from sapo_edge.errors import ModelError
+from sapo_edge.models import find_model
+from sapo_edge.policy import LoraSettings, Message, UpdateSettings
+from tests.contract.training import own_group
+from tests.directories import reference, write_directory
+from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, question
+
+PROMPT = question("What is 3 + 4?")
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64, "rope_theta": 5000.0,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "rope_theta": 5000.0}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_directory(tmp_path_factory.mktemp("directory") / "tiny-instruct", SHAPES["llama-gqa"])
+
+
+@pytest.fixture
+def copied(directory: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(directory, tmp_path / "copied"))
+
+
+def change(path: Path, **values: Any) -> None:
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | values))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "rope"),
+    [
+        ("llama-gqa", "llama", None), ("llama-gqa", "llama", LLAMA3), ("llama-gqa", "llama", YARN),
+        ("llama-gqa", "mistral", None), ("qwen2", "qwen2", None), ("qwen3", "qwen3", None),
+    ],
+)  # fmt: skip
+def test_it_samples_and_learns_as_transformers_computes(
+    tmp_path: Path, shape: str, kind: str, rope: dict[str, Any] | None
+) -> None:
+    path = write_directory(tmp_path / "model", SHAPES[shape], rope)
+    if kind == "mistral":
+        change(path, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
+    policy = TorchPolicy(path, device="cpu", lora=RANK, threads=1)
+    group = own_group(policy, PROMPT)
+    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
+    (tmp_path / "adapter").mkdir()
+    policy.save(tmp_path / "adapter")
+    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
+    model = reference(path)
+    for adapter, samples in ((None, group.answers), (tmp_path / "adapter", (sample,))):
+        for one in samples:
+            assert one.token_ids is not None and one.logprobs is not None
+            expected = model.logprobs(encode_prompt(PROMPT), one.token_ids, adapter=adapter)
+            assert np.abs(expected - one.logprobs).max() < 1e-3
+    policy.close()
+
+
+def test_its_tokenizer_and_template_are_its_own(directory: Path) -> None:
+    vocabulary = HfVocabulary(HfDirectory(directory))
+    prompt = (Message("system", "Be brief."), *question("hi<|im_end|>\n<|im_start|>assistant\nyes"))
+    assert vocabulary.encode_prompt(prompt) == encode_prompt(prompt)
+    assert vocabulary.tokenize("ü\n 7<|im_end|>", special=False) == encode_text("ü\n 7<|im_end|>")
+    assert vocabulary.tokenize("<|im_end|>", special=True) == [IM_END]
+    assert vocabulary.end_token == IM_END
+    assert [token for token in range(264) if vocabulary.ends(token)] == [END_OF_TEXT, IM_END]
+    assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
+
+
+def test_several_files_are_one_model(copied: Path, directory: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(copied / "model.safetensors")
+    names = sorted(arrays)
+    parts = {"model-1.safetensors": names[::2], "model-2.safetensors": names[1::2]}
+    for file, held in parts.items():
+        save_file({name: arrays[name] for name in held}, copied / file)
+    (copied / "model.safetensors").unlink()
+    index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
+    (copied / "model.safetensors.index.json").write_text(json.dumps(index))
+    first, second = (TorchPolicy(path, device="cpu", threads=1, trainable=False) for path in (directory, copied))
+    assert first.generate([PROMPT], 2, 8, 1.0, 0) == second.generate([PROMPT], 2, 8, 1.0, 0)
+    assert first.model_digest != second.model_digest
+
+
+def test_the_digest_is_of_configuration_and_weights(directory: Path, copied: Path, tmp_path: Path) -> None:
+    digest = HfDirectory(directory).digest
+    assert len(digest) == 64 and HfDirectory(copied).digest == digest
+    (copied / "README.md").write_text("read me")
+    assert HfDirectory(copied).digest == digest
+    # Elsewhere, because a digest is remembered.
+    other = Path(shutil.copytree(copied, tmp_path / "other"))
+    change(other, rope_theta=7.0)
+    assert HfDirectory(other).digest != digest
+
+
+def truncate(path: Path) -> None:
+    file = path / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def rewrite(path: Path, edit: Callable[[dict[str, np.ndarray]], None]) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    arrays = load_file(path / "model.safetensors")
+    edit(arrays)
+    save_file(arrays, path / "model.safetensors")
+
+
+def drop(arrays: dict[str, np.ndarray], name: str) -> None:
+    del arrays[name]
+
+
+def lengthen(arrays: dict[str, np.ndarray]) -> None:
+    arrays["model.norm.weight"] = np.ones(65, np.float32)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
+    "a sliding window": (lambda d: change(d, model_type="mistral", sliding_window=64), "window"),
+    "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
+    "strange positions": (lambda d: change(d, rope_parameters={"rope_type": "dynamic"}), "dynamic"),
+    "quantised": (lambda d: change(d, quantization_config={"quant_method": "gptq"}), "quantised"),
+    "an incomplete configuration": (lambda d: change(d, hidden_size=None), "incomplete"),
+    "no configuration": (lambda d: (d / "config.json").write_text("["), "config.json"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
+    "truncated weights": (truncate, "truncated"),
+    "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "can't be read"),
+    "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "can't be read"),
+    "a tensor missing": (lambda d: rewrite(d, lambda a: drop(a, "model.norm.weight")), "model.norm.weight"),
+    "a tensor of another shape": (lambda d: rewrite(d, lengthen), "(65,)"),
+    "a tensor too many": (lambda d: rewrite(d, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
+    "no tokenizer": (lambda d: [(d / n).unlink() for n in ("tokenizer.json", "tokenizer_config.json")], "tokenizer"),
+}
+
+
+@pytest.mark.parametrize("damage", list(DAMAGE))
+def test_a_directory_that_cannot_be_used_is_refused(copied: Path, damage: str) -> None:
+    harm, said = DAMAGE[damage]
+    harm(copied)
+    with pytest.raises(ModelError) as caught:
+        TorchPolicy(copied, device="cpu", threads=1)
+    assert said in caught.value.message and caught.value.remedy
+
+
+def test_a_directory_without_a_template_is_refused(copied: Path) -> None:
+    config = json.loads((copied / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (copied / "tokenizer_config.json").write_text(json.dumps(config))
+    (copied / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(ModelError, match="no chat template"):
+        HfVocabulary(HfDirectory(copied))
+
+
+def test_a_model_of_the_hub_is_had_from_the_local_cache(
+    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub.constants
+
+    commit = "0123456789012345678901234567890123456789"
+    model = tmp_path / "models--someone--tiny"
+    (model / "refs").mkdir(parents=True)
+    (model / "refs" / "main").write_text(commit)
+    shutil.copytree(directory, model / "snapshots" / commit)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    found = find_model("hf:someone/tiny", download=False)
+    assert HfDirectory(found).digest == HfDirectory(directory).digest
+    with pytest.raises(ModelError, match="can't be had"):
+        find_model("hf:someone/else", download=False)
+    with pytest.raises(ModelError, match="can't be had"):
+        find_model("hf:../else", download=False)

@@ -1,0 +1,213 @@
+"""The MLX learner beside what the contract shows: its shortcuts change nothing, and nothing is left half-done."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.encoding import encode_group
+from sapo_edge.backends.mlx import MlxPolicy
+from sapo_edge.backends.mlx_memory import kept_bytes
+from sapo_edge.backends.packing import EncodedGroup, pack
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import Control, LoraSettings, Sample, TrainingGroup, UpdateSettings
+from tests import needs
+from tests.contract.test_policy_gradient import batch, randomise
+from tests.contract.training import PROMPT, STRONG, own_group, saved
+from tests.models import question
+
+pytestmark = needs.MLX
+
+SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, kl_coefficient=0.1)
+Gradients = dict[str, Any]
+
+
+@pytest.fixture
+def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxPolicy]]:
+    made: list[MlxPolicy] = []
+
+    def make_policy(model: str = "llama-gqa") -> MlxPolicy:
+        made.append(MlxPolicy(models[model], lora=LoraSettings(rank=4, alpha=8.0), threads=1))
+        randomise(made[-1], tmp_path / f"adapter-{len(made)}")
+        return made[-1]
+
+    yield make_policy
+    for policy in made:
+        policy.close()
+
+
+def gradient(policy: MlxPolicy, groups: list[TrainingGroup], settings: UpdateSettings = SETTINGS) -> Gradients:
+    """The gradient that an update makes, without its step."""
+    assert policy.learner is not None
+    kept: Gradients = {}
+
+    def keep(gradients: Gradients, _rate: float, _settings: UpdateSettings) -> float:
+        kept.update({name: np.array(array) for name, array in gradients.items()})
+        return 0.0
+
+    step, policy.learner._step = policy.learner._step, keep  # type: ignore[method-assign]
+    policy.update(groups, settings)
+    policy.learner._step = step  # type: ignore[method-assign]
+    return kept
+
+
+def distance(first: Gradients, second: Gradients) -> float:
+    assert first.keys() == second.keys()
+    flat = [np.concatenate([g[name].ravel() for name in sorted(g)]).astype(np.float64) for g in (first, second)]
+    return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1]))
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize(("constant", "value"), [("KEPT_BYTES", 0), ("LOGIT_ROWS", 3)])
+def test_saving_memory_changes_nothing(
+    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch, model: str, constant: str, value: int
+) -> None:
+    policy = make(model)
+    groups = batch(policy)
+    before = gradient(policy, groups)
+    monkeypatch.setattr(f"sapo_edge.backends.mlx_learner.{constant}", value)
+    assert distance(gradient(policy, groups), before) < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [1, 60])
+def test_the_size_of_packs_changes_nothing(make: Callable[..., MlxPolicy], tokens: int) -> None:
+    policy = make()
+    assert policy.learner is not None
+    groups = batch(policy)
+    before = gradient(policy, groups)
+    policy.learner.pack_tokens = tokens
+    assert distance(gradient(policy, groups), before) < 1e-5
+
+
+@pytest.mark.parametrize("model", ["llama-gqa", "qwen2", "qwen3"])
+def test_a_packs_way_through_the_layers_is_that_of_mlx_lms_model(make: Callable[..., MlxPolicy], model: str) -> None:
+    """mlx-lm's own model on each answer by itself, and its own layers' gradient."""
+    policy = make(model)
+    import mlx.core as mx
+    import mlx.nn as nn
+    from mlx.utils import tree_flatten
+
+    from sapo_edge.backends.mlx_trunk import Trunk
+
+    group = encode_group(policy.vocabulary, batch(policy)[0])
+    generator = np.random.default_rng(0)
+    weights = mx.array(generator.standard_normal((len(pack([group]).targets), 64)).astype(np.float32))
+
+    def plain(model: Any) -> Any:
+        start, total = 0, mx.array(0.0)
+        for answer in group.answers:
+            rows = model.model(mx.array([group.prompt + answer.token_ids]))[0, len(group.prompt) - 1 : -1]
+            total = total + (rows * weights[start : start + len(rows)]).sum()
+            start += len(rows)
+        return total
+
+    expected, gradients = nn.value_and_grad(policy.model, plain)(policy.model)
+    for keep in (True, False):
+        trunk = Trunk(policy.model, pack([group]), keep=keep)
+        assert float((trunk.forward() * weights).sum()) == pytest.approx(float(expected), rel=1e-4)
+        found = [array for layer in trunk.backward(weights) for array in layer]
+        assert policy.adapter is not None
+        flat = dict(tree_flatten(gradients))
+        names = [f"{place.path}.{matrix}" for place in policy.adapter.places for matrix in ("lora_a", "lora_b")]
+        assert (
+            distance(
+                dict(zip(names, map(np.array, found), strict=True)), {name: np.array(flat[name]) for name in names}
+            )
+            < 1e-5
+        )
+
+
+def test_logprobs_of_a_group_are_the_samplers(make: Callable[..., MlxPolicy]) -> None:
+    policy = make()
+    assert policy.learner is not None
+    group: EncodedGroup = encode_group(policy.vocabulary, own_group(policy, PROMPT))
+    recorded = np.concatenate([answer.logprobs or () for answer in group.answers])
+    assert np.abs(policy.learner.logprobs(group) - recorded).max() < 1e-4
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
+    make: Callable[..., MlxPolicy], tmp_path: Path, bad: float, epochs: int
+) -> None:
+    policy = make()
+    groups = batch(policy)
+    policy.update(groups, SETTINGS)
+    before = saved(policy, tmp_path / "before")
+    group = groups[0]
+    broken = replace(group, answers=(replace(group.answers[0], advantage=bad), *group.answers[1:]))
+    assert policy.update([broken], replace(SETTINGS, epochs=epochs)).steps == 0
+    after = saved(policy, tmp_path / "after")
+    assert all(array.tobytes() == after[name].tobytes() for name, array in before.items())
+    assert policy.update(groups, SETTINGS).steps == 1
+
+
+class CancelledWhileResting(Control):
+    """Not cancelled when it is looked at, but in `check`, where a node rests."""
+
+    def __init__(self, checks: int) -> None:
+        super().__init__()
+        self.checks = checks
+
+    def check(self) -> None:
+        self.checks -= 1
+        if self.checks < 0:
+            self.cancel()
+        super().check()
+
+
+def test_an_update_that_is_cancelled_while_it_rests_leaves_everything_as_it_was(
+    make: Callable[..., MlxPolicy], tmp_path: Path
+) -> None:
+    policy = make()
+    assert policy.learner is not None
+    policy.learner.pack_tokens = 1
+    groups = batch(policy)
+    before = saved(policy, tmp_path / "before")
+    with pytest.raises(Cancelled):
+        policy.update(groups, replace(STRONG, epochs=2), CancelledWhileResting(3))
+    after = saved(policy, tmp_path / "after")
+    assert {name: array.tobytes() for name, array in before.items()} == {n: a.tobytes() for n, a in after.items()}
+
+
+def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: Path) -> None:
+    """MLX's streams belong to threads: nothing may be left uncomputed when a call returns."""
+    policy = make()
+    groups = batch(policy)
+    policy.update(groups, SETTINGS)
+    expected = policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1)
+    found: list[list[list[Sample]]] = []
+    done = []
+
+    def work() -> None:
+        found.append(policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1))
+        policy.update(groups, SETTINGS)
+        policy.save(tmp_path)
+        policy.load(tmp_path)
+        done.append(True)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done and found == [expected]
+    policy.generate([PROMPT], 1, 4, 1.0, seed=1)
+    policy.update(groups, SETTINGS)
+
+
+def test_a_long_pack_keeps_each_layers_input_alone(
+    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = make()
+    assert policy.learner is not None
+    group = encode_group(policy.vocabulary, own_group(policy, PROMPT))
+    pairs = sum(segment.visible.size for segment in pack([group]).segments)
+    limit = kept_bytes(policy.shape, group.tokens, pairs)
+    monkeypatch.setattr("sapo_edge.backends.mlx_learner.KEPT_BYTES", limit)
+    assert policy.learner._trunk(pack([group])).keep
+    assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep

@@ -1,0 +1,197 @@
+"""Models in MLX: the numbers of the file to the bit, quantised or not, and refusals that say what to do."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.gguf_file import read_header
+from sapo_edge.backends.mlx import MlxPolicy
+from sapo_edge.backends.mlx_memory import weight_bytes
+from sapo_edge.backends.mlx_runtime import require_mlx
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import LoraSettings, UpdateSettings
+from tests import needs
+from tests.contract.training import own_group
+from tests.directories import reference, write_directory
+from tests.models import SHAPES, ModelShape, ReferenceModel, encode_prompt, question, write_model
+
+pytestmark = needs.MLX
+
+FORMS = {"attn_q": "Q4_0", "attn_k": "Q8_0", "attn": "Q4_1", "ffn_up": "Q5_0", "ffn": "Q4_0", "token_embd": "Q8_0"}
+PROMPT = question("What is 3 + 4?")
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of matrices in every form that MLX keeps, and one that it does not."""
+    return write_model(tmp_path_factory.mktemp("quantised") / "quantised.gguf", SHAPES["llama-gqa"], FORMS)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_directory(tmp_path_factory.mktemp("directory") / "model", SHAPES["llama-gqa"])
+
+
+def matrices(model: Any) -> dict[str, np.ndarray]:
+    """Every weight of a model as float32."""
+    import mlx.core as mx
+    import mlx.nn as nn
+
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding):
+            values = mx.dequantize(module.weight, module.scales, module.biases, module.group_size, module.bits)
+        elif isinstance(module.get("weight"), mx.array):
+            values = module.weight
+        else:
+            continue
+        assert values.dtype == mx.float32
+        found[path] = np.array(values)
+    return found
+
+
+def test_what_stays_quantised_has_the_numbers_of_the_file(quantised: Path) -> None:
+    require_mlx()
+    import mlx.nn as nn
+    from mlx.utils import tree_flatten
+
+    from sapo_edge.backends.mlx_model import load_gguf
+
+    header = read_header(quantised)
+    kept, plain = load_gguf(header, True), load_gguf(header, False)
+    for model, stays in ((kept, True), (plain, False)):
+        size = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
+        assert size == weight_bytes(header, quantised=stays)
+    kinds = {path: type(module) for path, module in kept.named_modules()}
+    assert kinds["model.layers.0.self_attn.q_proj"] is nn.QuantizedLinear
+    assert kinds["model.embed_tokens"] is nn.QuantizedEmbedding
+    assert kinds["model.layers.0.mlp.up_proj"] is nn.Linear
+    assert not any("Quantized" in type(module).__name__ for _, module in plain.named_modules())
+    first, second = matrices(kept), matrices(plain)
+    assert first.keys() == second.keys()
+    for path, values in first.items():
+        np.testing.assert_array_equal(values, second[path])
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_quantised_model_is_sampled_and_trained(quantised: Path, tmp_path: Path, keep: bool) -> None:
+    policy = MlxPolicy(quantised, lora=RANK, threads=1, quantised=keep)
+    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
+    expected = ReferenceModel(quantised).logprobs(encode_prompt(PROMPT), sample.token_ids)
+    assert np.abs(expected - sample.logprobs).max() < 1e-4
+    group = own_group(policy, PROMPT)
+    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
+    policy.save(tmp_path)
+    ((later,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
+    expected = ReferenceModel(quantised).logprobs(encode_prompt(PROMPT), later.token_ids, adapter=tmp_path)
+    assert np.abs(expected - later.logprobs).max() < 1e-3
+    policy.close()
+
+
+@pytest.mark.parametrize(
+    ("shape", "old", "new", "what"),
+    [
+        (SHAPES["llama-gqa"], b"blk.1.attn_norm", b"blk.7.attn_norm", "has no blk.1.attn_norm.weight"),
+        # mlx-lm's llama has no biases.
+        (SHAPES["qwen2"], b"qwen2", b"llama", "has a blk.0.attn_k.bias"),
+        (replace(SHAPES["qwen2"], head_dim=32), b"", b"", "heads of a width"),
+    ],
+)
+def test_a_file_with_other_tensors_than_its_architecture_has_is_refused(
+    tmp_path: Path, shape: ModelShape, old: bytes, new: bytes, what: str
+) -> None:
+    path = write_model(tmp_path / "model.gguf", shape)
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(ModelError, match=what) as caught:
+        MlxPolicy(path, threads=1)
+    assert caught.value.remedy
+
+
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default", "rope_theta": 5000.0},
+    "linear": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5000.0},
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64, "rope_theta": 5000.0,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shape", "rope"),
+    [("llama-gqa", "default"), ("llama-gqa", "linear"), ("llama-gqa", "llama3"), ("qwen2", "default"),
+     ("qwen3", "default"), ("qwen3", "llama3")],
+)  # fmt: skip
+def test_a_directory_is_sampled_and_trained_as_transformers_computes_it(tmp_path: Path, shape: str, rope: str) -> None:
+    path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope])
+    policy = MlxPolicy(path, lora=RANK, threads=1)
+    group = own_group(policy, PROMPT)
+    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
+    (tmp_path / "adapter").mkdir()
+    policy.save(tmp_path / "adapter")
+    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
+    model = reference(path)
+    for adapter, samples in ((None, group.answers), (tmp_path / "adapter", (sample,))):
+        for one in samples:
+            assert one.token_ids is not None and one.logprobs is not None
+            expected = model.logprobs(encode_prompt(PROMPT), one.token_ids, adapter=adapter)
+            assert np.abs(expected - one.logprobs).max() < 1e-3
+    policy.close()
+
+
+def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp_path: Path) -> None:
+    require_mlx()
+    from mlx_lm.utils import load_model, quantize_model, save_model
+
+    model, config = load_model(directory, model_config={"tie_word_embeddings": False, "rope_theta": 5000.0})
+    model, config = quantize_model(model, config, group_size=32, bits=4)
+    path = tmp_path / "quantised"
+    save_model(path, model)
+    (path / "config.json").write_text(json.dumps(config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (path / name).write_bytes((directory / name).read_bytes())
+    samples = []
+    for keep in (True, False):
+        policy = MlxPolicy(path, lora=RANK, threads=1, quantised=keep)
+        samples.append(policy.generate([PROMPT], 4, 16, 1.0, seed=3))
+        policy.close()
+    for first, second in zip(samples[0][0], samples[1][0], strict=True):
+        assert first.token_ids == second.token_ids
+        assert np.abs(np.subtract(first.logprobs, second.logprobs)).max() < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"model_type": "gpt_neox"}, "gpt_neox"),
+        ({"sliding_window": 8, "use_sliding_window": True}, "window"),
+        ({"quantization": {"mode": "mxfp4", "group_size": 32, "bits": 4}}, "quantised"),
+        ({"hidden_size": 60}, "mlx-lm can't load"),
+    ],
+)
+def test_a_directory_that_cannot_be_used_is_refused(
+    directory: Path, tmp_path: Path, change: dict[str, Any], what: str
+) -> None:
+    for file in directory.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=what) as caught:
+        MlxPolicy(tmp_path, threads=1)
+    assert caught.value.remedy
+
+
+def test_the_digest_of_a_directory_is_that_of_its_weights(directory: Path, tmp_path: Path) -> None:
+    for file in directory.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "README.md").write_text("read me")
+    first, second = MlxPolicy(directory, threads=1), MlxPolicy(tmp_path, threads=1)
+    assert first.model_digest == second.model_digest
+    assert first.encode("\n 7<|im_end|>") == list(b"\n 7<|im_end|>")

@@ -1,0 +1,77 @@
+"""Loading MLX: what it brings along, and what it leaves alone. Each test in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import needs
+from tests.directories import write_directory
+from tests.models import SHAPES
+
+pytestmark = needs.MLX
+
+REQUIRE = "from sapo_edge.backends.mlx_runtime import require_mlx, processor, openblas\nrequire_mlx()\n"
+
+
+def python(program: str, *paths: Path) -> str:
+    """What a program prints, with further directories to import from."""
+    prepared = f"import sys\nsys.path[:0] = {[str(path) for path in paths]}\n{program}"
+    done = subprocess.run([sys.executable, "-c", prepared], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def broken(directory: Path, package: str) -> Path:
+    """A directory with a package that can't be imported."""
+    (directory / package).mkdir(parents=True)
+    (directory / package / "__init__.py").write_text("raise ImportError('its library is missing')\n")
+    return directory
+
+
+def test_it_loads_no_torch_and_no_transformers() -> None:
+    loaded = python(REQUIRE + "print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])")
+    assert loaded == "[]"
+
+
+def test_torch_and_transformers_are_whole_afterwards() -> None:
+    program = "import torch, transformers\nfrom transformers import AutoModelForCausalLM, LlamaConfig\n"
+    program += "config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,"
+    program += " vocab_size=8)\nmodel = AutoModelForCausalLM.from_config(config)\n"
+    program += "print(tuple(model(torch.tensor([[1, 2]])).logits.shape))"
+    assert python(REQUIRE + program) == "(1, 2, 8)"
+
+
+def test_a_broken_torch_does_not_matter(tmp_path: Path) -> None:
+    assert python(REQUIRE + "print('fine')", broken(tmp_path, "torch")) == "fine"
+
+
+def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_path: Path) -> None:
+    model = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
+    program = "from pathlib import Path\nfrom sapo_edge.backends.mlx import MlxPolicy\n"
+    program += "from sapo_edge.policy import Message\n"
+    program += f"policy = MlxPolicy(Path({str(model)!r}), threads=1)\n"
+    program += "(group,) = policy.generate([(Message('user', 'hi'),)], 2, 4, 1.0, 1)\nprint(len(group))"
+    assert python(program, broken(tmp_path, "torch")) == "2"
+
+
+def test_a_broken_mlx_is_an_error_with_a_remedy(tmp_path: Path) -> None:
+    program = "from sapo_edge.backends.mlx_runtime import require_mlx\nfrom sapo_edge.errors import BackendError\n"
+    program += "try:\n    require_mlx()\nexcept BackendError as error:\n    print(error)"
+    said = python(program, broken(tmp_path, "mlx"))
+    assert "its library is missing" in said and "pip install" in said
+
+
+def test_the_limit_of_open_files_stays() -> None:
+    limits = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
+    before, after = python(limits + REQUIRE + limits).splitlines()
+    assert before == after
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenBLAS is loaded on Linux alone")
+def test_it_says_whose_matrix_products_it_uses() -> None:
+    assert python(REQUIRE + "print(('OpenBLAS' in processor()) == (openblas() is not None))") == "True"
+    assert "a slow built-in library" in python("import mlx.core\n" + REQUIRE + "print(processor())")

@@ -1,0 +1,116 @@
+"""NVIDIA's GPUs and driver as the driver's library and Linux tell of them."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from sapo_edge.backends import nvidia
+from sapo_edge.backends.nvidia import Gpu, Nvidia, find_nvidia
+
+CARD = Gpu("RTX 3060", 12, 11, (8, 6))
+
+
+def library(code: int = 0, count: int = 1) -> Any:
+    """NVML's functions, as ctypes shows them."""
+
+    def give(target: Any, value: int) -> int:
+        target._obj.value = value
+        return 0
+
+    def memory(_handle: Any, target: Any) -> int:
+        target._obj.total, target._obj.free = 12_000_000_000, 11_000_000_000
+        return 0
+
+    def capability(_handle: Any, major: Any, minor: Any) -> int:
+        return give(major, 8) + give(minor, 6)
+
+    def text(value: bytes) -> Any:
+        def write(*arguments: Any) -> int:
+            arguments[-2].value = value
+            return 0
+
+        return write
+
+    return SimpleNamespace(
+        nvmlInit_v2=lambda: code, nvmlShutdown=lambda: 0, nvmlSystemGetDriverVersion=text(b"550.54.14"),
+        nvmlDeviceGetCount_v2=lambda target: give(target, count), nvmlDeviceGetHandleByIndex_v2=lambda at, _to: at,
+        nvmlDeviceGetName=text(b"NVIDIA GeForce RTX 3060"), nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetCudaComputeCapability=capability,
+    )  # fmt: skip
+
+
+def bus(tmp_path: Path, *devices: tuple[str, str]) -> Path:
+    """Linux's list of devices on the bus: vendor and class of each."""
+    for index, (vendor, kind) in enumerate(devices):
+        device = tmp_path / f"0000:0{index}:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(vendor + "\n")
+        (device / "class").write_text(kind + "\n")
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def missing(_name: str) -> None:
+        raise OSError("no such library")
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(nvidia, "PCI", tmp_path / "none")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_a_machine_without_one_has_none() -> None:
+    assert find_nvidia() is None
+
+
+def test_the_drivers_library_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
+    found = find_nvidia()
+    gpu = Gpu("NVIDIA GeForce RTX 3060", 12_000_000_000, 11_000_000_000, (8, 6))
+    assert found == Nvidia((gpu,), "550.54.14") and found.unfit_for("12.8") == ("", "")
+
+
+@pytest.mark.parametrize("made", [library(code=9), library(count=0), SimpleNamespace()])
+def test_a_library_without_a_gpu_behind_it_is_nothing(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: made)
+    assert find_nvidia() is None
+
+
+def test_a_driver_that_was_updated_wants_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: library(code=nvidia.MISMATCH))
+    found = find_nvidia()
+    assert found is not None and found.unfit_for("12.8")[1] == "restart the machine"
+
+
+def test_a_gpu_without_a_driver_is_seen_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    devices = bus(tmp_path / "pci", ("0x10de", "0x030000"), ("0x10de", "0x0c0330"), ("0x8086", "0x030000"))
+    monkeypatch.setattr(nvidia, "PCI", devices)
+    found = find_nvidia()
+    assert found is not None and len(found.gpus) == 1
+    assert "driver" in found.unfit_for("12.8")[0] and "install" in found.remedy
+
+
+@pytest.mark.parametrize("hidden", ["", "-1"])
+def test_a_hidden_gpu_is_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    found = find_nvidia()
+    assert found is not None and "CUDA_VISIBLE_DEVICES" in found.unfit_for("12.8")[0]
+
+
+@pytest.mark.parametrize(
+    ("driver", "cuda", "fits"),
+    [
+        ("450.80.02", "11.8", True), ("440.33", "11.8", False), ("525.60.13", "12.1", True),
+        ("520.61", "12.1", False), ("580.65.06", "13.0", True), ("575.57", "13.0", False), ("", "12.8", True),
+        ("strange", "12.8", True), ("600.1", "14.0", True),
+    ],
+)  # fmt: skip
+def test_each_cuda_has_a_least_driver(driver: str, cuda: str, fits: bool) -> None:
+    trouble, remedy = Nvidia((CARD,), driver).unfit_for(cuda)
+    assert bool(trouble) != fits and bool(remedy) == bool(trouble)

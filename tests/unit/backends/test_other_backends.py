@@ -1,0 +1,138 @@
+"""Backends that other packages add: the example of the documentation, and packages that are broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+Run = Callable[[str], str]
+
+
+def example() -> str:
+    """The module that `docs/backends.md` shows."""
+    text = (ROOT / "docs" / "backends.md").read_text("utf-8")
+    (found,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def install(directory: Path, package: str, module: str, code: str, entries: dict[str, str]) -> None:
+    """What pip leaves of a package with entry points."""
+    (directory / f"{module}.py").write_text(code)
+    info = directory / f"{package.replace('-', '_')}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"{name} = {target}" for name, target in entries.items()]
+    (info / "entry_points.txt").write_text("\n".join(["[sapo_edge.backends]", *lines, ""]))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs Python where packages in `tmp_path` are installed; returns what it prints."""
+
+    def python(code: str) -> str:
+        environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+        ended = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
+
+    return python
+
+
+FIND = """
+from sapo_edge.backends.detect import detect, survey
+from sapo_edge.errors import BackendError
+try:
+    print(detect({name!r}))
+except BackendError as error:
+    print("refused:", error)
+print([(backend.name, standing.usable, standing.reason) for backend, standing in survey()])
+print(detect().name)
+"""
+
+
+def test_the_documented_example_is_found_opened_and_answers(tmp_path: Path, run: Run) -> None:
+    install(tmp_path, "sapo-echo", "sapo_echo", example(), {"echo": "sapo_echo:BACKEND"})
+    told = run("""
+import json
+from pathlib import Path
+from sapo_edge.backends.detect import detect, open_policy
+from sapo_edge.policy import LoraSettings, Message
+from sapo_edge.settings import SETTINGS
+SETTINGS["backend"].check("echo", "flag")
+choice = detect("echo")
+policy, reasons = open_policy(
+    choice, Path("model.gguf"), cache=Path("."), workspace=Path("."), lora=LoraSettings(), threads=1, trainable=False,
+    narrate=print,
+)
+((sample,),) = policy.generate([(Message("user", "hello"),)], 1, 8, 1.0, 0)
+print(json.dumps([choice.name, choice.automatic, policy.backend, sample.text, list(reasons)]))
+""")
+    name, automatic, backend, text, reasons = json.loads(told)
+    assert (name, automatic, backend, text) == ("echo", False, "echo", "hello")
+    assert "as asked for" in reasons[0]
+
+
+def test_another_packages_backend_is_never_taken_unasked(tmp_path: Path, run: Run) -> None:
+    eager = example().replace("Standing(True, 0,", "Standing(True, 1000,")
+    assert eager != example()
+    install(tmp_path, "sapo-echo", "sapo_echo", eager, {"echo": "sapo_echo:BACKEND"})
+    assert run(FIND.format(name="echo")).splitlines()[-1] == "llama_cpp"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("raise RuntimeError('half installed')", "half installed"),
+        ("import no_such_library", "no_such_library"),
+        ("BACKEND = 7", "is no backend"),
+        ("", "can't be loaded"),
+        ("import ctypes\nctypes.CDLL('libnothing.so.7')", "libnothing"),
+    ],
+)
+def test_a_broken_package_breaks_nothing_else(tmp_path: Path, run: Run, code: str, said: str) -> None:
+    install(tmp_path, "sapo-broken", "sapo_broken", code, {"broken": "sapo_broken:BACKEND"})
+    refused, survey, chosen = run(FIND.format(name="broken")).splitlines()
+    assert refused.startswith("refused:") and said in refused and "sapo-broken" in refused
+    assert "('llama_cpp', True" in survey and "('broken', False" in survey
+    assert chosen == "llama_cpp"
+
+
+def test_one_that_fails_to_look_is_not_used(tmp_path: Path, run: Run) -> None:
+    code = example().replace("return Standing(", "1 / 0\n    return Standing(")
+    install(tmp_path, "sapo-echo", "sapo_echo", code, {"echo": "sapo_echo:BACKEND"})
+    refused, survey, _ = run(FIND.format(name="echo")).splitlines()
+    assert "ZeroDivisionError" in refused and "('echo', False" in survey
+
+
+def test_a_name_that_is_taken_stays_with_its_owner(tmp_path: Path, run: Run) -> None:
+    install(tmp_path, "sapo-thief", "sapo_thief", "raise RuntimeError", {"torch": "sapo_thief:BACKEND", "A b": "x:y"})
+    told = run(FIND.format(name="torch")).splitlines()
+    assert "as asked for" in told[0] and told[1].count("'torch'") == 1 and "A b" not in told[1]
+
+
+@pytest.mark.parametrize(("broken", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])
+def test_a_broken_library_of_one_backend_leaves_the_others_alone(
+    tmp_path: Path, run: Run, broken: str, left: str
+) -> None:
+    """Detection imports none, so it can't see it; what is opened or probed says so."""
+    (tmp_path / broken).mkdir()
+    (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
+    code = f"""
+import json
+from sapo_edge.backends.detect import detect, find_backend, probe
+failed = probe([find_backend({broken!r}), find_backend({left!r})])
+print(json.dumps([detect().name, failed]))
+"""
+    chosen, failed = json.loads(run(code))
+    assert chosen == "llama_cpp"
+    assert "libsomething" in failed[broken] and "libsomething" not in failed.get(left, "")

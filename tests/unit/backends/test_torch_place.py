@@ -1,0 +1,204 @@
+"""What is computed where: number formats, sizes by the memory that is free, and what bfloat16 costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sapo_edge.backends import torch_place
+from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.model_shape import ModelShape
+from sapo_edge.backends.torch_memory import estimate_torch_memory
+from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
+from sapo_edge.backends.torch_place import CPU, Place, choose_place, gpu_place, slots_for
+from sapo_edge.backends.torch_policy import TorchPolicy
+from sapo_edge.backends.torch_rows import RowCache
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.policy import LoraSettings, UpdateSettings
+from tests.contract.training import STRONG, own_group
+from tests.models import encode_text, question
+
+SMALL = ModelShape(576, 30, 1536, 9, 3, 64, 49152, 8192, True)
+"""SmolLM2-135M."""
+LARGE = ModelShape(4096, 32, 14336, 32, 8, 128, 128256, 8192, False)
+"""Llama-3.1-8B: 18 GB with its linear layers in bfloat16."""
+PROMPT = question("What is 3 + 4?")
+NARROW = replace(CPU, weights="bfloat16")
+
+
+def test_a_gpu_with_room_takes_large_packs_in_bfloat16_and_records() -> None:
+    place = gpu_place(SMALL, "cuda", "RTX", 24_000_000_000, four_bits=False)
+    assert (place.weights, place.graphs, place.slots) == ("bfloat16", True, torch_place.GPU_SLOTS)
+    assert place.pack_tokens > 4096 and place.logit_rows > torch_place.LOGIT_ROWS
+    assert "RTX" in place.reason and "bfloat16" in place.reason
+
+
+def test_a_gpu_with_less_room_takes_smaller_packs() -> None:
+    frees = [int(free * 1e9) for free in (1.5, 4, 8, 80)]
+    places = [gpu_place(SMALL, "cuda", "RTX", free, four_bits=False) for free in frees]
+    sizes = [place.pack_tokens for place in places]
+    assert sizes == sorted(sizes) and sizes[0] < sizes[-1] == torch_place.GPU_PACK_TOKENS
+    for place, free in zip(places, frees, strict=True):
+        need = estimate_torch_memory(SMALL, 16, 8, 8, 200, 64, place=place)
+        # Its context is there when the free memory is asked for.
+        assert need.total - need.runtime < free
+
+
+def test_a_model_that_is_too_large_for_bfloat16_takes_four_bits_if_it_can() -> None:
+    place = gpu_place(LARGE, "cuda", "RTX", 14_000_000_000, four_bits=True)
+    assert place.weights == "nf4" and not place.graphs and "4 bits" in place.reason
+    with pytest.raises(ModelError, match=r"14\.0 GB free") as caught:
+        gpu_place(LARGE, "cuda", "RTX", 14_000_000_000, four_bits=False)
+    assert "sapo-edge[nf4]" in caught.value.remedy
+    with pytest.raises(ModelError, match="in 4 bits") as caught:
+        gpu_place(LARGE, "cuda", "RTX", 4_000_000_000, four_bits=True)
+    assert "smaller model" in caught.value.remedy
+
+
+def test_answers_at_once_are_bounded_by_memory_on_a_gpu() -> None:
+    place = gpu_place(SMALL, "cuda", "RTX", 24_000_000_000, four_bits=False)
+    assert slots_for(place, SMALL, 300, 24_000_000_000) == torch_place.GPU_SLOTS
+    assert 1 < slots_for(place, SMALL, 2000, 2_000_000_000) < 20
+    assert slots_for(place, SMALL, 2000, 1000) == 1
+    assert slots_for(CPU, SMALL, 2000, 1000) == torch_place.SLOTS
+
+
+def test_a_device_that_torch_lacks_is_an_error() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device")
+    with pytest.raises(BackendError, match="can't use the device cuda") as caught:
+        choose_place(SMALL, "cuda")
+    assert caught.value.remedy
+    with pytest.raises(BackendError, match="nonsense"):
+        choose_place(SMALL, "nonsense")
+    assert choose_place(SMALL, "cpu") == CPU
+
+
+def test_four_bits_without_their_library_are_an_error(headers: dict[str, GgufHeader]) -> None:
+    try:
+        import bitsandbytes  # noqa: F401
+    except ImportError:
+        with pytest.raises(BackendError, match="bitsandbytes"):
+            load_base(headers["llama"], replace(CPU, weights="nf4"))
+    else:
+        assert "4bit" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
+
+
+def test_four_bits_sample_and_learn(models: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: pip install 'sapo-edge[nf4]'")
+    lora, place = LoraSettings(rank=4, alpha=8.0), replace(CPU, weights="nf4")
+    policy = TorchPolicy(models["llama-gqa"], lora=lora, threads=1, place=place)
+    group = own_group(policy, PROMPT, answers=8)
+    assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
+    base = policy.generate([PROMPT], 2, 8, 1.0, seed=0)
+    assert policy.update([group], STRONG).steps == 1
+    assert policy.generate([PROMPT], 2, 8, 1.0, seed=0, use_adapter=False) == base
+    policy.save(tmp_path)
+    policy.load(tmp_path)
+
+
+def test_only_the_linear_layers_of_blocks_are_narrow(headers: dict[str, GgufHeader]) -> None:
+    model = add_adapter(load_base(headers["qwen2"], NARROW), LoraSettings(rank=4), "tiny")
+    for name, parameter in model.named_parameters():
+        narrow = "base_layer.weight" in name
+        assert parameter.dtype == (torch.bfloat16 if narrow else torch.float32), name
+    assert model(torch.tensor([encode_text("two")])).logits.dtype == torch.float32
+
+
+def test_narrow_weights_move_probabilities_little(
+    headers: dict[str, GgufHeader], models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Tiny models with large weights: a tenth of a nat here is a hundredth in a real one."""
+    ids = torch.tensor([encode_text("two plus two is four, and so on")])
+    for name in ("llama-gqa", "qwen2", "qwen3"):
+        with torch.no_grad():
+            wide, narrow = (load_base(headers[name], place)(ids).logits.log_softmax(-1) for place in (CPU, NARROW))
+        assert float((wide.exp() * (wide - narrow)).sum(-1).mean()) < 2e-3
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Path, device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA device here")
+    lora, place = LoraSettings(rank=4, alpha=8.0), NARROW if device == "cpu" else None
+    policy = TorchPolicy(models["llama-gqa"], device=device, lora=lora, threads=1, place=place)
+    assert policy.place.weights == "bfloat16"
+    group = own_group(policy, PROMPT, answers=8)
+    # Sampler and learner round alike, and add up in another order.
+    assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
+    for _ in range(4):
+        policy.update([group], STRONG)
+    again = own_group(policy, PROMPT, answers=8)
+    assert [answer.token_ids for answer in again.answers] != [answer.token_ids for answer in group.answers]
+    policy.save(tmp_path)
+    wide = TorchPolicy(models["llama-gqa"], lora=LoraSettings(rank=4, alpha=8.0), threads=1, place=CPU)
+    wide.load(tmp_path)
+    assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
+
+
+def test_a_gradient_through_narrow_weights_is_nearly_the_wide_one(headers: dict[str, GgufHeader]) -> None:
+    from sapo_edge.backends.torch_lora import TorchLearner
+    from sapo_edge.policy import Control
+    from tests.unit.backends.test_torch_update import SETTINGS, make_groups
+
+    gradients = []
+    for place in (CPU, NARROW):
+        learner = TorchLearner(headers["llama-gqa"], LoraSettings(rank=4, alpha=8.0), 1, place)
+        learner.update(make_groups(), SETTINGS, Control())
+        gradients.append(np.concatenate([state["exp_avg"].flatten() for state in learner.optimizer.state.values()]))
+    wide, narrow = gradients
+    assert np.dot(wide, narrow) / np.linalg.norm(wide) / np.linalg.norm(narrow) > 0.999
+
+
+def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
+    for name, header in headers.items():
+        shape, model = ModelShape.of_gguf(header), load_base(header)
+        linear = sum(p.numel() for n, p in model.model.layers.named_parameters() if n.endswith("proj.weight"))
+        assert shape.block_weights == linear
+        tables = {p.data_ptr(): p.numel() for n, p in model.named_parameters() if "embed" in n or "lm_head" in n}
+        assert shape.table_weights == sum(tables.values())
+        parameters = adapter_parameters(add_adapter(model, LoraSettings(rank=4), name))
+        assert shape.adapter_shapes(4) == {key: tuple(value.shape) for key, value in parameters.items()}
+        assert 4 * shape.adapter_edges == sum(value.numel() for value in parameters.values())
+
+
+@pytest.mark.parametrize(
+    "found", [("cuda", "cuda"), ("xpu", "xpu"), ("mps", "mps"), ("none", "cpu")], ids=lambda pair: pair[0]
+)
+def test_the_fastest_device_is_taken(found: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def there(name: str) -> Callable[[], bool]:
+        return lambda: name == found[0]
+
+    monkeypatch.setattr(torch.cuda, "is_available", there("cuda"))
+    monkeypatch.setattr(torch.xpu, "is_available", there("xpu"))
+    monkeypatch.setattr(torch.backends.mps, "is_available", there("mps"))
+    assert torch_place.best_device() == found[1]
+
+
+def test_a_full_gpu_is_an_error_that_says_what_to_do(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TorchPolicy(models["llama"], lora=LoraSettings(rank=4), threads=1, place=CPU)
+    group = own_group(policy, PROMPT)
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(RowCache, "copy_rows", full)
+    with pytest.raises(ModelError, match="is full") as caught:
+        policy.generate([PROMPT], 2, 8, 1.0, seed=0)
+    assert "fewer or shorter answers" in caught.value.remedy
+    monkeypatch.setattr(policy.learner, "_hidden", full)
+    with pytest.raises(ModelError, match="is full"):
+        policy.update([group], STRONG)
+
+
+def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_place, "_check", lambda _device: None)
+    monkeypatch.setattr(torch_place, "_describe", lambda _device: ("RTX 4090", 20_000_000_000))
+    place = choose_place(SMALL, "cuda:0")
+    assert isinstance(place, Place) and place.device == "cuda:0" and not place.on_cpu and "RTX 4090" in place.reason
+    assert choose_place(SMALL, "mps").weights == "float32"

@@ -1,0 +1,138 @@
+"""The torch sampler's parts: draws, rows, and steps that are recorded and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from sapo_edge.backends import categorical
+from sapo_edge.backends.torch_draw import draw
+from sapo_edge.backends.torch_place import CPU
+from sapo_edge.backends.torch_policy import TorchPolicy
+from sapo_edge.backends.torch_sampler import Workspace
+from sapo_edge.backends.torch_steps import Network, Record
+from sapo_edge.policy import LoraSettings, Message, Sample
+from tests.contract.training import STRONG, own_group
+from tests.models import question
+
+SYSTEM = Message("system", "Answer in tags.")
+PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x")]
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0, 1.5])
+def test_draws_are_those_of_numpy(temperature: float) -> None:
+    generator = np.random.default_rng(0)
+    logits = (3.0 * generator.standard_normal((400, 97))).astype(np.float32)
+    uniforms = generator.random(400)
+    ids, logprobs = draw(torch.from_numpy(logits), temperature, torch.from_numpy(uniforms))
+    expected_ids, expected = categorical.draw(logits, temperature, uniforms)
+    assert ids.tolist() == expected_ids
+    assert np.abs(logprobs.numpy() - expected).max() < 1e-5
+
+
+def test_what_is_impossible_is_never_drawn() -> None:
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).repeat(4, 1)
+    ids, _ = draw(logits, 1.0, torch.tensor([0.0, 0.49999, 0.5, 1.0 - 2**-53], dtype=torch.float64))
+    assert ids.tolist() == [1, 1, 3, 3]
+
+
+class Recorder:
+    """Stands in for CUDA's graphs: computes anew into the same array, from the same arrays."""
+
+    def __init__(self, fault: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
+        self.recorded = self.replayed = 0
+        self.fault = fault
+
+    def __call__(self, work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+        self.recorded += 1
+        result = work().clone()
+
+        def replay() -> None:
+            self.replayed += 1
+            made = work()
+            result.copy_(made if self.fault is None else self.fault(made))
+
+        return replay, result
+
+
+@pytest.fixture
+def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
+    """Policies whose steps are recorded by what is given."""
+    made: list[TorchPolicy] = []
+
+    def policy(record: Record | None = None) -> TorchPolicy:
+        place = replace(CPU, graphs=record is not None)
+        made.append(TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place))
+        if record is not None:
+            made[-1]._workspace = Workspace(Network.of(made[-1]._model), made[-1].shape, place, record)
+        return made[-1]
+
+    yield policy
+    for one in made:
+        one.close()
+
+
+def assert_alike(first: list[list[Sample]], second: list[list[Sample]]) -> None:
+    """The same answers; the order of sums may differ."""
+    for left, right in zip((s for group in first for s in group), (s for group in second for s in group), strict=True):
+        assert left.token_ids == right.token_ids
+        assert np.abs(np.subtract(left.logprobs, right.logprobs)).max() < 1e-4
+
+
+def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[..., TorchPolicy]) -> None:
+    plain, recorder = make(), Recorder()
+    recorded = make(recorder)
+    for seed in range(2):
+        assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, seed), plain.generate(PROMPTS, 5, 40, 1.0, seed))
+    first = recorder.recorded
+    # Rows are counted in powers of two, tokens in steps of 64.
+    assert 0 < first < 20 < recorder.replayed
+    assert_alike(recorded.generate(PROMPTS[:2], 5, 40, 1.0, 2), plain.generate(PROMPTS[:2], 5, 40, 1.0, 2))
+    assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, 0), plain.generate(PROMPTS, 5, 40, 1.0, 0))
+    assert recorder.recorded <= first + 4
+    assert recorded._workspace.trouble == ""
+
+
+def test_recordings_see_what_was_learnt_since(make: Callable[..., TorchPolicy]) -> None:
+    plain, recorded = make(), make(Recorder())
+    for policy in (plain, recorded):
+        before = policy.generate(PROMPTS, 4, 16, 1.0, 0)
+        for seed in range(3):
+            policy.update([own_group(policy, PROMPTS[0], seed)], STRONG)
+        assert policy.generate(PROMPTS, 4, 16, 1.0, 0) != before
+        assert_alike(policy.generate(PROMPTS, 4, 16, 1.0, 0, use_adapter=False), before)
+    assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
+
+
+def test_longer_prompts_get_larger_caches(make: Callable[..., TorchPolicy]) -> None:
+    plain, recorded = make(), make(Recorder())
+    for length in (1, 30, 3):
+        prompts = [(SYSTEM, *question(f"{index} " * length)) for index in range(3)]
+        assert_alike(recorded.generate(prompts, 3, 12, 1.0, 0), plain.generate(prompts, 3, 12, 1.0, 0))
+
+
+def refuse(_work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
+    raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (refuse, "not permitted"),
+        (Recorder(lambda made: made + 1.0), "off by"),
+        (Recorder(lambda made: made * torch.nan), "off by"),
+    ],
+)
+def test_a_recording_that_fails_or_differs_is_given_up(
+    make: Callable[..., TorchPolicy], record: Record, said: str
+) -> None:
+    plain, recorded = make(), make(record)
+    assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
+    assert said in recorded._workspace.trouble and any(said in reason for reason in recorded.reasons)
+    assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 1), plain.generate(PROMPTS, 4, 16, 1.0, 1))

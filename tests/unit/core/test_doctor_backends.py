@@ -1,0 +1,118 @@
+"""What the doctor says of each backend on machines of several kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import doctor_backends
+from sapo_edge.backends import builtin, detect, host
+from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.host import Host, TorchBuild, this_host
+from sapo_edge.backends.nvidia import Gpu, Nvidia
+from sapo_edge.checks import Check
+from sapo_edge.settings import Settings
+from tests.models import SHAPES, write_model
+
+GPU = Nvidia((Gpu("RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9)),), "570.1")
+SHAPE = RoundShape(16, 8, 8, 200, 64)
+Look = Callable[..., dict[str, Check]]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "tiny.gguf", SHAPES["llama"])
+
+
+@pytest.fixture
+def look(model: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
+    """The checks by name, on a machine that lacks some packages or has a GPU."""
+
+    def examine(
+        missing: str = "",
+        torch: TorchBuild | None = None,
+        nvidia: Nvidia | None = None,
+        broken: str = "",
+        **chosen: str,
+    ) -> dict[str, Check]:
+        known = this_host()
+        lacking = set(missing.split())
+        machine = replace(
+            known, installed=lambda name: name not in lacking and known.installed(name),
+            torch=lambda: torch or TorchBuild("2.13.0"), nvidia=lambda: nvidia, exists=lambda _path: False,
+        )  # fmt: skip
+        for module in (detect, host):
+            monkeypatch.setattr(module, "this_host", lambda: machine)
+        monkeypatch.setattr(detect, "others_entries", dict)
+        said = {broken: "ImportError: libomp.so.5 is missing"} if broken else {}
+        monkeypatch.setattr(detect, "probe", lambda _backends: said)
+        settings = Settings(model=str(model), **chosen)  # type: ignore[arg-type]
+        checks = doctor_backends.backend_checks(settings, deep=True)
+        checks.append(doctor_backends.memory_check(settings, SHAPE))
+        assert all(bool(check.remedy) == (check.status != "pass") for check in checks), checks
+        return {check.name: check for check in checks}
+
+    return examine
+
+
+def test_a_machine_without_a_gpu_is_fine(look: Look) -> None:
+    checks = look(missing="mlx mlx_lm")
+    assert {check.status for check in checks.values()} == {"pass"}
+    assert "llama.cpp on the CPU" in checks["backend"].detail and "otherwise torch" in checks["backend"].detail
+    assert checks["mlx"].detail.startswith("not used: mlx, mlx_lm is not installed")
+    assert "torch 2." in checks["torch"].detail
+
+
+def test_a_gpu_that_torch_cannot_use_is_a_warning_with_its_remedy(look: Look) -> None:
+    checks = look(nvidia=GPU)
+    assert (checks["backend"].status, checks["torch"].status) == ("pass", "warn")
+    assert "torch was built without CUDA" in checks["torch"].detail and "install torch" in checks["torch"].remedy
+
+
+def test_a_gpu_that_torch_can_use_is_taken_and_its_memory_counted(look: Look) -> None:
+    checks = look(nvidia=GPU, torch=TorchBuild("2.13.0", cuda="12.8"))
+    assert "RTX 4090" in checks["backend"].detail and checks["torch"].status == "pass"
+    assert checks["memory"].status == "pass" and "22.0 GB available on the GPU" in checks["memory"].detail
+    full = replace(GPU, gpus=(replace(GPU.gpus[0], free=400_000_000),))
+    checks = look(nvidia=full, torch=TorchBuild("2.13.0", cuda="12.8"))
+    assert checks["memory"].status == "fail" and "on the GPU" in checks["memory"].detail
+
+
+def test_without_torch_a_trainer_has_no_learner_and_a_generator_needs_none(look: Look) -> None:
+    checks = look(missing="torch")
+    assert checks["torch"].status == "fail" and "pip install torch" in checks["torch"].remedy
+    assert checks["llama_cpp"].status == "warn" and "can't train" in checks["llama_cpp"].detail
+    assert look(missing="torch", role="generator")["torch"].status == "pass"
+
+
+def test_what_was_asked_for_and_is_not_there_fails(look: Look) -> None:
+    checks = look(missing="mlx", backend="mlx")
+    assert checks["backend"].status == "fail" and "mlx is not installed" in checks["backend"].detail
+    assert checks["memory"].status == "warn"
+
+
+@pytest.mark.parametrize(("broken", "status"), [("llama_cpp", "fail"), ("torch", "pass"), ("mlx", "pass")])
+def test_a_broken_package_is_told_and_fails_if_it_is_the_chosen_one(look: Look, broken: str, status: str) -> None:
+    checks = look(broken=broken)
+    assert checks["backend"].status == status
+    if broken != "mlx" or checks["mlx"].status != "pass":
+        assert "libomp" in checks[broken].detail and "anew" in checks[broken].remedy
+
+
+def test_each_estimate_is_of_its_backend(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {}
+    for backend in builtin.BUILT_IN:
+        assert backend.estimate is not None
+        needs[backend.name] = backend.estimate(model, SHAPE).total
+        sampling = backend.estimate(model, replace(SHAPE, trainable=False)).total
+        assert 0 < sampling < needs[backend.name]
+    assert len(set(needs.values())) == 3
+
+
+def test_a_machine_is_what_it_says_it_is() -> None:
+    machine = this_host()
+    assert isinstance(machine, Host) and machine.memory() > 1_000_000_000 and machine.installed("numpy")
+    assert not machine.installed("no_such_package_at_all") and not machine.exists("/no/such/device")
