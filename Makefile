@@ -3,6 +3,8 @@
 PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
 VENV ?= .venv
 ROUNDS ?= 40
+# Processes that share the tests, file by file: some files make one costly thing for all of their tests.
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 .PHONY: run test check lint benchmarks clean
@@ -11,10 +13,10 @@ run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: lint
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -1,6 +1,6 @@
 """MLX and mlx-lm, loaded once, with what they need and without what they would drag in.
 
-Modules named `mlx_*` beside this one and `mlx_loss` import MLX at their top: call `require_mlx` before importing them.
+Other modules named `mlx_*`, but for `mlx` and `mlx_memory`, import MLX at their top: call `require_mlx` first.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ def main() -> None:
         "churn",
         "terminal",
         "journal",
+        "mlx",
         "trl",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
@@ -40,6 +41,10 @@ def main() -> None:
         from tests.benchmarks import trl
 
         trl.run(arguments.repeats, *map(int, arguments.shape.split("x")))
+    if "mlx" in names:
+        from tests.benchmarks import mlx
+
+        mlx.run(arguments.repeats)
     if "sampling" in names:
         from tests.benchmarks import sampling
 

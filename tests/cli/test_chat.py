@@ -125,8 +125,10 @@ def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProce
             pieces = [piece for piece in shown if piece.adapter == adapter]
             assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
             assert all(later.text.startswith(piece.text) for piece, later in itertools.pairwise(pieces))
-    # In plain chat an answer may be long, and comes in pieces; as a task it has the length of training.
-    assert len(asked(chat)) > len(asked(chat, task=True)) >= 2
+    # In plain chat an answer may be long; as a task it has the length of training. How many pieces it comes in depends
+    # on how busy the machine is.
+    plain, as_task = ([len(piece.text) for piece in asked(chat, task=task) if piece.done] for task in (False, True))
+    assert all(longer > shorter for longer, shorter in zip(plain, as_task, strict=True))
     assert max(piece.tokens_per_second for piece in asked(chat)) > 0
     assert [piece.text for piece in asked(chat) if piece.done] == [piece.text for piece in asked(chat) if piece.done]
 

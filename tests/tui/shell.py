@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from textual.app import App
 from textual.geometry import Size
 from textual.pilot import Pilot
 from textual.widgets import Static
@@ -20,8 +21,8 @@ TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "en_US.
 
 async def until(pilot: Pilot[Any], true: Callable[[], object], seconds: float = 15.0) -> None:
     """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.05)):
-        await pilot.pause(0.05)
+    for _ in range(int(seconds / 0.02)):
+        await pilot.pause(0.02)
         if true():
             return
     raise AssertionError("it never came to hold")
@@ -30,6 +31,28 @@ async def until(pilot: Pilot[Any], true: Callable[[], object], seconds: float = 
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     """Let the app run until it shows its node."""
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and f"round {app.state.round}" in screen(app))
+
+
+def picture(app: App[Any]) -> str:
+    """What the terminal shows, line by line, without filters."""
+    return "\n".join("".join(segment.text for segment in line) for line in app.screen._compositor.render_strips())
+
+
+async def still(pilot: Pilot[Any], looks: int = 15) -> None:
+    """Let the app run until its picture, colours included, has not changed for some looks in a row.
+
+    An app draws once more whenever a worker, a resize or a widget's own data arrive, so what a test waits for may stand
+    in a picture that is not the last one.
+    """
+    before, same = None, 0
+    for _ in range(100 * looks):
+        await pilot.pause(0.02)
+        now = pilot.app.screen._compositor.render_strips()
+        same = same + 1 if now == before else 0
+        before = now
+        if same == looks:
+            return
+    raise AssertionError("its picture never came to rest")
 
 
 def screen(app: SapoApp) -> str:

@@ -21,6 +21,7 @@ from sapo_edge.tui.widgets.answer_fields import AnswerFields, refused
 from sapo_edge.tui.widgets.answer_verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
+from tests.tui.shell import until
 
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 
@@ -43,14 +44,6 @@ async def shown(
         screen = app.screen
         assert isinstance(screen, AnswerView)
         yield pilot, screen
-
-
-async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
-    for _ in range(200):
-        if met():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 async def asked(pilot: Pilot[Any], screen: AnswerView) -> None:

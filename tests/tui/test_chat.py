@@ -23,6 +23,7 @@ from sapo_edge.tui.widgets.chat_transcript import MAX_TURNS
 from sapo_edge.tui.widgets.chat_turn import MAX_SHOWN, AnswerBox, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
+from tests.tui.shell import until
 
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 NOT_LOADED = "○ not loaded: the first question does it, in a process of its own"
@@ -44,14 +45,6 @@ async def shown(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> Asy
         screen = app.screen
         assert isinstance(screen, ChatView)
         yield pilot, screen
-
-
-async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
-    for _ in range(200):
-        if met():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:

@@ -17,6 +17,7 @@ from sapo_edge.tui.view import Head, NavItem
 from sapo_edge.tui.widgets.curves import CurvesPlot, ticks
 from sapo_edge.tui.widgets.phases import PhaseStrip
 from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -26,15 +27,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path)
     yield made
     made.close()
-
-
-async def until(pilot: Pilot[object], true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.05)):
-        await pilot.pause(0.05)
-        if true():
-            return
-    raise AssertionError("it never came to hold")
 
 
 def shown(app: SapoApp, query: str) -> str:

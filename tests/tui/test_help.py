@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from textual.app import App
 from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -23,6 +22,7 @@ from sapo_edge.tui.state import Standing
 from sapo_edge.tui.view import VIEWS
 from sapo_edge.tui.widgets.setting_restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import picture, until
 
 COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 
@@ -32,21 +32,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path)
     yield made
     made.close()
-
-
-async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
-        if true():
-            return
-    raise AssertionError("it never came to hold")
-
-
-def picture(app: App[Any]) -> str:
-    """What is on the screen, as text."""
-    lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:

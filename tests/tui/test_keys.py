@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from textual.binding import Binding
-from textual.pilot import Pilot
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
@@ -20,6 +18,7 @@ from sapo_edge.tui.screens.logs import Logs
 from sapo_edge.tui.screens.settings import SettingsView
 from sapo_edge.tui.state import Standing
 from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import until
 
 COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
@@ -30,15 +29,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path)
     yield made
     made.close()
-
-
-async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
-        if true():
-            return
-    raise AssertionError("it never came to hold")
 
 
 def write(launcher: FakeLauncher, text: str) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from sapo_edge.tui.widgets.log_window import MAX_CHARACTERS, MAX_RECORDS, Level,
 from sapo_edge.tui.widgets.log_words import MAX_TEXT, Record, level_of, record_of
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
+from tests.tui.shell import picture, until
 
 COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
@@ -99,15 +100,6 @@ def everything(line: Line) -> bool:
 def texts(page: Page | None) -> list[str]:
     assert page is not None
     return [record_of(line).text for line in page.lines]
-
-
-async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
-        if true():
-            return
-    raise AssertionError("it never came to hold")
 
 
 # The reader.
@@ -312,12 +304,6 @@ def subtitle(app: SapoApp) -> str:
 
 def title(app: SapoApp) -> str:
     return str(app.screen.query_one("#log").border_title)
-
-
-def picture(app: SapoApp) -> str:
-    """What is on the screen, as text."""
-    lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 @pytest.mark.asyncio

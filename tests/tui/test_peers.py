@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from sapo_edge.tui.view import Change
 from sapo_edge.tui.widgets.peer_text import amount, swarm_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
+from tests.tui.shell import picture, until
 
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 NOW = BEGAN + 9000
@@ -45,20 +46,6 @@ def tell(launcher: FakeLauncher, **changes: Any) -> None:
     """Change the swarm of the node."""
     assert launcher.node is not None
     launcher.node.tell(swarm={**launcher.node.status_now["swarm"], **changes})
-
-
-async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
-    for _ in range(300):
-        if met():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not happen in time")
-
-
-def picture(pilot: Pilot[Any]) -> str:
-    """What is on the screen, as text."""
-    lines = pilot.app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 @asynccontextmanager
@@ -93,7 +80,7 @@ def title(screen: Peers) -> str:
 async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
     async with opened(launcher, (120, 40)) as (pilot, screen):
         assert names(screen)[0] == readable_name(FRIEND) and screen.peers.count == len(PEERS)
-        lines = picture(pilot).splitlines()
+        lines = picture(pilot.app).splitlines()
         friend = next(line for line in lines if line.startswith("▸"))
         assert friend.split() == [
             "▸", readable_name(FRIEND), "out", "2", "h", "987.7", "kB", "1.2", "MB", "-", "0.5", "yes",
@@ -111,8 +98,8 @@ async def test_the_swarm_tells_how_it_stands(launcher: FakeLauncher) -> None:
             "● connected, other networks can't dial it", "at  /ip4/192.0.2.1/tcp/40123", "240 rollouts in, 120 out",
             "1.2 MB in, 800.0 kB out", "clock 2 s behind", "refused  signature 4096, rate 3, forged 1",
         ):  # fmt: skip
-            assert told in picture(pilot), told
-        assert "held back" not in picture(pilot)
+            assert told in picture(pilot.app), told
+        assert "held back" not in picture(pilot.app)
         tell(
             launcher, reachable=True, clock_ahead=-90, paused=["upload"], faults={"pull": 2}, restarts=1, addresses=[],
             rejections={f"reason {number}": number + 1 for number in range(40)},
@@ -122,7 +109,7 @@ async def test_the_swarm_tells_how_it_stands(launcher: FakeLauncher) -> None:
             "reachable from other networks", "no address at which", "the clock is 1 min 30 s ahead: set it right",
             "held back by a cap in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
-            assert told in picture(pilot), told
+            assert told in picture(pilot.app), told
     assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"]))  # type: ignore[union-attr]
 
 
@@ -134,12 +121,12 @@ async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: Fak
             STRANGER, "by the peer, 2027-01-15 08:10:00, 2 h 20 min ago", "65.4 kB from it, 54.3 kB to it",
             "in the mesh", "rate 3, forged 1",
         ):  # fmt: skip
-            assert told in picture(pilot), told
+            assert told in picture(pilot.app), told
         await pilot.press("c")
         assert pilot.app.clipboard == STRANGER
         await pilot.press("enter")
         await pilot.pause()
-        assert not screen.peers.display and "-2.2, below 0: some of what it sent was invalid" in picture(pilot)
+        assert not screen.peers.display and "-2.2, below 0: some of what it sent was invalid" in picture(pilot.app)
         await pilot.press("escape")
         assert screen.peers.display and screen.peers.has_focus
         await pilot.press("enter", "enter")
@@ -207,10 +194,10 @@ async def test_what_a_peer_made_is_shown_on_the_other_screen(launcher: FakeLaunc
         other = pilot.app.screen
         assert isinstance(other, Rollouts)
         await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
-        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot))
+        await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
         # Again, when the other screen already shows a rollout, for a peer of which there is none.
         await pilot.press("enter", "3", "down", "down", "r")
-        await until(pilot, lambda: "No rollout is like that" in picture(pilot))
+        await until(pilot, lambda: "No rollout is like that" in picture(pilot.app))
         await pilot.press("3")
         assert pilot.app.screen is screen and screen.peers.cursor == 2
 
@@ -219,7 +206,7 @@ async def test_what_a_peer_made_is_shown_on_the_other_screen(launcher: FakeLaunc
 async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
-        assert "This node works alone" in picture(pilot) and "sapo swarm join LINE" in picture(pilot)
+        assert "This node works alone" in picture(pilot.app) and "sapo swarm join LINE" in picture(pilot.app)
         await pilot.press("enter", "o", "r", "c", "O", "down", "escape")
         assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
     launcher.close()
@@ -230,15 +217,15 @@ async def test_a_swarm_without_anybody_says_what_to_do(launcher: FakeLauncher) -
     tell(launcher, peers=[], state="alone", reachable=None)
     async with opened(launcher) as (pilot, screen):
         for told in ("○ no peer yet", "nobody has tried", "another machine", "sapo swarm invite", "sapo doctor"):
-            assert told in picture(pilot), told
-        assert "clock" not in picture(pilot).splitlines()[4]
+            assert told in picture(pilot.app), told
+        assert "clock" not in picture(pilot.app).splitlines()[4]
         tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
         await polled(pilot, screen, launcher)
-        assert names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot)
+        assert names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot.app)
         await pilot.press("enter")
         tell(launcher, peers=[], state="failed")
         await polled(pilot, screen, launcher)
-        assert "✗ the connection to the swarm fell" in picture(pilot) and not screen.has_class("-open")
+        assert "✗ the connection to the swarm fell" in picture(pilot.app) and not screen.has_class("-open")
         assert screen.peers.has_focus
 
 
@@ -250,10 +237,10 @@ async def test_a_node_that_goes_takes_its_peers_along(launcher: FakeLauncher) ->
         app = screen.sapo
         await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen is not screen)
         await pilot.press("escape")
-        await until(pilot, lambda: app.screen is screen and "No node runs" in picture(pilot))
-        assert "Press s to start one" in picture(pilot) and readable_name(FRIEND) not in picture(pilot)
+        await until(pilot, lambda: app.screen is screen and "No node runs" in picture(pilot.app))
+        assert "Press s to start one" in picture(pilot.app) and readable_name(FRIEND) not in picture(pilot.app)
         await pilot.press("r", "c", "enter", "s")
-        await until(pilot, lambda: readable_name(FRIEND) in picture(pilot))
+        await until(pilot, lambda: readable_name(FRIEND) in picture(pilot.app))
 
 
 @pytest.mark.asyncio
@@ -263,7 +250,7 @@ async def test_what_peers_call_themselves_is_harmless(launcher: FakeLauncher) ->
             for index in range(len(PEERS)):
                 await pilot.press("home", *["down"] * index)
                 await pilot.pause()
-                seen = picture(pilot)
+                seen = picture(pilot.app)
                 assert not set(seen) & {chr(code) for code in range(32) if code != 10} and "\u202e" not in seen
                 for strip in screen._compositor.render_strips():
                     for segment in strip:
@@ -281,10 +268,10 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
         kept, by = screen.peers.chosen, screen.peers.sorted_by
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
-        assert "connected" in picture(pilot) and "▸" in picture(pilot) and not screen.query_one("#peer").display
+        assert "connected" in picture(pilot.app) and "▸" in picture(pilot.app) and not screen.query_one("#peer").display
         await pilot.press("enter")
         await pilot.pause()
-        assert "peer id" in picture(pilot)
+        assert "peer id" in picture(pilot.app)
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
         await pilot.press("escape")
@@ -323,6 +310,6 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         assert isinstance(app, SapoApp)
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("3", "down")
-        await until(pilot, lambda: STRANGER in picture(pilot) and "5 peers" in picture(pilot))
+        await until(pilot, lambda: STRANGER in picture(pilot.app) and "5 peers" in picture(pilot.app))
 
     return bool(snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=before))

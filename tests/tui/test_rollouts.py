@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from sapo_edge.tui.widgets.rollout_pages import WINDOW
 from sapo_edge.tui.widgets.rollout_text import SHOWN_CHARACTERS, moment, replies, shown
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
+from tests.tui.shell import picture, until
 
 TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 EACH = 6
@@ -44,20 +45,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path)
     yield made
     made.close()
-
-
-async def until(pilot: Pilot[Any], met: Callable[[], object]) -> None:
-    for _ in range(300):
-        if met():
-            return
-        await pilot.pause(0.02)
-    raise AssertionError("it did not happen in time")
-
-
-def picture(pilot: Pilot[Any]) -> str:
-    """What is on the screen, as text."""
-    lines = pilot.app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 def settled(screen: Rollouts) -> bool:
@@ -101,9 +88,9 @@ def text(screen: Rollouts, selector: str) -> str:
 @pytest.mark.asyncio
 async def test_the_newest_come_first_with_all_that_matters(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await until(pilot, lambda: "50 + 8 =" in picture(pilot))
+        await until(pilot, lambda: "50 + 8 =" in picture(pilot.app))
         assert places(screen)[:7] == [(40, 5), (40, 4), (40, 3), (40, 2), (40, 1), (40, 0), (39, 5)]
-        lines = picture(pilot).splitlines()
+        lines = picture(pilot.app).splitlines()
         assert lines[3].split() == ["round", "made", "task", "mean", "author", "question"]
         first, flat = lines[4], lines[6]
         assert first.split()[:7] == ["▸", "40", "peer", "chain_sum", "0.50", "●", readable_name(FRIEND)]
@@ -124,7 +111,7 @@ async def test_scrolling_loads_the_rest_and_memory_stays_bounded(tmp_path: Path)
             if screen.browser.pages.complete and rows.cursor == rows.count - 1:
                 break
         assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
-        assert 2 * 140 < most <= WINDOW and "41 + 3 =" in picture(pilot)
+        assert 2 * 140 < most <= WINDOW and "41 + 3 =" in picture(pilot.app)
         for _ in range(60):
             await pilot.press("home")
             await until(pilot, lambda: settled(screen) and not screen.browser._missing())
@@ -171,7 +158,7 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
 async def test_a_task_that_nothing_is_of_leaves_a_way_back(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
-        await until(pilot, lambda: settled(screen) and "No rollout is like that" in picture(pilot))
+        await until(pilot, lambda: settled(screen) and "No rollout is like that" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
         assert not screen.in_detail
         await pilot.press("x")
@@ -197,7 +184,7 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
         await until(pilot, lambda: len(places(screen)) > 20)
         await pilot.press("slash", *"\x5bbold red\x5d", "enter")
         await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
-        assert '/ "[bold red]"' in picture(pilot)
+        assert '/ "[bold red]"' in picture(pilot.app)
 
 
 @pytest.mark.asyncio
@@ -233,7 +220,7 @@ async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> Non
     async with opened(launcher) as (pilot, screen):
         await pilot.press("enter")
         await read(pilot, screen)
-        shown = picture(pilot)
+        shown = picture(pilot.app)
         for told in (
             "round 40", "peer", readable_name(FRIEND), "● teaches", "mean 0.50", "chain_sum", "best first",
             "State the final answer to the following arithmetic problem: 50 + 8 =", "expected  58",
@@ -242,7 +229,7 @@ async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> Non
         ):  # fmt: skip
             assert told in shown, told
         await pilot.press("down", "down", "down")
-        assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot)
+        assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot.app)
         await pilot.press("escape")
         assert not screen.in_detail and screen.browser.list.has_focus
 
@@ -326,7 +313,7 @@ async def test_wide_terminals_show_answers_side_by_side(launcher: FakeLauncher) 
         await read(pilot, screen)
         cards = [card for card in screen.query(AnswerCard) if card.display]
         assert len(cards) == 4 and cards[0].region.y == cards[1].region.y < cards[2].region.y
-        assert not screen.query_one(AnswerList).display and "(empty)" in picture(pilot)
+        assert not screen.query_one(AnswerList).display and "(empty)" in picture(pilot.app)
         await pilot.press("right", "down")
         assert screen.detail.chosen is not None and screen.detail.chosen.number == 3 and cards[3].has_class("-chosen")
         await pilot.press("left", "up", "up", "left")
@@ -360,18 +347,18 @@ async def test_new_rounds_do_not_move_what_is_looked_at(launcher: FakeLauncher) 
 
         def in_sight() -> list[str]:
             # Without the scroll bar.
-            return [line[:-1] for line in picture(pilot).splitlines()[4:20]]
+            return [line[:-1] for line in picture(pilot.app).splitlines()[4:20]]
 
         chosen, seen = screen.browser.chosen, in_sight()
         node.emit(node.finished(41))
-        await until(pilot, lambda: "6 new: press g" in picture(pilot))
+        await until(pilot, lambda: "6 new: press g" in picture(pilot.app))
         node.emit(node.finished(42))
-        await until(pilot, lambda: "12 new: press g" in picture(pilot))
+        await until(pilot, lambda: "12 new: press g" in picture(pilot.app))
         assert screen.browser.chosen == chosen and in_sight() == seen
         await pilot.press(*["up"] * 4)
-        await until(pilot, lambda: "11 new" in picture(pilot))
+        await until(pilot, lambda: "11 new" in picture(pilot.app))
         await pilot.press("g")
-        await until(pilot, lambda: "press g" not in picture(pilot))
+        await until(pilot, lambda: "press g" not in picture(pilot.app))
         assert screen.browser.chosen is not None and screen.browser.chosen.key == (42, 5) and rows.first_in_sight == 0
         # Also while one of them is read, and while another screen is in front.
         await pilot.press("enter")
@@ -397,11 +384,11 @@ async def test_many_rounds_at_once_are_offered_and_loaded_anew(launcher: FakeLau
         for number in range(41, 61):
             node.emit(node.finished(number))
         await pilot.press("2")
-        await until(pilot, lambda: "50+ new: press g" in picture(pilot))
+        await until(pilot, lambda: "50+ new: press g" in picture(pilot.app))
         assert places(screen)[0] == (40, 5)
         await pilot.click("FilterChip.told")
         await until(pilot, lambda: settled(screen) and places(screen)[:1] == [(60, 5)])
-        await until(pilot, lambda: "press g" not in picture(pilot))
+        await until(pilot, lambda: "press g" not in picture(pilot.app))
 
 
 @pytest.mark.asyncio
@@ -414,7 +401,7 @@ async def test_what_others_wrote_is_shown_as_it_is_and_does_nothing(launcher: Fa
             )  # type: ignore[misc]
             for _ in HOSTILE_ANSWERS:
                 await read(pilot, screen)
-                seen = picture(pilot)
+                seen = picture(pilot.app)
                 assert not set(seen) & {chr(code) for code in range(32) if code != 10} and "\u202e" not in seen
                 for strip in screen._compositor.render_strips():
                     for segment in strip:
@@ -429,10 +416,10 @@ async def test_what_others_wrote_is_shown_as_it_is_and_does_nothing(launcher: Fa
 async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     async with opened(launcher) as (pilot, screen):
-        await until(pilot, lambda: "No rollout yet." in picture(pilot))
+        await until(pilot, lambda: "No rollout yet." in picture(pilot.app))
         await pilot.press("enter", "o", "i", "x", "g", "down", "end")
         assert launcher.node is not None and not screen.in_detail
-        await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot))
+        await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot.app))
         launcher.node.emit(launcher.node.finished(1))
         await until(pilot, lambda: places(screen)[:1] == [(1, 5)])
     launcher.close()
@@ -449,17 +436,17 @@ async def test_a_node_that_goes_leaves_the_list_and_one_that_comes_fills_it_anew
         await until(pilot, lambda: app.screen is not screen)
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is screen)
-        assert screen.in_detail and "50 + 5 =" in picture(pilot)
+        assert screen.in_detail and "50 + 5 =" in picture(pilot.app)
         await pilot.press("j")
-        await until(pilot, lambda: "no node runs" in picture(pilot))
+        await until(pilot, lambda: "no node runs" in picture(pilot.app))
         await pilot.press("escape")
         assert len(places(screen)) > 20
-        await until(pilot, lambda: "no node answers" in picture(pilot))
+        await until(pilot, lambda: "no node answers" in picture(pilot.app))
         await pilot.press("o")
-        await until(pilot, lambda: "Press s to start one" in picture(pilot))
+        await until(pilot, lambda: "Press s to start one" in picture(pilot.app))
         await pilot.press("o", "o", "s")
         await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
-        await until(pilot, lambda: "Press s" not in picture(pilot))
+        await until(pilot, lambda: "Press s" not in picture(pilot.app))
 
 
 @pytest.mark.asyncio
@@ -478,7 +465,7 @@ async def test_a_rollout_that_is_not_kept_any_more_says_so(launcher: FakeLaunche
         assert launcher.node is not None
         launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
         await pilot.press("enter")
-        await until(pilot, lambda: "not kept (any more)" in picture(pilot))
+        await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
         await pilot.press("c", "r", "v", "down", "right", "pagedown", "escape")
         assert not screen.in_detail
 
@@ -518,10 +505,11 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
         chosen = screen.browser.chosen
-        assert chosen is not None and f"▸     {chosen.key[0]}" in picture(pilot) and "own only" in picture(pilot)
+        shown = picture(pilot.app)
+        assert chosen is not None and f"▸     {chosen.key[0]}" in shown and "own only" in shown
         await pilot.press("enter")
         await read(pilot, screen)
-        assert "reward" in picture(pilot) and "plus" in picture(pilot)
+        assert "reward" in picture(pilot.app) and "plus" in picture(pilot.app)
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: screen.detail.side_by_side)
         await pilot.press("right")
@@ -599,7 +587,7 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *key
         await pilot.press("2")
         screen = app.screen
         assert isinstance(screen, Rollouts)
-        await until(pilot, lambda: settled(screen) and "5 peers" in picture(pilot))
+        await until(pilot, lambda: settled(screen) and "5 peers" in picture(pilot.app))
         await pilot.press("down")
         for key in keys:
             await pilot.press(key)

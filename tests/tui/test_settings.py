@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from sapo_edge.tui.widgets.setting_panel import SettingPanel
 from sapo_edge.tui.widgets.setting_restart import AskRestart
 from sapo_edge.tui.widgets.setting_words import GROUPS, OTHER, grouped, waiting
 from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import picture, until
 
 COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
@@ -32,21 +33,6 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
     made = FakeLauncher(tmp_path)
     yield made
     made.close()
-
-
-async def until(pilot: Pilot[Any], true: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Let the app run until something holds."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
-        if true():
-            return
-    raise AssertionError("it never came to hold")
-
-
-def picture(app: SapoApp) -> str:
-    """What is on the screen, as text."""
-    lines = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in line) for line in lines)
 
 
 def said(app: SapoApp) -> str:
