@@ -244,6 +244,14 @@ BUILT_IN: tuple[Backend, ...] = (
         "import torch, transformers, peft, accelerate",
         ("torch", "transformers", "peft"),
     ),
-    Backend("mlx", "MLX", look_at_mlx, open_mlx, estimate_mlx, "import mlx.core", ("mlx", "mlx-lm")),
+    Backend(
+        "mlx",
+        "MLX",
+        look_at_mlx,
+        open_mlx,
+        estimate_mlx,
+        "from sapo_edge.backends.mlx_runtime import require_mlx; require_mlx()",
+        ("mlx", "mlx-lm"),
+    ),
 )
 """In the order in which they are shown."""

@@ -17,6 +17,7 @@ import numpy as np
 from sapo_edge.backends.adapter_files import Arrays, read_checked
 from sapo_edge.backends.adapter_state import write_state
 from sapo_edge.backends.mlx_adapter import MlxAdapter, from_peft, to_peft
+from sapo_edge.backends.mlx_exponential import exp
 from sapo_edge.backends.mlx_memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.mlx_trunk import Trunk
 from sapo_edge.backends.model_shape import ModelShape
@@ -253,7 +254,7 @@ def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.arr
     Each exponential once: they are what takes longest on a CPU.
     """
     top = logits.max(axis=-1, keepdims=True)
-    weights = mx.exp(logits - top)
+    weights = exp(logits - top)
     total = weights.sum(axis=-1, keepdims=True)
     log_total = mx.log(total) + top
     probabilities = weights / total

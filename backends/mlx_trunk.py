@@ -19,6 +19,7 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
+from sapo_edge.backends.mlx_exponential import sigmoid, softmax
 from sapo_edge.backends.packing import IntArray, Pack
 
 Array = mx.array
@@ -99,13 +100,13 @@ class LayerOnPack:
 
         query, key, value = self._project(states, *pairs(self.of_project))
         attention = [
-            mx.softmax(mx.where(visible, scores, -mx.inf), axis=-1)
+            softmax(scores, visible)
             for scores, (_, _, visible) in zip(self._scores(query, key), self.indices.segments, strict=True)
         ]
         attended = self._attend(value, *attention)
         middle = states + self._output(attended, *pairs(self.of_output))
         gate, up = self._expand(middle, *pairs(self.of_expand))
-        opened = mx.sigmoid(gate)
+        opened = sigmoid(gate)
         after = middle + self._contract(gate, opened, up, *pairs(self.of_contract))
         return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
 

@@ -12,6 +12,7 @@ from sapo_edge.journal import Journal
 from sapo_edge.journal_reader import Origin, RolloutQuery
 from sapo_edge.person import Given, given_from
 from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
+from sapo_edge.settings import SETTINGS
 
 DEFAULT_POINTS = 400
 """Points of a history if nothing else is asked for."""
@@ -64,8 +65,8 @@ class Controlled(Protocol):
         """End now; the round in progress is lost."""
         ...
 
-    def live_settings(self) -> Mapping[str, Any]:
-        """The settings that may change while it runs, by name."""
+    def all_settings(self) -> Mapping[str, Any]:
+        """Every setting by name, as the node has it now."""
         ...
 
     def set_live(self, name: str, value: str | int | float) -> None:
@@ -201,4 +202,5 @@ def _settings(node: Controlled, params: Mapping[str, Any]) -> object:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ControlError(f"the value of {name[:40]!r} is neither text nor number", "give one", "bad_request")
         node.set_live(name, value)
-    return {"settings": dict(node.live_settings())}
+    values = node.all_settings()
+    return {"settings": {name: value for name, value in values.items() if SETTINGS[name].live}, "all": dict(values)}

@@ -133,10 +133,9 @@ class NodeControl:
         """End now; the round in progress is lost."""
         self.node.stop.at_once()
 
-    def live_settings(self) -> Mapping[str, Any]:
-        """The settings that may change while the node runs, by name."""
-        values = self.node.settings.as_dict()
-        return {name: values[name] for name, item in SETTINGS.items() if item.live}
+    def all_settings(self) -> Mapping[str, Any]:
+        """Every setting by name, as the node has it now."""
+        return self.node.settings.as_dict()
 
     def set_live(self, name: str, value: str | int | float) -> None:
         """Change a setting from the next round on; the configuration file stays as it is.

@@ -7,9 +7,9 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym")
+LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym", "mlx", "mlx-lm", "trl")
 
 
 def machine() -> str:
@@ -20,8 +20,15 @@ def machine() -> str:
             model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
     except OSError:
         pass
-    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    versions = ", ".join(f"{name} {found}" for name in LIBRARIES if (found := _version(name)))
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -4,8 +4,10 @@ padded one. Both sides compute in float32 with the same adapter, on the CPU with
 from __future__ import annotations
 
 import random
+import time
 import types
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -124,18 +126,36 @@ def apart(packed: dict[str, Any], padded: Any) -> float:
     return float((squares(flat[own] - packed[name] for own, name in names.items()) / squares(flat.values())) ** 0.5)
 
 
-def peak(work: Callable[[], object]) -> float:
-    """GB that MLX holds at most, weights included."""
-    import mlx.core as mx
+@dataclass
+class Update:
+    """A way to compute a gradient.
 
-    mx.clear_cache()
-    mx.reset_peak_memory()
-    work()
-    return float(mx.get_peak_memory()) / 1e9
+    Attributes:
+        work: computes it.
+        gradient: the last one.
+        peaks: GB that MLX held at most, weights included, each time.
+    """
+
+    work: Callable[[], Any]
+    gradient: Any = None
+    peaks: list[float] = field(default_factory=list)
+
+    def seconds(self) -> float:
+        """Of one more."""
+        import mlx.core as mx
+
+        self.gradient = None
+        mx.clear_cache()
+        mx.reset_peak_memory()
+        begin = time.perf_counter()
+        self.gradient = self.work()
+        elapsed = time.perf_counter() - begin
+        self.peaks.append(float(mx.get_peak_memory()) / 1e9)
+        return elapsed
 
 
 def run(repeats: int) -> None:
-    """Print the tables, and the largest relative difference of the gradients."""
+    """Print the tables, and the relative difference of the gradients."""
     cores = available_cores()
     policy = MlxPolicy(find_model(""), threads=cores)
     assert policy.learner is not None
@@ -146,13 +166,12 @@ def run(repeats: int) -> None:
     )
     shape = f"{GROUPS} x {ANSWERS} answers of {TOKENS} tokens, prompts of {PROMPT}, {policy.reasons[0]}"
     report(f"Sampling {shape}", "tokens/s", figures, OURS, higher_is_better=True)
-    updates = {
-        OURS: partial(packed_gradient, policy, batch),
-        "padded batches": partial(padded_gradient, policy, batch),
-    }
-    figures = interleaved({name: partial(seconds, work) for name, work in updates.items()}, repeats)
+    packed = Update(partial(packed_gradient, policy, batch))
+    padded = Update(partial(padded_gradient, policy, batch))
+    updates = {OURS: packed, "padded batches": padded}
+    figures = interleaved({name: update.seconds for name, update in updates.items()}, repeats)
     report(f"Update of {shape}", "s", figures, OURS, higher_is_better=False)
-    peaks = {name: [peak(work)] for name, work in updates.items()}
+    peaks = {name: update.peaks for name, update in updates.items()}
     report(f"Memory of an update of {shape}", "GB", peaks, OURS, higher_is_better=False)
-    difference = apart(packed_gradient(policy, batch), padded_gradient(policy, batch))
+    difference = apart(packed.gradient, padded.gradient)
     print(f"\nRelative difference of the two gradients (L2 of the difference / L2): {difference:.1e}")

@@ -89,8 +89,8 @@ class FakeNode:
     def stop_at_once(self) -> None:
         self.asked.append("at_once")
 
-    def live_settings(self) -> Mapping[str, Any]:
-        return self.settings
+    def all_settings(self) -> Mapping[str, Any]:
+        return {"rank": 16, **self.settings}
 
     def set_live(self, name: str, value: str | int | float) -> None:
         if name not in self.settings:

@@ -309,8 +309,8 @@ class FakeNode:
         self.asked.append("at_once")
         self._end("stopped at once; the round in progress is lost")
 
-    def live_settings(self) -> Mapping[str, Any]:
-        return dict(self.live)
+    def all_settings(self) -> Mapping[str, Any]:
+        return Settings().as_dict() | self.live
 
     def set_live(self, name: str, value: str | int | float) -> None:
         if name not in self.live or self.refuse_settings:

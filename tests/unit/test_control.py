@@ -392,8 +392,8 @@ def test_the_nodes_methods_check_their_parameters(bench: Bench) -> None:
     for method, params in (("pause", {}), ("resume", {}), ("stop", {}), ("stop", {"when": "at_once"})):
         assert methods[method](params) == {}
     assert node.asked == ["pause", "resume", "after_round", "at_once"]
-    assert methods["settings"]({}) == {"settings": {"own": 4}}
-    assert methods["settings"]({"own": 8}) == {"settings": {"own": 8}}
+    assert methods["settings"]({}) == {"settings": {"own": 4}, "all": {"rank": 16, "own": 4}}
+    assert methods["settings"]({"own": 8}) == {"settings": {"own": 8}, "all": {"rank": 16, "own": 8}}
     with pytest.raises(ControlError, match="when"):
         methods["stop"]({"when": []})
     with pytest.raises(ControlError, match="own"):

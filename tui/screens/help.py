@@ -6,16 +6,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.markdown import Markdown
+from rich.style import Style
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.color import Color
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
-from textual.widgets import Input, Markdown, Static
+from textual.widgets import Input, Static
 
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.view import VIEWS, View
@@ -111,17 +116,14 @@ class HelpScreen(ModalScreen[None]):
         border: round $primary; border-title-color: $primary; border-title-style: bold;
     }
     HelpScreen #pages { height: 1fr; scrollbar-size: 1 1; }
-    HelpScreen Markdown { padding: 0 1; margin: 0; background: transparent; }
-    HelpScreen Markdown > *:last-child { margin: 0; }
-    HelpScreen .title { color: $primary; text-style: bold; margin: 1 1 0 1; height: 1; }
-    HelpScreen .page { height: auto; margin: 0 1; }
+    HelpScreen #page { height: auto; margin: 0 1; }
     """
     AUTO_FOCUS = "#pages"
 
     def __init__(self, title: str, about: Sequence[str], keys: Mapping[str, Sequence[Key]]) -> None:
         super().__init__()
         self._title = title
-        self._about = "\n\n".join(text.strip() for text in about if text.strip())
+        self.about = "\n\n".join(text.strip() for text in about if text.strip())
         self._keys = keys
 
     @classmethod
@@ -135,29 +137,13 @@ class HelpScreen(ModalScreen[None]):
         return cls(title, about, keys_of(screen))
 
     def compose(self) -> ComposeResult:
-        """One page below the other."""
-        with Vertical(id="help"):
+        """One text in one widget: a dozen of them took four times as long to come up."""
+        with Vertical(id="help") as box:
+            box.border_title = Content(self._title)
+            box.border_subtitle = Content("Esc closes  ·  / searches")
             with VerticalScroll(id="pages"):
-                yield Markdown(self._about, id="about", open_links=False)
-                for number, where in enumerate(self._keys):
-                    yield Static(where, classes="title", id=f"keys{number}-title", markup=False)
-                    yield Static(classes="page", id=f"keys{number}", markup=False)
-                yield Static("Other keys", classes="title", id="change-title", markup=False)
-                yield Static(classes="page", id="change", markup=False)
-                yield Static("What the words mean", classes="title", id="words-title", markup=False)
-                yield Static(classes="page", id="words", markup=False)
-                yield Static(
-                    "More to read: the folder docs of the source", classes="title", id="more-title", markup=False
-                )
-                yield Static(classes="page", id="more", markup=False)
+                yield Static(self._found(""), id="page", markup=False)
             yield FindLine("a key, a word · Esc leaves")
-
-    def on_mount(self) -> None:
-        """Name it and fill it."""
-        box = self.query_one("#help")
-        box.border_title = Content(self._title)
-        box.border_subtitle = Content("Esc closes  ·  / searches")
-        self._fill("")
 
     def action_search(self) -> None:
         """Ask what to look for."""
@@ -179,21 +165,25 @@ class HelpScreen(ModalScreen[None]):
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
-        self._fill(event.value.strip().casefold())
+        self.query_one("#page", Static).update(self._found(event.value.strip().casefold()))
 
-    def _fill(self, search: str) -> None:
-        """Show what a search finds; all of it without one."""
-        self.query_one("#about").display = search in self._about.casefold()
-        for number, keys in enumerate(self._keys.values()):
-            self._page(f"keys{number}", [(key.keys, key.does, key.id) for key in keys if key.found(search)])
-        self._page("change", [("", text, "") for text in self._how() if search in text.casefold()], names=0)
-        self._page("words", _rows(WORDS, search))
-        self._page("more", _rows(DOCUMENTS, search), names=22)
+    def _found(self, search: str) -> RenderableType:
+        """What a search finds; all of it without one."""
+        parts: list[RenderableType] = []
+        heading = Style(color=Color.parse(self.app.theme_variables["primary"]).rich_color, bold=True)
 
-    def _page(self, id: str, rows: Sequence[tuple[str, str, str]], names: int = 13) -> None:
-        page = self.query_one(f"#{id}", Static)
-        page.update(_table(rows, names))
-        page.display = self.query_one(f"#{id}-title").display = bool(rows)
+        def add(title: str, rows: Sequence[tuple[str, str, str]], names: int = 13) -> None:
+            if rows:
+                parts.extend((Text(f"\n{title}", heading), _table(rows, names)))
+
+        if search in self.about.casefold():
+            parts.append(_Prose(self.about))
+        for where, keys in self._keys.items():
+            add(where, [(key.keys, key.does, key.id) for key in keys if key.found(search)])
+        add("Other keys", [("", text, "") for text in self._how() if search in text.casefold()], names=0)
+        add("What the words mean", _rows(WORDS, search))
+        add("More to read: the folder docs of the source", _rows(DOCUMENTS, search), names=22)
+        return Group(*parts)
 
     def _how(self) -> Iterator[str]:
         """How to change keys."""
@@ -202,6 +192,19 @@ class HelpScreen(ModalScreen[None]):
         yield f"The names at the right stand for keys of your choice in {file}, a line for each:"
         yield '"node.pause" = "space,p"'
         yield "The app reads it when it starts. The mouse does what the keys do."
+
+
+class _Prose:
+    """Markdown in the colours of the app."""
+
+    _THEME = Theme({"markdown.code": "bold", "markdown.em": "italic", "markdown.strong": "bold"})
+
+    def __init__(self, text: str) -> None:
+        self._markdown = Markdown(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        with console.use_theme(self._THEME):
+            yield from console.render(self._markdown, options)
 
 
 _PLACES = ("In what has the focus", "On this screen", "On every screen")

@@ -16,7 +16,6 @@ from textual.events import ScreenResume
 from textual.widgets import ContentSwitcher, Input, OptionList, Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.events import NodeStarted
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.launcher import SettingRow
 from sapo_edge.tui.state import Standing
@@ -82,7 +81,6 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._rows: list[SettingRow] = []
         self._node_has: dict[str, Any] = {}
         self._search = ""
-        self._started: NodeStarted | None = None
 
     def content(self) -> ComposeResult:
         """The list, and what is known of the highlighted one."""
@@ -100,10 +98,7 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
 
     def node_changed(self, change: Change) -> None:
         """Another node has other values."""
-        started = self.sapo.state.started
-        if change & Change.STANDING or started is not self._started:
-            # What a node began with is told somewhat later than that there is one.
-            self._started = started
+        if change & Change.STANDING:
             self.action_reload()
 
     # What is known.
@@ -129,16 +124,15 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._show()
 
     async def _of_node(self) -> dict[str, Any]:
-        """What the running node has, as far as it tells."""
-        state = self.sapo.state
-        if state.standing is not Standing.ATTACHED:
+        """What the running node has; nothing of one that is just ending, as its standing will say."""
+        if self.sapo.state.standing is not Standing.ATTACHED:
             return {}
-        known = dict(state.started.settings) if state.started is not None else {}
         try:
-            return {**known, **(await self.sapo.request("settings"))["settings"]}
+            told = await self.sapo.request("settings")
+            # An older node tells only those that can change while it runs.
+            return dict(told.get("all", told["settings"]))
         except SapoError:
-            # It is just ending; its standing will say so.
-            return known
+            return {}
 
     def _show(self) -> None:
         settings = self.query_one("#list", SettingList)
