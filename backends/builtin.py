@@ -118,8 +118,8 @@ def _too_small(host: Host, model: Path | None, free: int) -> tuple[str, str]:
     """Why a model does not fit on a GPU, and the remedy; "" if it fits or nobody knows."""
     if model is None or not free:
         return "", ""
+    from sapo_edge.backends.model_source import open_source, shape_of
     from sapo_edge.backends.torch_place import gpu_place
-    from sapo_edge.backends.torch_source import open_source, shape_of
 
     try:
         gpu_place(shape_of(open_source(model)), "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
@@ -196,9 +196,9 @@ def estimate_llama_cpp(model: Path, shape: RoundShape) -> MemoryEstimate:
 def estimate_torch(model: Path, shape: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.torch_memory.estimate_torch_memory`; where it would run, without loading torch."""
     from sapo_edge.backends.host import this_host
+    from sapo_edge.backends.model_source import open_source, shape_of
     from sapo_edge.backends.torch_memory import estimate_torch_memory
     from sapo_edge.backends.torch_place import CPU, gpu_place
-    from sapo_edge.backends.torch_source import open_source, shape_of
 
     host, sizes = this_host(), shape_of(open_source(model))
     standing, place = look_at_torch(host, model), CPU
@@ -214,7 +214,7 @@ def estimate_mlx(model: Path, shape: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.mlx_memory.estimate_memory`."""
     from sapo_edge.backends.host import this_host
     from sapo_edge.backends.mlx_memory import estimate_memory, weight_bytes
-    from sapo_edge.backends.torch_source import open_source, shape_of
+    from sapo_edge.backends.model_source import open_source, shape_of
 
     source = open_source(model, mlx=True)
     # A GPU keeps what is quantised as it is; a CPU computes in float32.

@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sapo_edge.backends.adapter_files import read_adapter, read_alpha
+from sapo_edge.backends.adapter_files import read_adapter
 from sapo_edge.backends.adapter_gguf import write_adapter
 from sapo_edge.backends.architectures import check_supported
-from sapo_edge.backends.encoding import counted, encode_group
-from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
+from sapo_edge.backends.base_policy import BasePolicy, silent
+from sapo_edge.backends.gguf_file import GgufHeader, read_header
 from sapo_edge.backends.llama_requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
 from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama_sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.model_shape import ModelShape
-from sapo_edge.backends.prefix import check_length
+from sapo_edge.backends.request import Request
 from sapo_edge.backends.threads import ThreadGovernor
 from sapo_edge.backends.torch_lora import TorchLearner
 from sapo_edge.backends.torch_memory import learning_bytes
 from sapo_edge.backends.torch_place import CPU
-from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
-    STOP_TEXT,
     Control,
     LoraSettings,
     MemoryEstimate,
-    Prompt,
     Sample,
-    TrainingGroup,
-    UpdateSettings,
-    UpdateStatistics,
 )
 
 SLOTS = 64
@@ -41,11 +35,7 @@ RUNTIME_BYTES = 420_000_000
 """Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
 
 
-def _silent(_text: str) -> None:
-    """Narration that nobody asked for."""
-
-
-class LlamaCppPolicy:
+class LlamaCppPolicy(BasePolicy):
     """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
 
     Args:
@@ -71,15 +61,17 @@ class LlamaCppPolicy:
         lora: LoraSettings | None = None,
         threads: int = 0,
         trainable: bool = True,
-        narrate: Callable[[str], None] = _silent,
+        narrate: Callable[[str], None] = silent,
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
+        self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
         self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
         # The template and names come from the model's own file, the weights from the one that samples fastest.
         self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
+        self.vocabulary = self.model
         self.adapter_path = workspace / "sampler-adapter.gguf"
         self._has_adapter = False
         self.learner: TorchLearner | None = None
@@ -97,98 +89,31 @@ class LlamaCppPolicy:
         """The name in the settings."""
         return "llama_cpp"
 
-    @property
-    def model_digest(self) -> str:
-        """SHA-256 (hex) of the model's own file."""
-        return file_digest(self.header.path)
-
-    @property
-    def threads(self) -> int:
-        """Processor threads of the step in progress."""
-        return self.governor.threads
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a completion's text."""
-        return self.model.tokenize(text, special=False)
-
-    def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        control: Control | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-    ) -> list[list[Sample]]:
-        """Sample `answers` completions of each prompt; see `Policy.generate`."""
-        if not prompts:
-            return []
-        encoded = [self.model.encode_prompt(prompt) for prompt in prompts]
-        check_length(encoded, max_tokens, self.header.count("context_length"))
-        shape = sampling_shape(encoded, answers, max_tokens, SLOTS)
+    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+        shape = sampling_shape(request, SLOTS)
         # Made anew for each call, which takes some tenths of a second: between calls the learner needs the memory.
         with LlamaContext(
             self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
         ) as context:
             if use_adapter and self._has_adapter:
                 context.set_adapter(self.adapter_path)
-            sampler = GroupSampler(
+            return GroupSampler(
                 context,
-                encoded,
+                request,
                 shape,
-                answers=answers,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                seed=seed,
-                stop_text=stop_text,
-                control=control or Control(),
+                control,
                 between_steps=lambda: context.set_threads(self.governor.current()),
-            )
-            return sampler.run()
+            ).run()
 
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
-    ) -> UpdateStatistics:
-        """One update of the adapter in torch, then back to the sampler; see `Policy.update`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and can't train", "start it as a trainer")
-        encoded = [encode_group(self.model, group, settings.max_tokens) for group in groups]
-        self.learner.set_threads(self.governor.current())
-        statistics = self.learner.update(encoded, settings, control or Control())
-        if statistics.steps:
-            self._bridge()
-        return counted(statistics, groups, encoded)
-
-    def _bridge(self) -> None:
+    def _learned(self) -> None:
         """Hand the learner's adapter to the sampler."""
         assert self.learner is not None
         write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
         self._has_adapter = True
 
-    def save(self, directory: Path) -> None:
-        """Write adapter and optimizer; see `Policy.save`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
-        self.learner.save(directory)
-
-    def load(self, directory: Path) -> None:
-        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
-        rank, alpha = read_alpha(directory)
-        if self.learner is not None:
-            if (rank, alpha) != (self.lora.rank, self.lora.alpha):
-                raise CheckpointError(
-                    f"the adapter in {directory} has rank {rank} and alpha {alpha:g}, this policy's is of "
-                    f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
-                    "set rank and alpha to those it was made with",
-                )
-            self.learner.load(directory)
-            self._bridge()
-        else:
-            write_adapter(self.adapter_path, self.header, read_adapter(directory), alpha)
-            self._has_adapter = True
+    def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
+        write_adapter(self.adapter_path, self.header, read_adapter(directory), lora.alpha)
+        self._has_adapter = True
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
         """Bytes at the peak of a round; see `estimate_memory`."""

@@ -8,7 +8,7 @@ steps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from sapo_edge.backends.answer import AnswerInProgress
 from sapo_edge.backends.categorical import draw
 from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.prefix import common_prefix
+from sapo_edge.backends.request import Request, Results
 from sapo_edge.policy import Control, Sample
 
 SHARED = 0
@@ -52,13 +53,14 @@ class SamplingShape:
     group_slots: int
 
 
-def sampling_shape(prompts: Sequence[Sequence[int]], answers: int, max_tokens: int, slots: int) -> SamplingShape:
+def sampling_shape(request: Request, slots: int) -> SamplingShape:
     """Cells and sequences for decoding `slots` answers at once."""
-    slots = min(slots, answers * len(prompts))
-    group_slots = min(len(prompts), -(-slots // answers) + 1)
+    prompts = request.prompts
+    slots = min(slots, request.answers * len(prompts))
+    group_slots = min(len(prompts), -(-slots // request.answers) + 1)
     shared = common_prefix(prompts)
     longest = max(len(prompt) for prompt in prompts) - shared
-    cells = shared + group_slots * longest + slots * max_tokens
+    cells = shared + group_slots * longest + slots * request.max_tokens
     # llama.cpp pads the cache to multiples of 256 cells.
     return SamplingShape(-(-cells // 256) * 256, 1 + group_slots + slots, slots, group_slots)
 
@@ -69,46 +71,35 @@ class GroupSampler:
     def __init__(
         self,
         context: LlamaContext,
-        prompts: Sequence[Sequence[int]],
+        request: Request,
         shape: SamplingShape,
-        *,
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        stop_text: str,
         control: Control,
+        *,
         between_steps: Callable[[], None],
     ) -> None:
         self.context = context
         self.model: LlamaModel = context.model
-        self.answers = answers
-        self.max_tokens = max_tokens
-        self.temperature = temperature
-        self.seed = seed
+        self.request = request
         self.control = control
         self.between_steps = between_steps
-        self.shared = common_prefix(prompts)
-        self.prefix = list(prompts[0][: self.shared])
-        self.pending = deque(_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(prompts))
+        self.shared = common_prefix(request.prompts)
+        self.prefix = list(request.prompts[0][: self.shared])
+        self.pending = deque(_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(request.prompts))
         self.waiting: deque[tuple[_Group, int]] = deque()
         self.active: list[_Active] = []
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
-        self.results: list[list[Sample | None]] = [[None] * answers for _ in prompts]
-        self.finished = 0
-        self.stop = stop_text.encode()
+        self.results = Results(request, control)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        self.control.report(0, len(self.results) * self.answers)
         self._decode_prefix()
         while self.pending or self.waiting or self.active:
             self.control.check()
             self.between_steps()
             self._start_answers()
             self._step()
-        return [[sample for sample in group if sample is not None] for group in self.results]
+        return self.results.groups()
 
     def _decode_prefix(self) -> None:
         for start in range(0, self.shared, self.context.batch_size):
@@ -123,11 +114,9 @@ class GroupSampler:
             assert group.logits is not None
             slot = self.free_slots.pop()
             self.context.copy(group.sequence, slot)
-            started = AnswerInProgress(
-                self.model, group.index, answer, seed=self.seed, max_tokens=self.max_tokens, stop=self.stop
-            )
+            started = self.request.begin(self.model, group.index, answer)
             active = _Active(group, started, slot, self.shared + len(group.rest))
-            ids, logprobs = draw(group.logits[None], self.temperature, started.uniforms[:1])
+            ids, logprobs = draw(group.logits[None], self.request.temperature, started.uniforms[:1])
             if self._append(active, ids[0], logprobs[0]):
                 self.active.append(active)
 
@@ -139,10 +128,10 @@ class GroupSampler:
         logits = self.context.decode()
         for group, row in entering:
             group.logits = logits[row].copy()
-            self.waiting.extend((group, answer) for answer in range(self.answers))
+            self.waiting.extend((group, answer) for answer in range(self.request.answers))
         if rows:
             numbers = np.array([active.answer.uniform for active in self.active])
-            ids, logprobs = draw(logits[rows], self.temperature, numbers)
+            ids, logprobs = draw(logits[rows], self.request.temperature, numbers)
             drawn = zip(self.active, ids, logprobs, strict=True)
             self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
 
@@ -172,8 +161,8 @@ class GroupSampler:
             start = self.shared + group.decoded
             row = self.context.add(group.rest[group.decoded :], start, group.sequence, logits=True)
             assert row is not None
-            group.unfinished = self.answers
-            unclaimed -= self.answers
+            group.unfinished = self.request.answers
+            unclaimed -= self.request.answers
             entering.append((group, row))
         return entering
 
@@ -196,7 +185,6 @@ class GroupSampler:
 
     def _finish(self, active: _Active) -> None:
         group = active.group
-        self.results[group.index][active.answer.index] = active.answer.sample()
         self.context.drop(active.sequence)
         self.free_slots.append(active.sequence)
         group.unfinished -= 1
@@ -204,5 +192,4 @@ class GroupSampler:
             self.context.drop(group.sequence)
             self.free_groups.append(group.sequence)
             group.logits = None
-        self.finished += 1
-        self.control.report(self.finished, len(self.results) * self.answers)
+        self.results.add(active.answer)

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.backends.adapter_files import read_alpha, read_checked
+from sapo_edge.backends.adapter_files import read_checked
 from sapo_edge.backends.allocator import return_freed_memory
-from sapo_edge.backends.encoding import counted, encode_group
+from sapo_edge.backends.base_policy import BasePolicy, silent
 from sapo_edge.backends.mlx_memory import BATCH, SLOTS, estimate_memory
 from sapo_edge.backends.mlx_runtime import on_gpu, processor, require_mlx, set_threads, torch_hidden
-from sapo_edge.backends.prefix import check_length
+from sapo_edge.backends.model_source import ModelSource, open_source, open_vocabulary, shape_of
+from sapo_edge.backends.request import Request
 from sapo_edge.backends.threads import ThreadGovernor
-from sapo_edge.backends.torch_source import ModelSource, digest_of, open_source, open_vocabulary, shape_of
 from sapo_edge.backends.vocabulary import Vocabulary
-from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
-    STOP_TEXT,
     Control,
     LoraSettings,
     MemoryEstimate,
-    Prompt,
     Sample,
-    TrainingGroup,
-    UpdateSettings,
-    UpdateStatistics,
 )
 
 if TYPE_CHECKING:
@@ -34,11 +28,7 @@ if TYPE_CHECKING:
     from sapo_edge.backends.mlx_learner import MlxLearner
 
 
-def _silent(_text: str) -> None:
-    """Narration that nobody asked for."""
-
-
-class MlxPolicy:
+class MlxPolicy(BasePolicy):
     """A policy whose model is a GGUF file or a directory; see `sapo_edge.policy.Policy`.
 
     Args:
@@ -65,7 +55,7 @@ class MlxPolicy:
         threads: int = 0,
         trainable: bool = True,
         quantised: bool | None = None,
-        narrate: Callable[[str], None] = _silent,
+        narrate: Callable[[str], None] = silent,
     ) -> None:
         return_freed_memory()
         self.source: ModelSource = open_source(path, mlx=True)
@@ -103,96 +93,34 @@ class MlxPolicy:
         """The name in the settings."""
         return "mlx"
 
-    @property
-    def model_digest(self) -> str:
-        """SHA-256 (hex) of the model's file, or over those of a directory."""
-        return digest_of(self.source)
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            return_freed_memory()
 
-    @property
-    def threads(self) -> int:
-        """Processor threads of the step in progress."""
-        return self.governor.threads
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a completion's text."""
-        return self.vocabulary.tokenize(text, special=False)
-
-    def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        control: Control | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-    ) -> list[list[Sample]]:
-        """Sample `answers` completions of each prompt; see `Policy.generate`."""
+    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
         from sapo_edge.backends.mlx_sampler import GroupSampler
 
-        if not prompts:
-            return []
-        encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
-        check_length(encoded, max_tokens, self.shape.context)
         base: AbstractContextManager[None] = nullcontext()
         if self.adapter is not None and not use_adapter:
             base = self.adapter.left_out()
         with base:
-            sampler = GroupSampler(
+            return GroupSampler(
                 self.model,
                 self.vocabulary,
-                encoded,
-                answers=answers,
-                max_tokens=max_tokens,
-                temperature=temperature,
-                seed=seed,
-                stop_text=stop_text,
+                request,
+                control,
                 slots=SLOTS,
                 batch=BATCH,
-                control=control or Control(),
                 between_steps=lambda: set_threads(self.governor.current()),
-            )
-            try:
-                return sampler.run()
-            finally:
-                return_freed_memory()
+            ).run()
 
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
-    ) -> UpdateStatistics:
-        """One update of the adapter; see `Policy.update`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and can't train", "start it as a trainer")
-        encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
-        set_threads(self.governor.current())
-        try:
-            return counted(self.learner.update(encoded, settings, control or Control()), groups, encoded)
-        finally:
-            return_freed_memory()
-
-    def save(self, directory: Path) -> None:
-        """Write adapter and optimizer; see `Policy.save`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
-        self.learner.save(directory)
-
-    def load(self, directory: Path) -> None:
-        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
+    def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         from sapo_edge.backends.mlx_adapter import MlxAdapter
 
-        rank, alpha = read_alpha(directory)
-        if self.learner is not None:
-            if (rank, alpha) != (self.lora.rank, self.lora.alpha):
-                raise CheckpointError(
-                    f"the adapter in {directory} has rank {rank} and alpha {alpha:g}, this policy's is of "
-                    f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
-                    "set rank and alpha to those it was made with",
-                )
-            self.learner.load(directory)
-            return
-        adapter = MlxAdapter(self.model, LoraSettings(rank, alpha))
+        adapter = MlxAdapter(self.model, lora)
         weights, _ = read_checked(directory, adapter.shapes)
         adapter.set_weights(weights)
         adapter.install()

@@ -19,11 +19,12 @@ from sapo_edge.backends.adapter_state import write_state
 from sapo_edge.backends.mlx_adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.mlx_exponential import exp
 from sapo_edge.backends.mlx_memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
+from sapo_edge.backends.mlx_runtime import set_threads
 from sapo_edge.backends.mlx_trunk import Trunk
 from sapo_edge.backends.model_shape import ModelShape
-from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
-from sapo_edge.backends.surrogate import Floats, LossSums, k3, token_losses
-from sapo_edge.errors import Cancelled
+from sapo_edge.backends.packed_learner import LossSums, PackedLearner
+from sapo_edge.backends.packing import EncodedGroup, Pack, pack
+from sapo_edge.backends.surrogate import Floats, k3, token_losses
 from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
 
 ADAM_EPSILON = 1e-8
@@ -39,7 +40,7 @@ class AdamState:
     moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
 
 
-class MlxLearner:
+class MlxLearner(PackedLearner[Floats]):
     """An adapted model and its Adam optimizer.
 
     Args:
@@ -47,6 +48,9 @@ class MlxLearner:
         adapter: on it.
         name: what the adapter's configuration names as its base.
         shape: of the model.
+
+    Attributes:
+        gradient: accumulated so far, by PEFT's names in MLX's shapes.
     """
 
     def __init__(self, model: Any, adapter: MlxAdapter, name: str, shape: ModelShape) -> None:
@@ -56,74 +60,42 @@ class MlxLearner:
         self.pack_tokens = PACK_TOKENS
         self._shape = shape
         self._adam = AdamState()
+        self.gradient: dict[str, mx.array] = {}
 
     @property
     def steps(self) -> int:
         """Optimizer steps taken so far."""
         return self._adam.steps
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
-        """One policy-gradient update; see `torch_loss` for the loss.
+    def set_threads(self, threads: int) -> None:
+        """See `PackedLearner.set_threads`."""
+        set_threads(threads)
 
-        Raises:
-            Cancelled: between packs; the adapter and the optimizer are then as they were.
-        """
-        # MLX's arrays are never changed, only replaced: keeping them costs nothing.
-        adapter, adam = self.adapter.parameters(), self._adam
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """See `PackedLearner.update`."""
         try:
-            return self._update(groups, settings, control)
-        except Cancelled:
-            self.adapter.set_parameters(adapter)
-            self._adam = adam
-            raise
+            return super().update(groups, settings, control)
         finally:
             mx.clear_cache()
 
-    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
-        informative = [group for group in groups if group.informative]
-        # The KL term has a gradient everywhere.
-        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
-        all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
-        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
-        old: list[Floats] = []
-        sums, norms, steps, rate = LossSums(), [], 0, 0.0
-        if layouts:
-            control.report(0, settings.epochs * len(layouts))
-        for epoch in range(settings.epochs if layouts else 0):
-            total: list[mx.array] = []
-            for index, layout in enumerate(layouts):
-                control.check()
-                gradient, logprobs = self._gradient(layout, old[index] if epoch else None, all_tokens, settings, sums)
-                total = [a + b for a, b in zip(total, gradient, strict=True)] if total else gradient
-                mx.eval(total)
-                if epoch == 0:
-                    old.append(logprobs)
-                control.report(epoch * len(layouts) + index + 1, settings.epochs * len(layouts))
-            rate = settings.rate(self.steps + 1)
-            norms.append(self._step(dict(zip(self.adapter.parameters(), total, strict=True)), rate, settings))
-            steps += math.isfinite(norms[-1])
-        return UpdateStatistics(
-            loss=sums.loss / max(all_tokens * settings.epochs, 1),
-            gradient_norm=sum(norms) / max(len(norms), 1),
-            clip_fraction=sums.clipped / max(sums.tokens, 1),
-            entropy=sums.entropy / max(sums.tokens, 1),
-            mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
-            reference_kl=sums.reference_kl / max(sums.tokens, 1),
-            groups=len(groups),
-            informative=len(informative),
-            tokens=sum(len(layout.targets) for layout in layouts),
-            steps=steps,
-            learning_rate=rate,
-        )
+    def _keep(self, epochs: int) -> tuple[dict[str, mx.array], AdamState]:
+        # MLX's arrays are never changed, only replaced: keeping them costs nothing.
+        return self.adapter.parameters(), self._adam
+
+    def _restore(self, kept: tuple[dict[str, mx.array], AdamState]) -> None:
+        parameters, self._adam = kept
+        self.adapter.set_parameters(parameters)
+
+    def _clear_gradient(self) -> None:
+        self.gradient = {}
 
     def _trunk(self, layout: Pack) -> Trunk:
         pairs = sum(segment.visible.size for segment in layout.segments)
         return Trunk(self.model, layout, keep=kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES)
 
-    def _gradient(
+    def _accumulate(
         self, layout: Pack, old: Floats | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
-    ) -> tuple[list[mx.array], Floats]:
-        """A pack's gradient, A and B layer by layer, and its tokens' log-probabilities (m,)."""
+    ) -> Floats:
         trunk = self._trunk(layout)
         reference = None
         if settings.kl_coefficient > 0.0:
@@ -135,8 +107,11 @@ class MlxLearner:
             slope, found = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
             slopes.append(slope)
             logprobs.append(found)
-        found_gradients = trunk.backward(mx.concatenate(slopes))
-        return [array for layer in found_gradients for array in layer], np.concatenate(logprobs)
+        arrays = [array for layer in trunk.backward(mx.concatenate(slopes)) for array in layer]
+        for name, array in zip(self.adapter.parameters(), arrays, strict=True):
+            self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
+        mx.eval(self.gradient)
+        return np.concatenate(logprobs)
 
     def _rows(
         self,
@@ -196,19 +171,16 @@ class MlxLearner:
         layout = pack([group])
         return self._logprobs(self._trunk(layout).forward(), layout, temperature)
 
-    def _step(self, gradients: dict[str, mx.array], rate: float, settings: UpdateSettings) -> float:
-        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing.
-
-        Adam as in 1412.6980, in the order of operations of torch's.
-        """
-        norm = math.sqrt(float(mx.stack([mx.square(gradient).sum() for gradient in gradients.values()]).sum()))
+    def _step(self, rate: float, settings: UpdateSettings) -> float:
+        # Adam as in 1412.6980, in the order of operations of torch's.
+        norm = math.sqrt(float(mx.stack([mx.square(gradient).sum() for gradient in self.gradient.values()]).sum()))
         if not math.isfinite(norm):
             return norm
         scale = min(1.0, settings.max_gradient_norm / (norm + 1e-6))
         steps, (decay, decay_squares) = self._adam.steps + 1, settings.betas
         step_size, correction = rate / (1.0 - decay**steps), math.sqrt(1.0 - decay_squares**steps)
         parameters, moments = self.adapter.parameters(), {}
-        for name, gradient in gradients.items():
+        for name, gradient in self.gradient.items():
             clipped, zero = gradient * scale, mx.zeros_like(gradient)
             mean, squares = self._adam.moments.get(name, (zero, zero))
             mean = mean + (1.0 - decay) * (clipped - mean)
@@ -221,7 +193,7 @@ class MlxLearner:
         return norm
 
     def save(self, directory: Path) -> None:
-        """Write the adapter as PEFT does, and the optimizer beside it."""
+        """See `PackedLearner.save`."""
         optimizer: Arrays = {}
         for name, pair in self._adam.moments.items():
             optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
@@ -230,11 +202,7 @@ class MlxLearner:
         write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
 
     def load(self, directory: Path) -> None:
-        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
-
-        Raises:
-            CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
-        """
+        """See `PackedLearner.load`."""
         weights, optimizer = read_checked(directory, self.adapter.shapes)
         self.adapter.set_weights(weights)
         self._adam = AdamState()

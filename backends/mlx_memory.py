@@ -6,7 +6,7 @@ import math
 
 from sapo_edge.backends.hf_directory import HfDirectory
 from sapo_edge.backends.model_shape import ModelShape
-from sapo_edge.backends.torch_source import ModelSource
+from sapo_edge.backends.model_source import ModelSource
 from sapo_edge.policy import MemoryEstimate
 
 Q4_0, Q4_1, Q8_0 = 2, 3, 8

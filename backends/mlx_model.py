@@ -23,7 +23,7 @@ from sapo_edge.backends.architectures import from_gguf_rows, gguf_names, model_v
 from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.backends.hf_directory import HfDirectory
 from sapo_edge.backends.mlx_memory import BITS, GROUP, Q4_0, Q4_1, Q8_0
-from sapo_edge.backends.torch_source import ModelSource
+from sapo_edge.backends.model_source import ModelSource
 from sapo_edge.errors import ModelError
 
 Arrays = dict[str, mx.array]

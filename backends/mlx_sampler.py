@@ -24,6 +24,7 @@ from sapo_edge.backends.answer import AnswerInProgress
 from sapo_edge.backends.categorical import draw
 from sapo_edge.backends.mlx_memory import CELLS
 from sapo_edge.backends.prefix import common_prefix
+from sapo_edge.backends.request import Request, Results
 from sapo_edge.backends.vocabulary import Vocabulary
 from sapo_edge.policy import Control, Sample
 
@@ -83,7 +84,8 @@ class GroupSampler:
     Args:
         model: one of mlx-lm's models.
         vocabulary: of the model.
-        prompts: token ids.
+        request: what is asked for.
+        control: progress and cancellation.
         slots: answers decoded at once.
         batch: most tokens of a prompt computed at once.
         between_steps: called before each decode step.
@@ -93,39 +95,28 @@ class GroupSampler:
         self,
         model: nn.Module,
         vocabulary: Vocabulary,
-        prompts: Sequence[Sequence[int]],
+        request: Request,
+        control: Control,
         *,
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        stop_text: str,
         slots: int,
         batch: int,
-        control: Control,
         between_steps: Callable[[], None],
     ) -> None:
         self.model = model
         self.vocabulary = vocabulary
-        self.answers = answers
-        self.max_tokens = max_tokens
-        self.temperature = temperature
-        self.seed = seed
-        self.stop = stop_text.encode()
+        self.request = request
         self.slots = slots
         self.batch = batch
         self.control = control
         self.between_steps = between_steps
-        self.shared = common_prefix(prompts)
-        self.prefix = prompts[0][: self.shared]
-        self.pending = deque(enumerate(prompt[self.shared :] for prompt in prompts))
+        self.shared = common_prefix(request.prompts)
+        self.prefix = request.prompts[0][: self.shared]
+        self.pending = deque(enumerate(prompt[self.shared :] for prompt in request.prompts))
         self.drawing: dict[int, _Drawing] = {}
-        self.results: list[list[Sample | None]] = [[None] * answers for _ in prompts]
-        self.finished = 0
+        self.results = Results(request, control)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        self._report()
         generator = BatchGenerator(self.model, completion_batch_size=self.slots, prefill_batch_size=self.slots)
         try:
             shared: Cache = [_PromptCache() for _ in self.model.layers]
@@ -139,7 +130,7 @@ class GroupSampler:
         finally:
             generator.close()
             mx.clear_cache()
-        return [[sample for sample in group if sample is not None] for group in self.results]
+        return self.results.groups()
 
     def _compute(self, token_ids: Sequence[int], cache: Cache) -> None:
         """Compute tokens of a prompt into its cache."""
@@ -155,19 +146,15 @@ class GroupSampler:
         # A copy of its own: caches change their arrays in place. Its answers only read it.
         cache = copy.deepcopy(shared)
         self._compute(rest[:-1], cache)
+        answers = self.request.answers
         started = [
-            _Drawing(
-                AnswerInProgress(
-                    self.vocabulary, group, index, seed=self.seed, max_tokens=self.max_tokens, stop=self.stop
-                ),
-                self.temperature,
-            )
-            for index in range(self.answers)
+            _Drawing(self.request.begin(self.vocabulary, group, index), self.request.temperature)
+            for index in range(answers)
         ]
         uids = generator.insert(
-            [list(rest[-1:])] * self.answers,
-            max_tokens=[self.max_tokens] * self.answers,
-            caches=[cache] * self.answers,
+            [list(rest[-1:])] * answers,
+            max_tokens=[self.request.max_tokens] * answers,
+            caches=[cache] * answers,
             samplers=started,
         )
         self.drawing |= zip(uids, started, strict=True)
@@ -178,17 +165,8 @@ class GroupSampler:
         stopped = []
         for response in responses:
             if not self.drawing[response.uid].append(response.token, self.control):
-                self._finish(response.uid)
+                self.results.add(self.drawing.pop(response.uid).answer)
                 if response.finish_reason is None:
                     stopped.append(response.uid)
         if stopped:
             generator.remove(stopped)
-
-    def _finish(self, uid: int) -> None:
-        answer = self.drawing.pop(uid).answer
-        self.results[answer.group][answer.index] = answer.sample()
-        self.finished += 1
-        self._report()
-
-    def _report(self) -> None:
-        self.control.report(self.finished, len(self.results) * self.answers)

@@ -10,27 +10,12 @@ In float64: these are a few numbers a token, the learner's own precision is what
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.policy import UpdateSettings
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(slots=True)
-class LossSums:
-    """Sums over answer tokens, turned into means at the end of an update."""
-
-    tokens: int = 0
-    own_tokens: int = 0
-    loss: float = 0.0
-    clipped: float = 0.0
-    entropy: float = 0.0
-    mismatch_kl: float = 0.0
-    reference_kl: float = 0.0
 
 
 def k3(logprobs: Floats, others: Floats) -> Floats:

@@ -21,21 +21,20 @@ from sapo_edge.backends.adapter_files import (
     write_tensors,
 )
 from sapo_edge.backends.allocator import return_freed_memory
+from sapo_edge.backends.model_source import ModelSource
 from sapo_edge.backends.pack_attention import PackAttention
-from sapo_edge.backends.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.packed_learner import LossSums, PackedLearner
+from sapo_edge.backends.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.torch_device import prepare_device, reproducible
 from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base, require_torch
 from sapo_edge.backends.torch_place import CPU, Place
-from sapo_edge.backends.torch_source import ModelSource
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
 
 if TYPE_CHECKING:
     import torch
 
-    from sapo_edge.backends.torch_loss import LossSums
 
-
-class TorchLearner:
+class TorchLearner(PackedLearner["torch.Tensor"]):
     """A base model with a LoRA adapter and its Adam optimizer.
 
     Args:
@@ -67,7 +66,7 @@ class TorchLearner:
         self.pack_tokens = place.pack_tokens
 
     def set_threads(self, threads: int) -> None:
-        """Change the number of threads between two updates."""
+        """See `PackedLearner.set_threads`."""
         import torch
 
         torch.set_num_threads(threads)
@@ -83,65 +82,20 @@ class TorchLearner:
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
-        """One policy-gradient update; see `torch_loss` for the loss.
-
-        Raises:
-            Cancelled: between packs; the adapter and the optimizer are then as they were.
-        """
+        """See `PackedLearner.update`."""
         try:
             with reproducible(self.place.device):
-                return self._update(groups, settings, control)
+                return super().update(groups, settings, control)
         finally:
             # The torch backend samples from the same layers.
             self._keep_activations(0)
 
-    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
-        from sapo_edge.backends.torch_loss import LossSums
-
-        informative = [group for group in groups if group.informative]
-        # The KL term has a gradient everywhere.
-        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
-        answers = [answer for group in groups for answer in group.answers]
-        all_tokens = sum(len(answer.token_ids) for answer in answers)
-        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
-        before = self._snapshot() if settings.epochs > 1 else None
-        old: list[torch.Tensor] = []
-        sums, norms, steps, rate = LossSums(), [], 0, 0.0
-        if layouts:
-            control.report(0, settings.epochs * len(layouts))
-        for epoch in range(settings.epochs if layouts else 0):
-            self.optimizer.zero_grad(set_to_none=True)
-            for index, layout in enumerate(layouts):
-                if control.cancelled:
-                    self.optimizer.zero_grad(set_to_none=True)
-                    self._restore(before)
-                control.check()
-                logprobs = self._accumulate(layout, old[index] if epoch else None, all_tokens, settings, sums)
-                if epoch == 0:
-                    old.append(logprobs)
-                control.report(epoch * len(layouts) + index + 1, settings.epochs * len(layouts))
-            rate = settings.rate(self.steps + 1)
-            norms.append(self._step(rate, settings))
-            steps += math.isfinite(norms[-1])
+    def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        return UpdateStatistics(
-            loss=sums.loss / max(all_tokens * settings.epochs, 1),
-            gradient_norm=sum(norms) / max(len(norms), 1),
-            clip_fraction=sums.clipped / max(sums.tokens, 1),
-            entropy=sums.entropy / max(sums.tokens, 1),
-            mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
-            reference_kl=sums.reference_kl / max(sums.tokens, 1),
-            groups=len(groups),
-            informative=len(informative),
-            tokens=sum(len(layout.targets) for layout in layouts),
-            steps=steps,
-            learning_rate=rate,
-        )
 
     def _accumulate(
         self, layout: Pack, old: torch.Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
     ) -> torch.Tensor:
-        """Add a pack's gradient; returns its tokens' log-probabilities (m,), detached."""
         import torch
 
         hidden = self._hidden(layout)
@@ -245,7 +199,6 @@ class TorchLearner:
         return values.cpu().numpy()
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
-        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
         import torch
 
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))
@@ -255,12 +208,13 @@ class TorchLearner:
             self.optimizer.step()
         return norm
 
-    def _snapshot(self) -> dict[str, npt.NDArray[np.float32]]:
-        return {name: value.copy() for name, value in self._state().items()}
+    def _keep(self, epochs: int) -> dict[str, npt.NDArray[np.float32]]:
+        # With one epoch, the step is the last thing that happens.
+        return {name: value.copy() for name, value in self._state().items()} if epochs > 1 else {}
 
-    def _restore(self, state: dict[str, npt.NDArray[np.float32]] | None) -> None:
-        if state is not None:
-            self._set_state(state)
+    def _restore(self, kept: dict[str, npt.NDArray[np.float32]]) -> None:
+        if kept:
+            self._set_state(kept)
 
     def _state(self) -> dict[str, npt.NDArray[np.float32]]:
         """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
@@ -286,18 +240,14 @@ class TorchLearner:
                 self.optimizer.state[parameter] = {"step": step, **moments}
 
     def save(self, directory: Path) -> None:
-        """Write the adapter as PEFT does, and the optimizer beside it."""
+        """See `PackedLearner.save`."""
         self.model.peft_config["default"].save_pretrained(str(directory))
         state = self._state()
         write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
         write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
 
     def load(self, directory: Path) -> None:
-        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
-
-        Raises:
-            CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
-        """
+        """See `PackedLearner.load`."""
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         adapter, optimizer = read_checked(directory, shapes)
         self._set_state(adapter | optimizer)

@@ -15,24 +15,9 @@ k3 (joschu.net/blog/kl-approx.html).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from sapo_edge.policy import UpdateSettings
-
-
-@dataclass(slots=True)
-class LossSums:
-    """Sums over answer tokens, turned into means at the end of an update."""
-
-    tokens: int = 0
-    own_tokens: int = 0
-    loss: float = 0.0
-    clipped: float = 0.0
-    entropy: float = 0.0
-    mismatch_kl: float = 0.0
-    reference_kl: float = 0.0
 
 
 def k3(logprobs: torch.Tensor, others: torch.Tensor) -> torch.Tensor:

@@ -18,9 +18,9 @@ from sapo_edge.backends.architectures import transformers_config
 from sapo_edge.backends.gguf_file import GgufHeader
 from sapo_edge.backends.gguf_tensors import GgufTensors
 from sapo_edge.backends.hf_directory import HfTensors
+from sapo_edge.backends.model_source import ModelSource
 from sapo_edge.backends.pack_attention import IMPLEMENTATION, register
 from sapo_edge.backends.torch_place import CPU, Place
-from sapo_edge.backends.torch_source import ModelSource
 from sapo_edge.errors import BackendError
 from sapo_edge.policy import LoraSettings
 

@@ -2,43 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.backends.adapter_files import read_alpha, read_checked
-from sapo_edge.backends.encoding import counted, encode_group
-from sapo_edge.backends.prefix import check_length, common_prefix
+from sapo_edge.backends.adapter_files import read_checked
+from sapo_edge.backends.base_policy import BasePolicy, silent
+from sapo_edge.backends.model_source import ModelSource, open_source, open_vocabulary, shape_of
+from sapo_edge.backends.prefix import common_prefix
+from sapo_edge.backends.request import Request
 from sapo_edge.backends.threads import ThreadGovernor
 from sapo_edge.backends.torch_device import memory_told, prepare_device, release_device_memory
 from sapo_edge.backends.torch_lora import TorchLearner
 from sapo_edge.backends.torch_memory import estimate_torch_memory
 from sapo_edge.backends.torch_model import add_adapter, load_base, require_torch, set_adapter
 from sapo_edge.backends.torch_place import Place, choose_place, free_memory, slots_for
-from sapo_edge.backends.torch_source import ModelSource, digest_of, open_source, open_vocabulary, shape_of
 from sapo_edge.backends.vocabulary import Vocabulary
-from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
-    STOP_TEXT,
     Control,
     LoraSettings,
     MemoryEstimate,
-    Prompt,
     Sample,
-    TrainingGroup,
-    UpdateSettings,
-    UpdateStatistics,
 )
 
 if TYPE_CHECKING:
     from sapo_edge.backends.torch_sampler import Workspace
 
 
-def _silent(_text: str) -> None:
-    """Narration that nobody asked for."""
-
-
-class TorchPolicy:
+class TorchPolicy(BasePolicy):
     """A policy in torch; see `sapo_edge.policy.Policy`.
 
     Args:
@@ -63,7 +55,7 @@ class TorchPolicy:
         lora: LoraSettings | None = None,
         threads: int = 0,
         trainable: bool = True,
-        narrate: Callable[[str], None] = _silent,
+        narrate: Callable[[str], None] = silent,
         place: Place | None = None,
     ) -> None:
         self.source: ModelSource = open_source(path)
@@ -95,16 +87,6 @@ class TorchPolicy:
         return "torch"
 
     @property
-    def model_digest(self) -> str:
-        """SHA-256 (hex) of the model's file or of the directory's."""
-        return digest_of(self.source)
-
-    @property
-    def threads(self) -> int:
-        """Processor threads of the step in progress."""
-        return self.governor.threads
-
-    @property
     def reasons(self) -> tuple[str, ...]:
         """What was chosen for the user, in words."""
         notes = [self.place.reason, self._workspace.trouble]
@@ -112,42 +94,22 @@ class TorchPolicy:
             notes.append(f"threads: {self.governor.reason}")
         return tuple(note for note in notes if note)
 
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a completion's text."""
-        return self.vocabulary.tokenize(text, special=False)
+    def _working(self) -> AbstractContextManager[object]:
+        return memory_told(self.place.device)
 
-    def generate(
-        self,
-        prompts: Sequence[Prompt],
-        answers: int,
-        max_tokens: int,
-        temperature: float,
-        seed: int,
-        control: Control | None = None,
-        *,
-        use_adapter: bool = True,
-        stop_text: str = STOP_TEXT,
-    ) -> list[list[Sample]]:
-        """Sample `answers` completions of each prompt; see `Policy.generate`."""
-        from sapo_edge.backends.torch_sampler import Request, TorchSampler
+    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+        from sapo_edge.backends.torch_sampler import TorchSampler
 
-        if not prompts:
-            return []
-        encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
-        check_length(encoded, max_tokens, self.shape.context)
-        own = max(map(len, encoded)) - common_prefix(encoded) + max_tokens
-        slots = slots_for(self.place, self.shape, own, free_memory(self.place.device))
-        request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode(), slots)
-        sampler = TorchSampler(
+        own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
+        return TorchSampler(
             self._workspace,
             self.vocabulary,
             request,
-            control or Control(),
+            control,
+            slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
             use_adapter=use_adapter,
             between_steps=self._use_threads,
-        )
-        with memory_told(self.place.device):
-            return sampler.run()
+        ).run()
 
     def _use_threads(self) -> None:
         import torch
@@ -156,41 +118,7 @@ class TorchPolicy:
         if self.place.on_cpu and wanted != torch.get_num_threads():
             torch.set_num_threads(wanted)
 
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
-    ) -> UpdateStatistics:
-        """One update of the adapter; see `Policy.update`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and can't train", "start it as a trainer")
-        encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
-        self.learner.set_threads(self.governor.current())
-        with memory_told(self.place.device):
-            statistics = self.learner.update(encoded, settings, control or Control())
-        return counted(statistics, groups, encoded)
-
-    def save(self, directory: Path) -> None:
-        """Write adapter and optimizer; see `Policy.save`."""
-        if self.learner is None:
-            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
-        self.learner.save(directory)
-
-    def load(self, directory: Path) -> None:
-        """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
-        rank, alpha = read_alpha(directory)
-        if self.learner is None:
-            self._load_for_sampling(directory, LoraSettings(rank, alpha))
-            return
-        if (rank, alpha) != (self.lora.rank, self.lora.alpha):
-            raise CheckpointError(
-                f"the adapter in {directory} has rank {rank} and alpha {alpha:g}, this policy's is of "
-                f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
-                "set rank and alpha to those it was made with",
-            )
-        # In place, so that what was recorded stays good.
-        self.learner.load(directory)
-
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        """Put an adapter on the model, of whatever rank it is."""
         weights, _ = read_checked(directory, self.shape.adapter_shapes(lora.rank))
         if self._loaded != lora:
             self._workspace.forget()

@@ -8,7 +8,7 @@ cache's beginning: where an answer ends, the last one moves into its place.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from sapo_edge.backends.answer import AnswerInProgress
 from sapo_edge.backends.model_shape import ModelShape
 from sapo_edge.backends.prefix import common_prefix
+from sapo_edge.backends.request import Request, Results
 from sapo_edge.backends.torch_draw import draw
 from sapo_edge.backends.torch_place import BATCH, Place
 from sapo_edge.backends.torch_rows import RowCache
@@ -24,27 +25,6 @@ from sapo_edge.backends.vocabulary import Vocabulary
 from sapo_edge.policy import Control, Sample
 
 Tensor = torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a call asks for.
-
-    Attributes:
-        prompts: token ids, none empty.
-        answers: to each.
-        max_tokens, temperature, seed: see `sapo_edge.policy.Policy.generate`.
-        stop: text at which an answer is complete; empty for none.
-        slots: answers decoded at once.
-    """
-
-    prompts: Sequence[Sequence[int]]
-    answers: int
-    max_tokens: int
-    temperature: float
-    seed: int
-    stop: bytes
-    slots: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +113,7 @@ class TorchSampler:
         vocabulary: its tokenizer.
         request: what is asked for.
         control: progress and cancellation.
+        slots: answers decoded at once.
         use_adapter: whether the adapter takes part.
         between_steps: called before each.
     """
@@ -144,10 +125,12 @@ class TorchSampler:
         request: Request,
         control: Control,
         *,
+        slots: int,
         use_adapter: bool,
         between_steps: Callable[[], None],
     ) -> None:
         self._request = request
+        self._slots = slots
         self._vocabulary = vocabulary
         self._control = control
         self._between_steps = between_steps
@@ -159,14 +142,12 @@ class TorchSampler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[AnswerInProgress] = []
         self._lengths: list[int] = []
-        self._results: list[list[Sample | None]] = [[None] * request.answers for _ in request.prompts]
-        self._finished = 0
+        self._results = Results(request, control)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
         request = self._request
-        self._report()
-        rows = min(request.slots, request.answers * len(request.prompts))
+        rows = min(self._slots, request.answers * len(request.prompts))
         tokens = max(map(len, self._rests)) + request.max_tokens
         with self._workspace.network.sampling(use_adapter=self._use_adapter):
             self._rows, self._prefix, self._steps = self._workspace.prepare(
@@ -186,7 +167,7 @@ class TorchSampler:
                         self._step()
             finally:
                 self._workspace.done()
-        return [[sample for sample in group if sample is not None] for group in self._results]
+        return self._results.groups()
 
     def _compute_prefix(self) -> None:
         if self._prefix is not None:
@@ -231,21 +212,12 @@ class TorchSampler:
             first = len(self._active)
             targets = torch.arange(first, first + len(starting), device=device)
             self._rows.copy_rows(source, origins, targets, source.tokens)
-            self._active += [self._begin(waiting) for waiting in starting]
+            self._active += [
+                self._request.begin(self._vocabulary, waiting.group, waiting.index) for waiting in starting
+            ]
             self._lengths += [waiting.tokens for waiting in starting]
             self._free -= len(starting)
             self._append(first, torch.stack([waiting.logits for waiting in starting]))
-
-    def _begin(self, waiting: _Waiting) -> AnswerInProgress:
-        request = self._request
-        return AnswerInProgress(
-            self._vocabulary,
-            waiting.group,
-            waiting.index,
-            seed=request.seed,
-            max_tokens=request.max_tokens,
-            stop=request.stop,
-        )
 
     def _step(self) -> None:
         logits = self._steps.step([answer.token_ids[-1] for answer in self._active], self._lengths)
@@ -268,16 +240,10 @@ class TorchSampler:
             self._finish(row)
 
     def _finish(self, row: int) -> None:
-        answer = self._active[row]
-        self._results[answer.group][answer.index] = answer.sample()
+        self._results.add(self._active[row])
         last = len(self._active) - 1
         if row != last:
             self._rows.move_row(last, row, self._lengths[last])
         self._active[row], self._lengths[row] = self._active[last], self._lengths[last]
         del self._active[last], self._lengths[last]
         self._free += 1
-        self._finished += 1
-        self._report()
-
-    def _report(self) -> None:
-        self._control.report(self._finished, len(self._results) * self._request.answers)

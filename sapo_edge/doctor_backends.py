@@ -98,7 +98,7 @@ def local_model(settings: Settings) -> Path | None:
 def model_check(settings: Settings) -> Check:
     """Whether the model is there, whole and of a kind that can be trained."""
     from sapo_edge.backends.hf_directory import HfDirectory
-    from sapo_edge.backends.torch_source import open_source
+    from sapo_edge.backends.model_source import open_source
     from sapo_edge.models import find_model
 
     try:

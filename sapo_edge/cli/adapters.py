@@ -150,7 +150,7 @@ def run_export(session: Session, adapter: Path | None, target: Path, form: str, 
     from sapo_edge.backends.adapter_files import read_adapter, read_alpha
     from sapo_edge.backends.adapter_gguf import write_adapter
     from sapo_edge.backends.gguf_file import read_header
-    from sapo_edge.backends.torch_source import digest_of, open_source
+    from sapo_edge.backends.model_source import digest_of, open_source
     from sapo_edge.models import find_model
 
     directory = find_adapter(session, adapter)

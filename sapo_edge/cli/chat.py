@@ -88,7 +88,7 @@ def conversation(
     Raises:
         SapoError: if the model or the adapter can't be used.
     """
-    from sapo_edge.backends.torch_source import open_source
+    from sapo_edge.backends.model_source import open_source
     from sapo_edge.models import find_model
 
     settings = session.settings

@@ -99,16 +99,17 @@ def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
 
 def packed_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> dict[str, Any]:
     """The gradient that `update` makes, without its step."""
-    assert policy.learner is not None
+    learner = policy.learner
+    assert learner is not None
     kept: dict[str, Any] = {}
 
-    def keep(gradients: dict[str, Any], _rate: float, _settings: UpdateSettings) -> float:
-        kept.update(gradients)
+    def keep(_rate: float, _settings: UpdateSettings) -> float:
+        kept.update(learner.gradient)
         return 0.0
 
-    step, policy.learner._step = policy.learner._step, keep  # type: ignore[method-assign]
-    policy.learner.update(batch, UpdateSettings(), Control())
-    policy.learner._step = step  # type: ignore[method-assign]
+    step, learner._step = learner._step, keep  # type: ignore[method-assign]
+    learner.update(batch, UpdateSettings(), Control())
+    learner._step = step  # type: ignore[method-assign]
     return kept
 
 

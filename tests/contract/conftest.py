@@ -109,8 +109,8 @@ def _torch(device: str) -> Backend:
     import torch
 
     from sapo_edge.backends import torch_policy, torch_sampler
+    from sapo_edge.backends.model_source import open_source, shape_of
     from sapo_edge.backends.torch_place import choose_place
-    from sapo_edge.backends.torch_source import open_source, shape_of
     from sapo_edge.backends.torch_steps import Steps
 
     if device == "cuda" and not torch.cuda.is_available():

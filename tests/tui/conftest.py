@@ -1,15 +1,25 @@
-"""For the pictures of the terminal app."""
+"""For the tests of the terminal app."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import still
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
+    """A host on which somebody has agreed, and a node that runs."""
+    made = FakeLauncher(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture

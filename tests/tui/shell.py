@@ -15,7 +15,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.state import Standing
 from tests.tui.fake_launcher import FakeLauncher
 
-TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "en_US.UTF-8"}
+TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
 """The environment of a good terminal."""
 
 

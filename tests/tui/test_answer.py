@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,23 +21,14 @@ from sapo_edge.tui.widgets.answer_fields import AnswerFields, refused
 from sapo_edge.tui.widgets.answer_verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import until
-
-TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
+from tests.tui.shell import TRUECOLOR, until
 
 
 @asynccontextmanager
 async def shown(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
-    app = SapoApp(launcher, TERMINAL)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await pilot.press("5")
         await pilot.pause()
@@ -391,14 +382,14 @@ async def _open(pilot: Pilot[Any]) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 def test_picture_while_typing(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=_typed)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_typed)
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 def test_picture_of_a_verdict(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=_judged)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_judged)
 
 
 def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=(80, 24), run_before=_judged)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_judged)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,22 +23,14 @@ from sapo_edge.tui.widgets.chat_transcript import MAX_TURNS
 from sapo_edge.tui.widgets.chat_turn import MAX_SHOWN, AnswerBox, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import until
+from tests.tui.shell import TRUECOLOR, until
 
-TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 NOT_LOADED = "○ not loaded: the first question does it, in a process of its own"
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 @asynccontextmanager
 async def shown(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], ChatView]]:
-    app = SapoApp(launcher, TERMINAL)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await pilot.press("4")
         await pilot.pause()
@@ -461,16 +453,16 @@ async def _empty(pilot: Pilot[Any]) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 def test_picture_of_a_conversation(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> None:
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=_asked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_asked)
 
 
 def test_picture_before_the_first_question(launcher: FakeLauncher, snap_compare: Any) -> None:
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=(80, 24), run_before=_empty)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_empty)
 
 
 def test_picture_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    assert snap_compare(SapoApp(launcher, TERMINAL), terminal_size=(80, 24), run_before=_asked)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_asked)
 
 
 def test_answers_of_both_models_look_different(launcher: FakeLauncher) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,13 +20,6 @@ from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import until
 
 SIZES = [(80, 24), (120, 40)]
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 def shown(app: SapoApp, query: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,13 +15,6 @@ from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, screen, text, until
 
 LONG = Ending("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 class Clock:

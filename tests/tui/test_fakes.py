@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,6 @@ from sapo_edge.tui.launcher import Chat, ChatAnswer, Consent, Launcher
 from tests.fakes import FakePolicy, LengthScored
 from tests.tui.fake_launcher import INVITE, FakeChat, FakeLauncher
 from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, FakeNode
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 def test_the_fakes_meet_the_contract(launcher: FakeLauncher) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,7 @@ from sapo_edge.tui.state import Standing
 from sapo_edge.tui.view import VIEWS
 from sapo_edge.tui.widgets.setting_restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import picture, until
-
-COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
+from tests.tui.shell import TRUECOLOR, picture, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
@@ -44,7 +34,7 @@ async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("number", range(1, len(VIEWS) + 1))
 async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, number: int) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press(str(number))
@@ -65,7 +55,7 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher, numbe
 
 @pytest.mark.asyncio
 async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("6")
@@ -81,7 +71,7 @@ async def test_keys_that_do_nothing_now_are_not_listed(launcher: FakeLauncher) -
 
 @pytest.mark.asyncio
 async def test_it_says_how_keys_are_changed_and_what_the_words_mean(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         help = await helped(pilot, app)
@@ -103,7 +93,7 @@ async def test_it_says_how_keys_are_changed_and_what_the_words_mean(launcher: Fa
 
 @pytest.mark.asyncio
 async def test_it_scrolls(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         await helped(pilot, app)
@@ -116,7 +106,7 @@ async def test_it_scrolls(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_it_works_over_a_dialog(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("7")
@@ -143,7 +133,7 @@ async def test_a_widget_with_help_of_its_own_is_explained(launcher: FakeLauncher
         def compose(self) -> Any:
             yield Explained("x")
 
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await app.push_screen(Plain())
         await pilot.pause()
@@ -155,7 +145,7 @@ async def test_a_widget_with_help_of_its_own_is_explained(launcher: FakeLauncher
 
 @pytest.mark.asyncio
 async def test_every_name_that_it_shows_can_be_given_other_keys(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         known = binding_ids(app)
@@ -177,7 +167,7 @@ def test_the_documents_exist_or_are_being_written() -> None:
 
 @pytest.mark.asyncio
 async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         await helped(pilot, app)
@@ -212,4 +202,4 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         await helped(pilot, app)
         await until(pilot, lambda: "Change the highlighted setting" in picture(app))
 
-    return bool(snap_compare(SapoApp(launcher, COLORS), terminal_size=size, run_before=before))
+    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

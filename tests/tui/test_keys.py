@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,17 +17,9 @@ from sapo_edge.tui.screens.logs import Logs
 from sapo_edge.tui.screens.settings import SettingsView
 from sapo_edge.tui.state import Standing
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import until
+from tests.tui.shell import TRUECOLOR, until
 
-COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 KNOWN = {"node.pause", "logs.follow", "view.logs"}
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 def write(launcher: FakeLauncher, text: str) -> None:
@@ -78,7 +69,7 @@ def test_a_file_that_can_t_be_read_is_told(tmp_path: Path) -> None:
 @pytest.mark.asyncio
 async def test_changed_keys_work_and_are_listed_and_the_old_ones_are_free(launcher: FakeLauncher) -> None:
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert not told(app)
@@ -108,7 +99,7 @@ async def test_changed_keys_work_and_are_listed_and_the_old_ones_are_free(launch
 @pytest.mark.asyncio
 async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
     write(launcher, '"app.help" = "h"\n')
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         for key in ("h", "f1"):
@@ -129,7 +120,7 @@ async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
 )
 async def test_a_wrong_file_is_told_and_nothing_of_it_is_used(launcher: FakeLauncher, text: str, message: str) -> None:
     write(launcher, text)
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         assert message in told(app)
@@ -144,7 +135,7 @@ async def test_a_wrong_file_is_told_and_nothing_of_it_is_used(launcher: FakeLaun
 
 @pytest.mark.asyncio
 async def test_names_are_given_once_and_belong_to_one_screen(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)):
         assert {"logs.follow", "settings.change", "view.logs", "node.pause", "app.help"} <= binding_ids(app)
         for screen in (Logs, SettingsView):

@@ -26,9 +26,8 @@ from sapo_edge.tui.widgets.log_window import MAX_CHARACTERS, MAX_RECORDS, Level,
 from sapo_edge.tui.widgets.log_words import MAX_TEXT, Record, level_of, record_of
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
-from tests.tui.shell import picture, until
+from tests.tui.shell import TRUECOLOR, picture, until
 
-COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 HOSTILE = "a peer says \x1b[31m[bold]boo[/bold]\x1b]0;owned\x07 [@click=app.quit]here[/] \u202e"
 TRACEBACK = (
     "the node can't look after its machine\nTraceback (most recent call last):\n"
@@ -44,13 +43,6 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 def written(seconds: float, text: str, level: str = "INFO", source: str = "sapo_edge.node") -> str:
@@ -310,7 +302,7 @@ def title(app: SapoApp) -> str:
 async def test_it_follows_until_somebody_scrolls_up(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         assert lines.has_focus and lines.following and "following" in subtitle(app)
@@ -335,7 +327,7 @@ async def test_it_follows_until_somebody_scrolls_up(launcher: FakeLauncher) -> N
 @pytest.mark.asyncio
 async def test_the_wheel_scrolls_and_a_click_chooses(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await pilot.pause(0.1)
@@ -360,7 +352,7 @@ def _wheel(widget: LogView) -> Any:
 @pytest.mark.asyncio
 async def test_levels_are_left_out_in_turn(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         window = app.screen.window  # type: ignore[attr-defined]
@@ -380,7 +372,7 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
     add(path, written(0, "the needle is here") + a_run(5))
     rotate(path)
     add(path, "".join(written(number, f"hay {number}") for number in range(2000)))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await pilot.press("slash", *"NEEDLE", "enter")
@@ -405,7 +397,7 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
 @pytest.mark.asyncio
 async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await pilot.press("slash", *"[red]1")
@@ -421,7 +413,7 @@ async def test_escape_leaves_the_search_and_digits_are_text_there(launcher: Fake
 @pytest.mark.asyncio
 async def test_enter_shows_a_record_in_full_and_c_copies_it(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run(17))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await pilot.press("enter")
@@ -443,7 +435,7 @@ async def test_enter_shows_a_record_in_full_and_c_copies_it(launcher: FakeLaunch
 @pytest.mark.asyncio
 async def test_what_the_mouse_selects_can_be_copied(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run(5))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await until(pilot, lambda: "round 5" in picture(app))
@@ -461,7 +453,7 @@ async def test_what_the_mouse_selects_can_be_copied(launcher: FakeLauncher) -> N
 @pytest.mark.asyncio
 async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, written(0, " ".join(f"word{number}" for number in range(400))))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await until(pilot, lambda: lines.virtual_size.height == 8)
@@ -478,7 +470,7 @@ async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> Non
 async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, "".join(written(number, f"record {number}") for number in range(700)))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await pilot.press("home")
@@ -499,7 +491,7 @@ async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest
 async def test_rotation_and_truncation_are_followed(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
     add(path, a_run(3))
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         rotate(path)
@@ -518,7 +510,7 @@ async def test_rotation_and_truncation_are_followed(launcher: FakeLauncher) -> N
 @pytest.mark.asyncio
 async def test_it_goes_on_when_the_node_ends(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         launcher.close()
@@ -531,7 +523,7 @@ async def test_it_goes_on_when_the_node_ends(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path)
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("6")
         await until(pilot, lambda: "There is no log yet" in picture(app))
@@ -552,7 +544,7 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         await pilot.press("1")
@@ -578,7 +570,7 @@ async def test_nothing_is_read_while_another_screen_is_in_front(
 @pytest.mark.asyncio
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
     add(launcher.paths.log, a_run())
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         lines = await opened(pilot, app)
         await pilot.press(*("up",) * 20)
@@ -615,4 +607,4 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         await pilot.press("up", "up", "up", "slash", *"time", "enter")
         await until(pilot, lambda: lines.record is not None and "TimeoutError" in lines.record.text)
 
-    return bool(snap_compare(SapoApp(launcher, COLORS), terminal_size=size, run_before=before))
+    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

@@ -19,9 +19,8 @@ from sapo_edge.tui.view import Change
 from sapo_edge.tui.widgets.peer_text import amount, swarm_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
-from tests.tui.shell import picture, until
+from tests.tui.shell import TRUECOLOR, picture, until
 
-TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 NOW = BEGAN + 9000
 
 
@@ -50,7 +49,7 @@ def tell(launcher: FakeLauncher, **changes: Any) -> None:
 
 @asynccontextmanager
 async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], Peers]]:
-    app = SapoApp(launcher, TERMINAL)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("3")
@@ -312,4 +311,4 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         await pilot.press("3", "down")
         await until(pilot, lambda: STRANGER in picture(pilot.app) and "5 peers" in picture(pilot.app))
 
-    return bool(snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=before))
+    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

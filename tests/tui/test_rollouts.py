@@ -24,9 +24,8 @@ from sapo_edge.tui.widgets.rollout_pages import WINDOW
 from sapo_edge.tui.widgets.rollout_text import SHOWN_CHARACTERS, moment, replies, shown
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
-from tests.tui.shell import picture, until
+from tests.tui.shell import TRUECOLOR, picture, until
 
-TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 EACH = 6
 """Rollouts of a round of the scripted node."""
 
@@ -40,13 +39,6 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
-
-
 def settled(screen: Rollouts) -> bool:
     browser = screen.browser
     return screen.sapo.state.standing is Standing.ATTACHED and browser.pages.begun and not browser._loading
@@ -56,7 +48,7 @@ def settled(screen: Rollouts) -> bool:
 async def opened(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], Rollouts]]:
-    app = SapoApp(launcher, TERMINAL)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("2")
@@ -593,4 +585,4 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *key
             await pilot.press(key)
             await read(pilot, screen)
 
-    return bool(snap_compare(SapoApp(launcher, TERMINAL), terminal_size=size, run_before=before))
+    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,9 @@ from sapo_edge.tui.widgets.setting_panel import SettingPanel
 from sapo_edge.tui.widgets.setting_restart import AskRestart
 from sapo_edge.tui.widgets.setting_words import GROUPS, OTHER, grouped, waiting
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import picture, until
+from tests.tui.shell import TRUECOLOR, picture, until
 
-COLORS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
 
 
 def said(app: SapoApp) -> str:
@@ -96,7 +87,7 @@ def test_the_app_s_own_settings_wait_for_no_node(launcher: FakeLauncher) -> None
 @pytest.mark.asyncio
 async def test_each_setting_is_shown_with_all_that_is_known(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         assert settings.has_focus and "What is trained" in picture(app)
@@ -110,7 +101,7 @@ async def test_each_setting_is_shown_with_all_that_is_known(launcher: FakeLaunch
 
 @pytest.mark.asyncio
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         await pilot.press("slash", *"battery 1")
@@ -129,7 +120,7 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
 
 @pytest.mark.asyncio
 async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         panel = app.screen.query_one(SettingPanel)
@@ -147,7 +138,7 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
 
 @pytest.mark.asyncio
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -161,7 +152,7 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
 
 @pytest.mark.asyncio
 async def test_other_settings_wait_for_a_restart(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "threads")
@@ -174,7 +165,7 @@ async def test_other_settings_wait_for_a_restart(launcher: FakeLauncher) -> None
 
 @pytest.mark.asyncio
 async def test_a_value_that_is_not_allowed_is_told_while_it_is_typed_and_not_taken(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -190,7 +181,7 @@ async def test_a_value_that_is_not_allowed_is_told_while_it_is_typed_and_not_tak
 
 @pytest.mark.asyncio
 async def test_what_the_file_refuses_is_told_in_its_own_words(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -202,7 +193,7 @@ async def test_what_the_file_refuses_is_told_in_its_own_words(launcher: FakeLaun
 
 @pytest.mark.asyncio
 async def test_a_node_that_refuses_is_told_of(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -215,7 +206,7 @@ async def test_a_node_that_refuses_is_told_of(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         await go_to(pilot, app, "strategy")
@@ -236,7 +227,7 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_d_takes_a_setting_out_of_the_file(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -251,7 +242,7 @@ async def test_d_takes_a_setting_out_of_the_file(launcher: FakeLauncher) -> None
 @pytest.mark.asyncio
 async def test_an_emptied_number_goes_back_to_its_default(launcher: FakeLauncher) -> None:
     launcher.set("seed", "7")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "seed")
@@ -269,7 +260,7 @@ async def test_what_goes_before_the_file_is_said(launcher: FakeLauncher, monkeyp
         return [replace(row, value=5, source=over) if row.name == "own" else row for row in read()]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -281,7 +272,7 @@ async def test_what_goes_before_the_file_is_said(launcher: FakeLauncher, monkeyp
 
 @pytest.mark.asyncio
 async def test_a_theme_is_seen_at_once_and_sent_to_no_node(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "theme")
@@ -305,7 +296,7 @@ async def test_a_theme_is_seen_at_once_and_sent_to_no_node(launcher: FakeLaunche
 async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
     launcher.set("rank", "32")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await pilot.press("r")
@@ -330,7 +321,7 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
 @pytest.mark.asyncio
 async def test_a_restart_goes_on_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await pilot.press("r")
@@ -343,7 +334,7 @@ async def test_a_restart_goes_on_while_another_screen_is_in_front(launcher: Fake
 
 @pytest.mark.asyncio
 async def test_nothing_is_restarted_where_nothing_waits(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         assert "Restart" not in picture(app)
@@ -359,7 +350,7 @@ async def test_nothing_is_restarted_where_nothing_waits(launcher: FakeLauncher) 
 async def test_without_a_node_the_next_one_has_it(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app, attached=False)
         await go_to(pilot, app, "own")
@@ -383,7 +374,7 @@ async def test_a_file_that_is_wrong_is_told_and_read_again(
         raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
 
     monkeypatch.setattr(launcher, "settings", wrong)
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("7")
         await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
@@ -404,7 +395,7 @@ async def test_hostile_values_are_inert(launcher: FakeLauncher, monkeypatch: pyt
         ]
 
     monkeypatch.setattr(launcher, "settings", settings)
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot, app)
         await pilot.press("down")
@@ -416,7 +407,7 @@ async def test_hostile_values_are_inert(launcher: FakeLauncher, monkeypatch: pyt
 
 @pytest.mark.asyncio
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    app = SapoApp(launcher, COLORS)
+    app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
@@ -456,4 +447,4 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         await until(pilot, lambda: "5 peers" in picture(app))
         await go_to(pilot, app, "own")
 
-    return bool(snap_compare(SapoApp(launcher, COLORS), terminal_size=size, run_before=before))
+    return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))

@@ -37,13 +37,6 @@ PLAIN = {"TERM": "vt100", "LANG": "C"}
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def idle(tmp_path: Path) -> Iterator[FakeLauncher]:
     """A host on which no node runs."""
     made = FakeLauncher(tmp_path, running=False)

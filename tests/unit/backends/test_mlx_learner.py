@@ -44,16 +44,17 @@ def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxP
 
 def gradient(policy: MlxPolicy, groups: list[TrainingGroup], settings: UpdateSettings = SETTINGS) -> Gradients:
     """The gradient that an update makes, without its step."""
-    assert policy.learner is not None
+    learner = policy.learner
+    assert learner is not None
     kept: Gradients = {}
 
-    def keep(gradients: Gradients, _rate: float, _settings: UpdateSettings) -> float:
-        kept.update({name: np.array(array) for name, array in gradients.items()})
+    def keep(_rate: float, _settings: UpdateSettings) -> float:
+        kept.update({name: np.array(array) for name, array in learner.gradient.items()})
         return 0.0
 
-    step, policy.learner._step = policy.learner._step, keep  # type: ignore[method-assign]
+    step, learner._step = learner._step, keep  # type: ignore[method-assign]
     policy.update(groups, settings)
-    policy.learner._step = step  # type: ignore[method-assign]
+    learner._step = step  # type: ignore[method-assign]
     return kept
 
 

@@ -1,4 +1,4 @@
-"""What torch loads a model from: a GGUF file or a Hugging Face directory. Importing this loads no torch."""
+"""What a model is loaded from: a GGUF file or a Hugging Face directory. Importing this loads no torch."""
 
 from __future__ import annotations
 
