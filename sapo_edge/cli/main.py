@@ -13,7 +13,7 @@ import typer
 
 from sapo_edge import __version__
 from sapo_edge.cli import control_commands, machine_commands, swarm_commands
-from sapo_edge.cli.options import Home, Json, ManifestOption, Model, Set
+from sapo_edge.cli.options import BackendOption, Home, Json, ManifestOption, Model, Set
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.paths import HOME_VARIABLE
@@ -78,7 +78,7 @@ def run(
     ] = None,
     model: Model = None,
     manifest: ManifestOption = None,
-    backend: Annotated[str | None, typer.Option(help="auto, llama_cpp, torch, mlx, or an installed one.")] = None,
+    backend: BackendOption = None,
     own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
     external: Annotated[int | None, typer.Option(help="J: rollouts of others in an update.")] = None,
     questions: Annotated[int | None, typer.Option(help="Questions to answer in a round; 0: as many as I.")] = None,
@@ -110,7 +110,7 @@ Adapter = Annotated[
 
 @app.command("eval")
 def evaluate(
-    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None,
+    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None, backend: BackendOption = None,
     questions: Annotated[int | None, typer.Option(help="Held-out questions.")] = None,
     threads: Annotated[int | None, typer.Option(help="Processor threads.")] = None,
     settings: Set = None, home: Home = None, json: Json = False,
@@ -119,13 +119,13 @@ def evaluate(
     from sapo_edge.cli.adapters import run_eval
     from sapo_edge.cli.session import open_session
 
-    flags = {"model": model, "manifest": manifest, "held_out": questions, "threads": threads}
+    flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
     run_eval(open_session(home, flags, settings), adapter, as_json=json)
 
 
 @app.command()
 def chat(
-    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None,
+    adapter: Adapter = None, model: Model = None, manifest: ManifestOption = None, backend: BackendOption = None,
     task: Annotated[bool, typer.Option("--task", help="Ask with the manifest's prompt, as in training.")] = False,
     temperature: Annotated[float, typer.Option(min=0, max=2, help="0 takes the most likely token.")] = 0.0,
     threads: Annotated[int | None, typer.Option(help="Processor threads.")] = None,
@@ -136,7 +136,8 @@ def chat(
     from sapo_edge.cli.chat import run_chat
     from sapo_edge.cli.session import open_session
 
-    session = open_session(home, {"model": model, "manifest": manifest, "threads": threads}, settings)
+    flags = {"model": model, "manifest": manifest, "backend": backend, "threads": threads}
+    session = open_session(home, flags, settings)
     raise typer.Exit(run_chat(session, adapter, task=task, temperature=temperature, as_json=json))
 
 
@@ -154,12 +155,16 @@ def export(
 
 
 @app.command()
-def doctor(model: Model = None, manifest: ManifestOption = None, home: Home = None, json: Json = False) -> None:
+def doctor(
+    model: Model = None, manifest: ManifestOption = None, backend: BackendOption = None, home: Home = None,
+    json: Json = False,
+) -> None:  # fmt: skip
     """Check this machine: pass, warn or fail, each with its remedy."""
     from sapo_edge.cli.inspect import run_doctor
     from sapo_edge.cli.session import open_session
 
-    raise typer.Exit(run_doctor(open_session(home, {"model": model, "manifest": manifest}), as_json=json))
+    flags = {"model": model, "manifest": manifest, "backend": backend}
+    raise typer.Exit(run_doctor(open_session(home, flags), as_json=json))
 
 
 @app.command()

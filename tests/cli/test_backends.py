@@ -97,6 +97,16 @@ def test_a_node_goes_on_with_another_backend(sapo: Command, model: Path, home: P
     assert back.code == 0 and '"backend":"llama_cpp"' in back.out, back.err
 
 
+def test_an_adapter_is_examined_by_another_backend(sapo: Command, model: Path, home: Path) -> None:
+    arguments = ("eval", "--model", model, "--home", home, "--questions", "4", "--threads", "1", "--json")
+    results = {name: sapo(*arguments, "--backend", name) for name in ("llama_cpp", "torch")}
+    assert all(result.code == 0 for result in results.values()), results
+    paths = {json.loads(result.out)["adapter_path"] for result in results.values()}
+    assert len(paths) == 1
+    loads = {name: "into torch" in result.err for name, result in results.items()}
+    assert loads == {"llama_cpp": False, "torch": True}
+
+
 def test_a_node_trains_on_a_directory(sapo: Command, tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", SHAPES["qwen2"])
     result = sapo(*quick(directory, tmp_path / "home", "--rounds", "1", "--json"), rewarded=True)
