@@ -40,8 +40,9 @@ def line(name: str, text: object) -> str:
 
 def size(count: float) -> str:
     """Bytes as people say them: 999 B, 1.2 kB, 3.4 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000 or unit == "GB":
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        # What would be rounded to 1000 is told in the next unit.
+        if count < (999.5 if unit == "B" else 999.95) or unit == "TB":
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

@@ -55,10 +55,9 @@ class Keeper:
 
     async def run(self) -> None:
         """Look, start, follow, and again."""
-        may_start = True
         while True:
             try:
-                link = await self._reach(may_start)
+                link = await self._reach()
             except SapoError as error:
                 self._none(Ending(error.message, False, (error.remedy,)))
                 self.often = False
@@ -74,7 +73,6 @@ class Keeper:
                 else:
                     await self._app.ask_ended(ending, self._patience())
             await self._wanted.wait()
-            may_start = True
 
     def close(self) -> None:
         """Let go of the node."""
@@ -85,7 +83,7 @@ class Keeper:
         """Have a node started, because somebody asked for it or waited long enough."""
         self._wanted.set()
 
-    async def _reach(self, may_start: bool) -> Link:
+    async def _reach(self) -> Link:
         """A link to a node that answers; starts one if there is none.
 
         Raises:
@@ -115,8 +113,6 @@ class Keeper:
                     raise
             except NoNodeError as error:
                 if not started:
-                    if not may_start:
-                        raise
                     # Before it exists: whoever quits meanwhile is asked what becomes of it.
                     self._app.state.standing = Standing.STARTING
                     self._app.node_standing()

@@ -1,0 +1,55 @@
+"""Numbers as people say them, and texts of others without what a terminal would obey."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.plain import WIDTH, counted, duration, line, printable, reasons, size
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
+        (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"), (999.96e9, "1.0 TB"), (1e16, "10000.0 TB"),
+    ],
+)  # fmt: skip
+def test_bytes(count: float, said: str) -> None:
+    assert size(count) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min")],
+)
+def test_seconds(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_counts() -> None:
+    assert counted(1, "peer") == "1 peer" and counted(0, "peer") == "0 peers"
+    assert counted(2, "setting waits", "settings wait") == "2 settings wait"
+    assert reasons({"rate": 1, "forged": 2, "age": 1, "size": 0}) == "forged 2, age 1, rate 1"
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+    assert all(not unicodedata.category(character).startswith("C") for character in printable(text))
+    kept = printable(text, lines=True)
+    assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
+
+
+def test_escape_sequences_can_be_read() -> None:
+    assert printable("a\x1b[2Jb\x9b\u202e") == r"a\x1b[2Jb\x9b\u202e"
+    assert printable("a\nb\tc\r", lines=True) == "a\nb\tc\\r"
+
+
+def test_a_line_is_wrapped_and_a_digest_stays_whole() -> None:
+    digest = "0123456789abcdef" * 6
+    wrapped = line("digest", f"of the model {digest} and more words").splitlines()
+    assert wrapped[0].startswith("digest      of the model") and any(digest in row for row in wrapped)
+    assert all(len(row) <= WIDTH for row in wrapped if digest not in row)
