@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, SapoError, StateError
 
-FORMATS = ("peft", "gguf", "mlx")
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 GGUF_NAME = "adapter.gguf"
 MLX_NAME = "mlx"
@@ -20,13 +20,21 @@ PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.
 """A weight of a PEFT adapter: the module's name, its layer, its name within the layer, the matrix."""
 
 
-def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, Path], None]) -> Path:
+class ExportFormat(StrEnum):
+    """Formats of `sapo export`."""
+
+    PEFT = "peft"
+    GGUF = "gguf"
+    MLX = "mlx"
+
+
+def export(adapter: Path, target: Path, form: ExportFormat, write_gguf: Callable[[Path, Path], None]) -> Path:
     """Write an adapter into a directory.
 
     Args:
         adapter: directory of a checkpoint or of a PEFT adapter.
         target: directory to write into, made if it doesn't exist; what lies there under the same name is replaced.
-        form: one of `FORMATS`.
+        form: what is written.
         write_gguf: (adapter directory, file) -> None, of the backend.
 
     Returns:
@@ -43,10 +51,10 @@ def export(adapter: Path, target: Path, form: str, write_gguf: Callable[[Path, P
         )
     try:
         target.mkdir(parents=True, exist_ok=True)
-        if form == "gguf":
+        if form is ExportFormat.GGUF:
             write_gguf(adapter, target / GGUF_NAME)
             return target / GGUF_NAME
-        if form == "mlx":
+        if form is ExportFormat.MLX:
             return _write_mlx(adapter, target / MLX_NAME)
         for name in PEFT_FILES:
             temporary = target / f".{name}.part"
@@ -98,10 +106,10 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     return target
 
 
-def usage(path: Path, form: str, model: Path) -> str:
+def usage(path: Path, form: ExportFormat, model: Path) -> str:
     """A line that shows how to use what was exported."""
-    if form == "gguf":
+    if form is ExportFormat.GGUF:
         return f"llama-cli -m {model} --lora {path}"
-    if form == "mlx":
+    if form is ExportFormat.MLX:
         return f"mlx_lm.generate --model MODEL --adapter-path {path}, MODEL the same model as a directory for MLX"
     return f'peft.PeftModel.from_pretrained(base_model, "{path}")'

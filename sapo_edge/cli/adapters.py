@@ -17,7 +17,7 @@ from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.export import export, usage
+from sapo_edge.export import ExportFormat, export, usage
 from sapo_edge.manifest import load_manifest
 from sapo_edge.policy import Control
 from sapo_edge.tasks.source import TaskSource
@@ -145,7 +145,7 @@ def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
     print(f"the adapter answers {gained} questions that the base got wrong, and misses {lost} that it got right")
 
 
-def run_export(session: Session, adapter: Path | None, target: Path, form: str, *, as_json: bool) -> None:
+def run_export(session: Session, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
     """Write the adapter for another program."""
     from sapo_edge.backends.adapter_files import read_adapter, read_alpha
     from sapo_edge.backends.adapter_gguf import write_adapter

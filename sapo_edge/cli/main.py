@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
@@ -16,6 +15,7 @@ from sapo_edge.cli import control_commands, machine_commands, swarm_commands
 from sapo_edge.cli.options import BackendOption, Home, Json, ManifestOption, Model, Set
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.export import ExportFormat
 from sapo_edge.paths import HOME_VARIABLE
 
 app = typer.Typer(
@@ -27,13 +27,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-class ExportFormat(StrEnum):
-    """Formats of `sapo export`."""
-
-    PEFT = "peft"
-    GGUF = "gguf"
 
 
 def _version(wanted: bool) -> None:
@@ -144,14 +137,16 @@ def chat(
 @app.command()
 def export(
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
-    to: Annotated[ExportFormat, typer.Option("--to", help="peft for transformers, gguf for llama.cpp and Ollama.")],
+    to: Annotated[
+        ExportFormat, typer.Option("--to", help="peft for transformers, gguf for llama.cpp and Ollama, mlx for mlx-lm.")
+    ],
     adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Write the best adapter in a format that other programs read."""
     from sapo_edge.cli.adapters import run_export
     from sapo_edge.cli.session import open_session
 
-    run_export(open_session(home, {"model": model}), adapter, directory, to.value, as_json=json)
+    run_export(open_session(home, {"model": model}), adapter, directory, to, as_json=json)
 
 
 @app.command()

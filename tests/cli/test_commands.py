@@ -69,6 +69,15 @@ def test_export_to_gguf_loads_in_llama_cpp(sapo: Command, model: Path, home: Pat
         llama.close()
 
 
+def test_export_to_mlx_is_what_mlx_lm_reads(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    # `test_export_mlx.py` loads such a directory in plain mlx-lm.
+    target = tmp_path / "exported"
+    result = sapo("export", target, "--to", "mlx", "--home", home, "--model", model)
+    assert result.code == 0, result.err
+    assert result.out == f"{target / 'mlx'}\n" and f"--adapter-path {target / 'mlx'}" in result.err
+    assert sorted(path.name for path in (target / "mlx").iterdir()) == ["adapter_config.json", "adapters.safetensors"]
+
+
 def test_export_to_peft_loads_in_plain_peft(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
     target = tmp_path / "exported"
     result = sapo("export", target, "--to", "peft", "--home", home, "--model", model)

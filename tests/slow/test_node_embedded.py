@@ -97,7 +97,11 @@ def test_eval_agrees_with_the_run(home: Path, told: list[events.Event]) -> None:
 
 def test_the_exported_adapter_is_the_one_that_was_trained(home: Path, told: list[events.Event], tmp_path: Path) -> None:
     adapter = home / "state" / "checkpoints" / "round-000003"
-    for form, name in (("peft", "adapter_model.safetensors"), ("gguf", "adapter.gguf")):
+    for form, name in (
+        ("peft", "adapter_model.safetensors"),
+        ("gguf", "adapter.gguf"),
+        ("mlx", "mlx/adapters.safetensors"),
+    ):
         ended = sapo(home, "export", tmp_path / form, "--to", form, "--adapter", adapter)
         assert ended.returncode == 0, ended.stderr
         assert (tmp_path / form / name).stat().st_size > 100_000

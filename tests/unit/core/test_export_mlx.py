@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import CheckpointError
-from sapo_edge.export import export
+from sapo_edge.export import ExportFormat, export
 from tests import needs
 from tests.directories import reference, write_directory
 from tests.models import SHAPES
@@ -63,7 +63,7 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
     from mlx_lm.tuner.utils import load_adapters
     from mlx_lm.utils import load_model
 
-    path = export(adapter, tmp_path, "mlx", no_gguf)
+    path = export(adapter, tmp_path, ExportFormat.MLX, no_gguf)
     model: Any
     model, _ = load_model(base)
     plain = np.array(model(mx.array([IDS]))[0], np.float64)
@@ -74,8 +74,8 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
 
 
 def test_it_lies_beside_an_adapter_exported_for_peft(adapter: Path, tmp_path: Path) -> None:
-    export(adapter, tmp_path, "peft", no_gguf)
-    path = export(adapter, tmp_path, "mlx", no_gguf)
+    export(adapter, tmp_path, ExportFormat.PEFT, no_gguf)
+    path = export(adapter, tmp_path, ExportFormat.MLX, no_gguf)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "LORA"
     settings = json.loads((path / "adapter_config.json").read_text())
     assert settings["num_layers"] == 2
@@ -91,5 +91,5 @@ def test_a_weight_that_mlx_lm_has_no_place_for_is_refused(adapter: Path, tmp_pat
     weights["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 64), np.float32)
     save_file(weights, file)
     with pytest.raises(CheckpointError, match="lm_head") as caught:
-        export(odd, tmp_path / "out", "mlx", no_gguf)
+        export(odd, tmp_path / "out", ExportFormat.MLX, no_gguf)
     assert caught.value.remedy
