@@ -18,7 +18,7 @@ def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64
     Args:
         logits: (rows, vocabulary).
         temperature: 0 takes the most likely id.
-    Row by row: a row stays in the processor's cache through all passes over it, a whole batch does not.
+        uniforms: (rows,) in [0, 1), float64.
 
     Returns:
         ids, and the log-probability (nats) of each under the distribution it was drawn from (at temperature 0, under

@@ -30,6 +30,11 @@ def available_cores() -> int:
         return os.cpu_count() or 1
 
 
+def cores_in_use(seconds: float) -> float:
+    """Cores that all programs of this machine use, measured for so long."""
+    return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
+
+
 class ThreadGovernor:
     """Chooses the number of threads from the load of other programs.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import os
 import platform
 import shutil
 from collections.abc import Callable
@@ -109,12 +108,9 @@ def _memory(settings: Settings) -> Check:
 
 
 def _processor() -> Check:
-    import psutil
+    from sapo_edge.backends.threads import available_cores, cores_in_use
 
-    from sapo_edge.backends.threads import available_cores
-
-    cores = available_cores()
-    load = psutil.cpu_percent(interval=0.3) / 100 * (os.cpu_count() or 1)
+    cores, load = available_cores(), cores_in_use(0.3)
     detail = f"{cores} cores, {load:.1f} in use by all programs now"
     if load > 0.5 * cores:
         return Check(

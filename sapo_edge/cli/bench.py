@@ -58,10 +58,10 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
 
 def _notes(session: Session) -> list[str]:
     """What makes figures lower than they could be."""
-    import psutil
+    from sapo_edge.backends.threads import cores_in_use
 
     notes = []
-    busy = psutil.cpu_percent(interval=1.0) / 100 * (psutil.cpu_count() or 1)
+    busy = cores_in_use(1.0)
     if busy > 0.3:
         notes.append(f"other programs use {busy:.1f} processor cores: figures are lower than on an idle machine")
     try:
