@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sapo_edge.policy import LoraSettings
 
 GROUP = "sapo_edge.backends"
-"""The group of entry points by which other packages add backends; `sapo_edge.settings` allows their names."""
+"""The group of entry points by which other packages add backends; `sapo_edge.config.settings` allows their names."""
 AUTO = "auto"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 PROBE_SECONDS = 120.0

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sapo_edge.manifest import Manifest
 from sapo_edge.policy import STOP_TEXT, Control, Message, Policy
+from sapo_edge.tasks.manifest import Manifest
 
 PLAIN_TOKENS = 512
 """Longest answer in plain chat, in tokens, if nothing else is asked for."""

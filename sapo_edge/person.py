@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import reported, write_atomically
 from sapo_edge.errors import ConfigError, StateError, UnknownTaskError
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
+from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 

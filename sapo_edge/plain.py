@@ -39,13 +39,15 @@ def line(name: str, text: object) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as people say them: 999 B, 1.2 kB, 3.4 MB."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        # What would be rounded to 1000 is told in the next unit.
-        if count < (999.5 if unit == "B" else 999.95) or unit == "TB":
-            break
+    """Bytes as people say them: 999 B, 1.2 kB, 3.4 MB; at most 9999 TB, however many somebody claims."""
+    if count < 999.5:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         count /= 1000
-    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        # What would be rounded to 1000 is told in the next unit.
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{min(count / 1000, 9999):.0f} TB"
 
 
 def duration(seconds: float) -> str:

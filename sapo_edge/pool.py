@@ -21,9 +21,9 @@ from typing import Any
 import msgpack
 
 from sapo_edge.advantage import informative
-from sapo_edge.durable import reported, state_error, write_atomically
 from sapo_edge.errors import StateError
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
+from sapo_edge.state.durable import reported, state_error, write_atomically
 
 SAMPLE = 4096
 """Newest arrivals by which the number of authors is estimated."""

@@ -29,7 +29,7 @@ from sapo_edge.advantage import group_advantages
 from sapo_edge.policy import Control, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.pool import Pool, ScoredRollout, Strategy
 from sapo_edge.rollout import Answer, Rollout, Task
-from sapo_edge.swarm.transport import Transport
+from sapo_edge.transport import Transport
 
 
 @dataclass(frozen=True, slots=True)

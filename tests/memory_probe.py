@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sapo_edge.peak import peak_memory
+from sapo_edge.care.peak import peak_memory
 from sapo_edge.policy import Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 
 
@@ -27,7 +27,7 @@ def open_policy(backend: str, directory: Path, *, trainable: bool) -> Policy:
 
         return MlxPolicy(find_model(""), threads=1, trainable=trainable)
     from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-    from sapo_edge.paths import Paths
+    from sapo_edge.state.paths import Paths
 
     return LlamaCppPolicy(
         find_model(""), cache=Paths.default().cache, workspace=directory, threads=1, trainable=trainable

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from sapo_edge import events
-from sapo_edge.control_protocol import ControlError
+from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import NoNodeError, SapoError
 from sapo_edge.tui.launcher import Ending
 from sapo_edge.tui.link import Link

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 
 Network = Literal["solo", "swarm", "invite"]
 

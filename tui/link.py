@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sapo_edge import events
-from sapo_edge.control_client import ControlClient, connect
+from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import NoNodeError, SapoError
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 from sapo_edge.tui.history import MAX_POINTS, History
 
 REPLAY = 300

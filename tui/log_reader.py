@@ -1,6 +1,6 @@
 """The node's log, read from its files in pages: the end first, what is older on demand.
 
-The node need not run. Its log is a file and two older ones beside it (`sapo_edge/logs.py`), which change places when
+The node need not run. Its log is a file and two older ones beside it (`sapo_edge/state/logs.py`), which change places when
 the newest is full, and which somebody may remove or cut off at any time. Nothing is kept open between two pages, and
 a page never takes more memory than some blocks of `BLOCK_BYTES`.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from sapo_edge.errors import StateError
-from sapo_edge.logs import OLDER_FILES
+from sapo_edge.state.logs import OLDER_FILES
 
 BLOCK_BYTES = 64 * 1024
 """Read at once."""

@@ -12,14 +12,14 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from sapo_edge.checkpoint import RECORD
-from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.export import ExportFormat, export, usage
-from sapo_edge.manifest import load_manifest
 from sapo_edge.policy import Control
+from sapo_edge.state.checkpoint import RECORD
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
 SCHEMA = 1

@@ -7,14 +7,14 @@ import sys
 from typing import Protocol
 
 from sapo_edge.cli.session import Session, narrate
-from sapo_edge.control_client import ControlClient, connect
+from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
-from sapo_edge.manifest import load_manifest
 from sapo_edge.person import Given, Outbox, Question, Verdict, draw_question, tagged, too_long, verify_answers
 from sapo_edge.plain import counted, printable
 from sapo_edge.rollout import MAX_ANSWERS
-from sapo_edge.secret import read_or_create_secret, seed_from_secret
+from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 from sapo_edge.swarm.membership import Membership
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
 SCHEMA = 1

@@ -11,11 +11,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.bench import QUESTIONS, TOKENS, Task
 from sapo_edge.cli.session import Session, narrate
+from sapo_edge.doctor.bench import QUESTIONS, TOKENS, Task
 from sapo_edge.errors import BackendError, ExitCode, SapoError
-from sapo_edge.lock import lock_holder
 from sapo_edge.plain import printable
+from sapo_edge.state.lock import lock_holder
 
 SCHEMA = 1
 """Version of what `--json` prints."""
@@ -81,7 +81,7 @@ def _measure(session: Session, name: str, model: Path, repeats: int) -> dict[str
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(
-        [sys.executable, "-m", "sapo_edge.bench"], input=json.dumps(asdict(task)), stdout=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(task)), stdout=subprocess.PIPE, text=True,
         check=False,
     )  # fmt: skip
     try:

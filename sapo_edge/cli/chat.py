@@ -14,15 +14,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.checkpoint import RECORD
 from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.conversation import Conversation, Piece
 from sapo_edge.errors import Cancelled, ExitCode, SapoError
-from sapo_edge.manifest import Manifest, load_manifest
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
+from sapo_edge.state.checkpoint import RECORD
 from sapo_edge.swarm.membership import Membership
+from sapo_edge.tasks.manifest import Manifest, load_manifest
 
 SCHEMA = 1
 """Version of what `--json` prints."""

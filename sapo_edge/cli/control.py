@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.cli.session import narrate
-from sapo_edge.control_client import connect
+from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
-from sapo_edge.logs import LEVELS
-from sapo_edge.paths import Paths
 from sapo_edge.plain import counted, line, printable, reasons, size
+from sapo_edge.state.logs import LEVELS
+from sapo_edge.state.paths import Paths
 
 SCHEMA = 1
 """Version of what `--json` prints."""

@@ -9,12 +9,12 @@ import sys
 from pathlib import Path
 
 from sapo_edge.cli.session import narrate
-from sapo_edge.durable import reported, write_atomically
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
-from sapo_edge.lock import StateLock
-from sapo_edge.paths import Paths
 from sapo_edge.plain import line
-from sapo_edge.secret import read_secret, write_secret
+from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_secret, write_secret
 
 SCHEMA = 1
 """Version of what `--json` prints."""

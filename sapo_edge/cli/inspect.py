@@ -6,12 +6,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from sapo_edge.checks import Check, Status
 from sapo_edge.cli.session import Session
-from sapo_edge.doctor import examine
+from sapo_edge.doctor.check import Check, Status
+from sapo_edge.doctor.machine import examine
 from sapo_edge.errors import ExitCode, SapoError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
+from sapo_edge.tasks.manifest import load_manifest
 
 SCHEMA = 1
 """Version of what `--json` prints."""
@@ -35,9 +35,9 @@ def _network(session: Session) -> list[Check]:
     settings = session.settings
     if settings.network == "solo":
         return []
-    from sapo_edge.control_client import node_runs
+    from sapo_edge.control.client import node_runs
+    from sapo_edge.doctor.network import examine_network
     from sapo_edge.swarm.membership import Membership, Swarm
-    from sapo_edge.swarm.reachability import examine_network
 
     try:
         membership = Membership(session.paths.state)

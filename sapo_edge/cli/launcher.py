@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import __version__
-from sapo_edge.background import Background
-from sapo_edge.checks import Check, Status
 from sapo_edge.cli.session import Session, open_session
-from sapo_edge.config import set_value
-from sapo_edge.durable import reported, write_atomically
+from sapo_edge.config.layers import set_value
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import SapoError
-from sapo_edge.lock import lock_holder
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import Paths
-from sapo_edge.settings import SETTINGS
+from sapo_edge.node.background import Background
+from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.paths import Paths
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
 
 YIELD_PERCENT = 70
@@ -175,7 +175,7 @@ class ProgramLauncher:
 def _look_at(session: Session) -> tuple[list[Finding], str]:
     """What was found, and why no node can start (empty if one can)."""
     from sapo_edge.backends.threads import ThreadGovernor
-    from sapo_edge.doctor import examine
+    from sapo_edge.doctor.machine import examine
 
     checks = {check.name: check for check in examine(session.paths, session.settings)}
     embedded = "no download needed"
@@ -207,7 +207,7 @@ def _failed(name: str, error: SapoError) -> Finding:
 
 def _backend(session: Session) -> Finding:
     from sapo_edge.backends.detect import detect
-    from sapo_edge.doctor_backends import local_model
+    from sapo_edge.doctor.backends import local_model
 
     try:
         choice = detect(session.settings.backend, local_model(session.settings))
@@ -231,7 +231,7 @@ def _swarm(session: Session) -> Finding:
 
 
 def _has_battery() -> bool:
-    from sapo_edge.sensors import read_battery
+    from sapo_edge.care.sensors import read_battery
 
     try:
         read_battery()

@@ -16,7 +16,7 @@ from sapo_edge.cli.options import BackendOption, Home, Json, ManifestOption, Mod
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.export import ExportFormat
-from sapo_edge.paths import HOME_VARIABLE
+from sapo_edge.state.paths import HOME_VARIABLE
 
 app = typer.Typer(
     name="sapo",
@@ -186,8 +186,8 @@ def config_show(home: Home = None, json: Json = False) -> None:
 @config_app.command("set")
 def config_set(name: str, value: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
     """Write a setting into config.toml; without a value, take it out."""
-    from sapo_edge.config import set_value
-    from sapo_edge.paths import Paths
+    from sapo_edge.config.layers import set_value
+    from sapo_edge.state.paths import Paths
 
     where = Paths.default(home)
     where.create()

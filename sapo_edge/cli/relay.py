@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sapo_edge import logs
 from sapo_edge.cli.session import narrate
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.events import Event, Notice
-from sapo_edge.lock import StateLock
-from sapo_edge.paths import Paths
-from sapo_edge.secret import read_or_create_secret
+from sapo_edge.state import logs
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_or_create_secret
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.relay import RelayConfig, RelayStatus

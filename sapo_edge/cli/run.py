@@ -17,22 +17,23 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-from sapo_edge import events, logs
-from sapo_edge.care import Care, described
+from sapo_edge import events
+from sapo_edge.care.priority import lower_priority
+from sapo_edge.care.rests import Care, described
+from sapo_edge.care.stop import Stop
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.cli.swarming import Joined, choose, connect
-from sapo_edge.control import ControlServer
-from sapo_edge.control_handlers import handlers, journal_history
-from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.control.handlers import handlers, journal_history
+from sapo_edge.control.protocol import claim_socket_path
+from sapo_edge.control.server import ControlServer
 from sapo_edge.errors import ExitCode, StateError
-from sapo_edge.node import Node
-from sapo_edge.node_control import NodeControl, Waiting
+from sapo_edge.node.controlled import NodeControl, Waiting
+from sapo_edge.node.rounds import Node
 from sapo_edge.person import Outbox
-from sapo_edge.priority import lower_priority
-from sapo_edge.stop import Stop
-from sapo_edge.store import Store
+from sapo_edge.state import logs
+from sapo_edge.state.store import Store
 from sapo_edge.tasks.source import TaskSource
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.cli.session import narrate
 from sapo_edge.errors import ExitCode, SapoError
-from sapo_edge.paths import HOME_VARIABLE, Paths
 from sapo_edge.plain import printable
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 if TYPE_CHECKING:
     from sapo_edge.cli.web import PageServer

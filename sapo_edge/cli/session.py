@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.config import Resolved, resolve
+from sapo_edge.config.layers import Resolved, resolve
+from sapo_edge.config.settings import Settings
 from sapo_edge.errors import ConfigError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import Paths
 from sapo_edge.policy import LoraSettings
-from sapo_edge.settings import Settings
+from sapo_edge.state.paths import Paths
+from sapo_edge.tasks.manifest import load_manifest
 
 if TYPE_CHECKING:
     from sapo_edge.policy import Policy
@@ -83,7 +83,7 @@ def open_policy(
     """
     from sapo_edge.backends import detect
     from sapo_edge.models import find_model
-    from sapo_edge.node import adapter_seed
+    from sapo_edge.node.rounds import adapter_seed
 
     settings = session.settings
     model = find_model(settings.model)

@@ -8,16 +8,16 @@ import sys
 import time
 from typing import Any
 
-from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.cli.session import Session, narrate
-from sapo_edge.control_client import ControlClient, connect, node_runs
-from sapo_edge.control_protocol import ControlError
+from sapo_edge.control.client import ControlClient, connect, node_runs
+from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import Paths
 from sapo_edge.plain import counted, line
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
 from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.tasks.manifest import load_manifest
 
 SCHEMA = 1
 """Version of what `--json` prints."""

@@ -138,7 +138,7 @@ def relay(
 ) -> None:
     """Run a meeting point and relay for a swarm, without a model; of a private swarm that was joined, for it alone."""
     from sapo_edge.cli.relay import relay as run_relay
-    from sapo_edge.paths import Paths
+    from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.membership import Membership
 
     current = Membership(Paths.default(home).state).current

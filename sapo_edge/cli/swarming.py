@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Literal
 from sapo_edge.cli.session import Session, narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event
-from sapo_edge.manifest import Manifest, load_manifest
 from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.membership import Membership, Swarm
 from sapo_edge.swarm.status import SwarmStatus
-from sapo_edge.swarm.transport import Solo, Transport
+from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Solo, Transport
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.admission import Admission as SwarmAdmission

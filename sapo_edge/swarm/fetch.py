@@ -10,7 +10,6 @@ from libp2p.abc import IHost
 from libp2p.peer.id import ID
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.manifest import Manifest
 from sapo_edge.swarm import wire
 from sapo_edge.swarm.host import make_host, running
 from sapo_edge.swarm.identity import Identity
@@ -18,7 +17,8 @@ from sapo_edge.swarm.meeting import meet
 from sapo_edge.swarm.pull import PullRefusedError, request
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.traffic import Meter
-from sapo_edge.swarm.transport import SwarmError
+from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.transport import SwarmError
 
 PAUSE_SECONDS = 1.0
 """Time before all of them are asked again."""

@@ -23,7 +23,7 @@ from sapo_edge.swarm.hardening import Blame, contain_identify, contain_streams, 
 from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.traffic import Meter, MeteredTCP
-from sapo_edge.swarm.transport import SwarmError
+from sapo_edge.transport import SwarmError
 
 MAX_CONNECTIONS = 64
 """Most connections, whoever opened them."""

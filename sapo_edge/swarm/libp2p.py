@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.events import Event
-from sapo_edge.manifest import Manifest
 from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.member import Member
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import innermost
-from sapo_edge.swarm.transport import Receiver, SwarmError
+from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.transport import Receiver, SwarmError
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.admission import Admission

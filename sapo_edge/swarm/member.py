@@ -19,7 +19,7 @@ from sapo_edge.swarm.records import RecordStore
 from sapo_edge.swarm.rejection import Rejection
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.transport import Receiver
+from sapo_edge.transport import Receiver
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.libp2p import SwarmConfig

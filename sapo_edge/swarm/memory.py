@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm.transport import Receiver
+from sapo_edge.transport import Receiver
 
 
 class MemorySwarm:

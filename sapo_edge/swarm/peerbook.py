@@ -11,7 +11,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import write_atomically
+from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import Address, parse_address
 
 VERSION = 1

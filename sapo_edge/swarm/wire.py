@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sapo_edge.manifest import MAX_MANIFEST_BYTES
 from sapo_edge.swarm.identity import SIGNATURE_BYTES
 from sapo_edge.swarm.rejection import Rejection
 from sapo_edge.swarm.wire_codec import (
@@ -37,6 +36,7 @@ from sapo_edge.swarm.wire_record import (
     sign_rollout,
     verify_record,
 )
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES
 
 MAX_MESSAGE_BYTES = 48 * 1024
 """Largest message of GossipSub: below one frame of Yamux."""

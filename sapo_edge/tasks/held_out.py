@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
-from sapo_edge.manifest import Manifest, TaskEntry
 from sapo_edge.rollout import Task
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
 
 HELD_OUT = 100
 """Questions held out of training; fewer where a manifest's tasks have few distinct ones."""

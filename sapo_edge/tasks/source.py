@@ -15,11 +15,11 @@ from typing import Any
 import msgpack
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
-from sapo_edge.manifest import Manifest, TaskEntry
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.held_out import choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, library_version, make_dataset
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200

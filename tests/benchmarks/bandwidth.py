@@ -11,12 +11,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from sapo_edge.manifest import load_manifest
 from sapo_edge.pool import Authors, PoolLimits, ScoredRollout
 from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.selection import LARGEST_SWARM, SMOOTHING, SubsetSelector
 from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.selection import LARGEST_SWARM, SMOOTHING, SubsetSelector
 from sapo_edge.swarm.wire import encode_message, sign_rollout
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
 SIZES = (10, 30, 100, 300, 1000, 3000, 10000)

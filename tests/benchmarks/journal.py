@@ -10,11 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from sapo_edge import journal as journal_module
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.events import HeldOut, RoundFinished
-from sapo_edge.journal import Journal, ScoredRollout
-from sapo_edge.journal_reader import JournalReader, RolloutQuery
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state import journal as journal_module
+from sapo_edge.state.journal import Journal, ScoredRollout
 from tests.benchmarks.measure import seconds
 
 LENGTHS = (10_000, 100_000)

@@ -9,8 +9,8 @@ from pathlib import Path
 from sapo_edge.backends.llama_cpp import LlamaCppPolicy
 from sapo_edge.backends.threads import available_cores
 from sapo_edge.models import find_model
-from sapo_edge.paths import Paths
 from sapo_edge.policy import Message, Prompt
+from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds
 
 QUESTIONS, ANSWERS, TOKENS = 8, 8, 64

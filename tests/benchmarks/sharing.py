@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from sapo_edge.paths import Paths
-from sapo_edge.secret import read_or_create_secret
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.identity import Identity
 
 NODES = 4

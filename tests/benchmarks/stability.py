@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from sapo_edge.journal import Journal
-from sapo_edge.paths import Paths
+from sapo_edge.state.journal import Journal
+from sapo_edge.state.paths import Paths
 
 WINDOW = 10
 """Rounds of a mean."""

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import psutil
 
-from sapo_edge.control_client import connect, node_runs
-from sapo_edge.paths import Paths
+from sapo_edge.control.client import connect, node_runs
+from sapo_edge.state.paths import Paths
 from tests.tui.fake_node import FakeNode
 
 COLUMNS, ROWS = 80, 24

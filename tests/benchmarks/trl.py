@@ -23,8 +23,8 @@ from sapo_edge.backends.torch_model import load_base
 from sapo_edge.backends.torch_place import weight_bytes
 from sapo_edge.backends.torch_policy import TorchPolicy
 from sapo_edge.models import find_model
-from sapo_edge.paths import Paths
 from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
 from tests.benchmarks.sampling import prompts
 

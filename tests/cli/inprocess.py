@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from sapo_edge.cli.main import main
-from sapo_edge.control import ControlServer, History
-from sapo_edge.control_handlers import handlers
-from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.control.handlers import handlers
+from sapo_edge.control.journal_view import RolloutQuery
+from sapo_edge.control.protocol import claim_socket_path
+from sapo_edge.control.server import ControlServer, History
 from sapo_edge.errors import ConfigError
-from sapo_edge.journal_reader import RolloutQuery
-from sapo_edge.lock import StateLock
-from sapo_edge.paths import Paths
 from sapo_edge.person import Given, Verdict, draw_question, verify_answers
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.process import Result
 

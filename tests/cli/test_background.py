@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sapo_edge.background import Background
-from sapo_edge.control_client import ControlClient, connect
+from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import NoNodeError
-from sapo_edge.paths import Paths
+from sapo_edge.node.background import Background
+from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 
 SECONDS = 120
@@ -64,8 +64,8 @@ def test_it_outlives_its_starter_and_the_terminal(model: Path, home: Path, tmp_p
     code = f"""
 import time
 from pathlib import Path
-from sapo_edge.background import Background
-from sapo_edge.paths import Paths
+from sapo_edge.node.background import Background
+from sapo_edge.state.paths import Paths
 home = Path({str(home)!r})
 Background(Paths.default(home), home).start({options(model, home)!r})
 print("started", flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.settings import SETTINGS
+from sapo_edge.config.settings import SETTINGS
 from tests.cli.conftest import Command, quick
 from tests.cli.process import Result
 
@@ -144,8 +144,8 @@ def test_doctor_fails_when_a_check_fails(sapo: Command, tmp_path: Path) -> None:
 
 
 def test_doctor_sees_a_running_node(sapo: Command, model: Path, tmp_path: Path) -> None:
-    from sapo_edge.lock import StateLock
-    from sapo_edge.paths import Paths
+    from sapo_edge.state.lock import StateLock
+    from sapo_edge.state.paths import Paths
 
     paths = Paths.default(tmp_path)
     paths.create()

@@ -27,9 +27,9 @@ def loaded(code: str, directory: Path, names: tuple[str, ...] = HEAVY) -> str:
 @pytest.mark.parametrize(
     "module",
     [
-        "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.store", "sapo_edge.manifest",
-        "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor", "sapo_edge.backends.detect",
-        "sapo_edge.bench", "sapo_edge.cli.bench",
+        "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.state.store", "sapo_edge.tasks.manifest",
+        "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor.machine", "sapo_edge.backends.detect",
+        "sapo_edge.doctor.bench", "sapo_edge.cli.bench",
     ],
 )  # fmt: skip
 def test_importing_loads_nothing_heavy(module: str, tmp_path: Path) -> None:

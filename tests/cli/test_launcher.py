@@ -16,13 +16,13 @@ import pytest
 from sapo_edge.cli import app as app_module
 from sapo_edge.cli import launcher as launcher_module
 from sapo_edge.cli.launcher import ProgramLauncher
-from sapo_edge.config import read_file
-from sapo_edge.control_client import connect
+from sapo_edge.config.layers import read_file
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, StateError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import HOME_VARIABLE, Paths
-from sapo_edge.settings import SETTINGS
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui.launcher import Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.undisturbed import UNDISTURBED

@@ -20,9 +20,9 @@ import pytest
 from sapo_edge import events
 from sapo_edge.cli import narrator
 from sapo_edge.cli.narrator import Narrator
-from sapo_edge.control_client import connect
-from sapo_edge.control_protocol import ControlError
-from sapo_edge.paths import Paths
+from sapo_edge.control.client import connect
+from sapo_edge.control.protocol import ControlError
+from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 
 WAIT = 60.0

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.membership import Membership
 from tests.cli.conftest import Command, quick
 from tests.cli.process import Result
@@ -183,7 +183,7 @@ def test_a_reader_that_goes_away_ends_the_run_in_order(model: Path, tmp_path: Pa
 
 
 def test_a_second_node_on_the_same_state_is_refused(sapo: Command, model: Path, home: Path) -> None:
-    from sapo_edge.lock import StateLock
+    from sapo_edge.state.lock import StateLock
 
     lock = StateLock(home / "state" / "lock")
     lock.acquire()

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.checkpoints import Checkpoints
-from sapo_edge.manifest import load_manifest
-from sapo_edge.paths import Paths
 from sapo_edge.person import MAX_OUTBOX, MAX_OUTBOX_BYTES, Given, Outbox, draw_question, rollout_of, verify_answers
 from sapo_edge.rollout import TaskRef
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.invite import parse_invite
 from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.test_bad_input import refused
@@ -206,4 +206,4 @@ def test_commands_stay_light(tmp_path: Path) -> None:
     from tests.cli.test_imports import loaded
 
     for module in ("swarm", "control", "identity"):
-        assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.control_handlers", tmp_path) == ""
+        assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.control.handlers", tmp_path) == ""

@@ -16,9 +16,9 @@ from sapo_edge.backends.llama_cpp import LlamaCppPolicy
 from sapo_edge.backends.mlx import MlxPolicy
 from sapo_edge.errors import ModelError
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.manifest import load_manifest
 from sapo_edge.models import find_model
 from sapo_edge.policy import LoraSettings, Message, Policy, TrainingGroup, UpdateSettings
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests import needs
 from tests.contract.training import assert_identical, own_group, saved

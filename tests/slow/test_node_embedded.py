@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
-from sapo_edge.journal import Journal
 from sapo_edge.models import embedded_model
+from sapo_edge.state.journal import Journal
 
 pytestmark = [
     pytest.mark.slow,

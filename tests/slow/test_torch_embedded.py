@@ -14,9 +14,9 @@ import pytest
 
 from sapo_edge.backends.llama_cpp import LlamaCppPolicy
 from sapo_edge.backends.torch_policy import TorchPolicy
-from sapo_edge.manifest import load_manifest
 from sapo_edge.models import embedded_model
 from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.contract.training import assert_identical, own_group, saved
 

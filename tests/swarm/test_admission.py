@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.manifest import load_manifest
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
 from sapo_edge.swarm import admission as module
 from sapo_edge.swarm import wire
@@ -23,6 +22,7 @@ from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.rejection import Rejection
 from sapo_edge.swarm.reputation import BURST, Reputation
 from sapo_edge.swarm.wire import RawRecord, SignedRollout, encode_message, sign_rollout
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock
 

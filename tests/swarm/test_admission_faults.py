@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.manifest import load_manifest
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
 from sapo_edge.swarm import admission as module
 from sapo_edge.swarm import wire
@@ -19,6 +18,7 @@ from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.rejection import Rejection
 from sapo_edge.swarm.reputation import BURST, STRANGERS_BURST, Reputation
 from sapo_edge.tasks import bounded
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
 NOW = 1_800_000_000.0

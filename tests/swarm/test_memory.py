@@ -6,7 +6,7 @@ import threading
 
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.swarm.transport import Solo
+from sapo_edge.transport import Solo
 from tests.fakes import make_rollout
 
 

@@ -15,12 +15,12 @@ from libp2p.relay.circuit_v2.protocol import STOP_PROTOCOL_ID
 from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_msg
 from multiaddr import Multiaddr
 
+from sapo_edge.doctor.network import examine_network
 from sapo_edge.swarm import relay as relay_module
 from sapo_edge.swarm.addresses import Address, direct_address
 from sapo_edge.swarm.circuit import FAILED, Inbound, dial_through
 from sapo_edge.swarm.host import make_host, running
 from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.reachability import examine_network
 from sapo_edge.swarm.relay import Hop
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.traffic import Meter

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.pool import Authors, Pool, ScoredRollout
-from sapo_edge.swarm.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
+from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
 from tests.fakes import make_rollout
 
 BUDGET = 64

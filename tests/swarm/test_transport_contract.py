@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from sapo_edge.manifest import load_manifest
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.swarm.transport import Transport
+from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Transport
 
 SOURCE = TaskSource(load_manifest("starter"))
 

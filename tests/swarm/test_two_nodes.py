@@ -11,14 +11,14 @@ import pytest
 
 from sapo_edge import events
 from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-from sapo_edge.manifest import load_manifest
-from sapo_edge.node import Node, adapter_seed
-from sapo_edge.paths import Paths
+from sapo_edge.config.settings import Settings
+from sapo_edge.node.rounds import Node, adapter_seed
 from sapo_edge.policy import Control, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.settings import Settings
-from sapo_edge.store import Store
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.swarm.transport import Transport
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.transport import Transport
 from tests.fakes import LengthScored
 from tests.models import SHAPES, write_model
 

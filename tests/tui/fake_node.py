@@ -19,9 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sapo_edge.control import ControlServer
-from sapo_edge.control_handlers import handlers, journal_history
-from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.config.settings import SETTINGS, Settings
+from sapo_edge.control.handlers import handlers, journal_history
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
+from sapo_edge.control.protocol import claim_socket_path
+from sapo_edge.control.server import ControlServer
 from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.events import (
     CheckpointSaved,
@@ -35,13 +37,11 @@ from sapo_edge.events import (
     RoundFinished,
     as_dict,
 )
-from sapo_edge.journal import Journal, ScoredRollout
-from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
-from sapo_edge.lock import StateLock
-from sapo_edge.paths import Paths
 from sapo_edge.person import Given, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
-from sapo_edge.settings import SETTINGS, Settings
+from sapo_edge.state.journal import Journal, ScoredRollout
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.identity import readable_name
 from sapo_edge.swarm.status import PeerInfo, SwarmStatus
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from sapo_edge import events
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.identity import Identity
 from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.tui import phases

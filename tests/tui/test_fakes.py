@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.control_client import connect, node_runs
-from sapo_edge.control_protocol import MAX_REPLY_BYTES
+from sapo_edge.config.settings import Settings
+from sapo_edge.control.client import connect, node_runs
+from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import ConfigError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.node import Node
-from sapo_edge.node_control import NodeControl
-from sapo_edge.paths import Paths
-from sapo_edge.settings import Settings
-from sapo_edge.store import Store
-from sapo_edge.swarm.transport import Solo
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.rounds import Node
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.transport import Solo
 from sapo_edge.tui.launcher import Chat, ChatAnswer, Consent, Launcher
 from tests.fakes import FakePolicy, LengthScored
 from tests.tui.fake_launcher import INVITE, FakeChat, FakeLauncher

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from sapo_edge.plain import size
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.peers import Peers
 from sapo_edge.tui.screens.rollouts import Rollouts
 from sapo_edge.tui.state import Standing
 from sapo_edge.tui.view import Change
-from sapo_edge.tui.widgets.peer_text import amount, swarm_text
+from sapo_edge.tui.widgets.peer_text import swarm_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
 from tests.tui.shell import TRUECOLOR, picture, until
@@ -287,7 +288,7 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
 
 
 def test_bytes_have_no_end() -> None:
-    assert [amount(10**power) for power in (3, 12, 15, 30)] == ["1.0 kB", "1 TB", "1000 TB", "9999 TB"]
+    assert [size(10**power) for power in (3, 12, 15, 30)] == ["1.0 kB", "1 TB", "1000 TB", "9999 TB"]
 
 
 def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:

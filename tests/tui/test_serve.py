@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from sapo_edge.cli.web import ASSETS, MAX_SESSIONS
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 from tests.tui.browser import browser, chromium
 from tests.tui.fake_node import FakeNode
 from tests.tui.served import APP, SCREEN, STUB, Served, gone, serving, started

@@ -10,8 +10,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, OptionList, Static
 
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
-from sapo_edge.settings import SETTINGS
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.launcher import SettingRow
 from sapo_edge.tui.screens.settings import SettingsView

@@ -20,7 +20,7 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 
 from sapo_edge import events
-from sapo_edge.control_protocol import claim_socket_path
+from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
 from sapo_edge.tui import ascii, keeper, link, themes
 from sapo_edge.tui.app import SapoApp

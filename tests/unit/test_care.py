@@ -17,14 +17,14 @@ from typing import TypeVar
 import psutil
 import pytest
 
-from sapo_edge.care import CONDITIONS, INTERVAL, Care, described
-from sapo_edge.config import resolve, set_value
+from sapo_edge.care.hysteresis import GAP
+from sapo_edge.care.rests import CONDITIONS, INTERVAL, Care, described
+from sapo_edge.care.sensors import Battery, NoSensorError, OthersLoad, Sensors
+from sapo_edge.care.stop import Stop
+from sapo_edge.config.layers import resolve, set_value
+from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.events import Event, Notice
-from sapo_edge.hysteresis import GAP
-from sapo_edge.sensors import Battery, NoSensorError, OthersLoad, Sensors
-from sapo_edge.settings import SETTINGS, Settings
-from sapo_edge.stop import Stop
 
 T = TypeVar("T")
 NAMES = ("on_battery", "max_temperature", "busy", "quiet_hours", "nice")

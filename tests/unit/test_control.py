@@ -18,16 +18,17 @@ from typing import Any
 
 import pytest
 
-from sapo_edge import control, control_connection
-from sapo_edge.control import MAX_CLIENTS, ControlServer
-from sapo_edge.control_client import ControlClient, connect, node_runs
-from sapo_edge.control_handlers import handlers, journal_history
-from sapo_edge.control_protocol import MAX_REQUEST_BYTES, ControlError, claim_socket_path, encode, socket_path
+from sapo_edge.control import connection as control_connection
+from sapo_edge.control import server as control
+from sapo_edge.control.client import ControlClient, connect, node_runs
+from sapo_edge.control.handlers import handlers, journal_history
+from sapo_edge.control.journal_view import RolloutQuery
+from sapo_edge.control.protocol import MAX_REQUEST_BYTES, ControlError, claim_socket_path, encode, socket_path
+from sapo_edge.control.server import MAX_CLIENTS, ControlServer
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, HeldOut, Notice, Progress, RoundFinished
-from sapo_edge.journal import Journal
-from sapo_edge.journal_reader import RolloutQuery
-from sapo_edge.paths import Paths
+from sapo_edge.state.journal import Journal
+from sapo_edge.state.paths import Paths
 from tests.cli.inprocess import FakeNode
 
 SECONDS = 10

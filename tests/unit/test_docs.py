@@ -13,13 +13,13 @@ import pytest
 import typer.main
 
 from sapo_edge.cli.main import app
-from sapo_edge.config import OTHER_VARIABLES
-from sapo_edge.control_handlers import handlers
+from sapo_edge.config.layers import OTHER_VARIABLES
+from sapo_edge.config.settings import reference
+from sapo_edge.control.handlers import handlers
 from sapo_edge.errors import ExitCode
-from sapo_edge.manifest import Manifest
-from sapo_edge.settings import reference
 from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
 from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
+from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS
 from tests.cli.inprocess import FakeNode
 
@@ -164,7 +164,7 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
-    # To renew it, paste what `sapo_edge.settings.reference()` returns.
+    # To renew it, paste what `sapo_edge.config.settings.reference()` returns.
     assert reference() in read("docs/configuration.md")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapo_edge.hysteresis import GAP, Limits, State, Watch
+from sapo_edge.care.hysteresis import GAP, Limits, State, Watch
 
 LIMITS = Limits(pause=90, pause_after=10, resume=80, resume_after=20)
 WATCHING, RESTING, OVERRULED = State.WATCHING, State.RESTING, State.OVERRULED

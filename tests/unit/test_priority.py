@@ -9,15 +9,15 @@ import sys
 import psutil
 import pytest
 
-from sapo_edge import priority
-from sapo_edge.priority import Priority, lower_priority
+from sapo_edge.care import priority
+from sapo_edge.care.priority import Priority, lower_priority
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
 
 
 def told(code: str, *, session: bool = False, before: str = "") -> str:
     """What a process of its own prints; a priority can't be given back."""
-    text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.priority import lower_priority\n{code}"
+    text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.care.priority import lower_priority\n{code}"
     ended = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, start_new_session=session, check=True
     )
@@ -74,7 +74,7 @@ def test_a_session_of_its_own_is_lowered_and_that_of_a_shell_is_not() -> None:
     assert told(code, session=True) == "() 10"
     code = """
 import subprocess, sys
-subprocess.run([sys.executable, "-c", "from sapo_edge.priority import lower_priority; lower_priority(10)"], check=True)
+subprocess.run([sys.executable, "-c", "from sapo_edge.care.priority import lower_priority; lower_priority(10)"], check=True)
 print(open('/proc/self/autogroup').read().split()[-1])
 """
     assert told(code, session=True) == "0"

@@ -9,8 +9,8 @@ from datetime import time as at
 
 import pytest
 
-from sapo_edge.quiet_hours import QuietHours, parse
-from sapo_edge.sensors import read_local_time
+from sapo_edge.care.sensors import read_local_time
+from sapo_edge.config.quiet_hours import QuietHours, parse
 
 
 @pytest.mark.parametrize(

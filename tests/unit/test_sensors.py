@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from sapo_edge import sensors
-from sapo_edge.sensors import (
+from sapo_edge.care import sensors
+from sapo_edge.care.sensors import (
     LONGEST_WINDOW,
     Battery,
     NoSensorError,

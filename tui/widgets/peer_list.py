@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from sapo_edge.plain import duration, printable
+from sapo_edge.plain import duration, printable, size
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
-from sapo_edge.tui.widgets.peer_text import amount
 
 Peer = Mapping[str, Any]
 
@@ -94,7 +93,7 @@ class PeerList(CursorList):
                 # The largest unit says enough here.
                 return " ".join(duration(_value(peer, "since", self._now)).split()[:2]), "muted"
             case "received" | "sent":
-                return amount(peer.get(key) or 0), ""
+                return size(peer.get(key) or 0), ""
             case "refused":
                 refused = _value(peer, key, self._now)
                 return str(refused) if refused else "-", "warn" if refused else "muted"

@@ -71,7 +71,7 @@ def swarm_text(swarm: Mapping[str, Any]) -> Content:
     clock = f"{duration(abs(ahead))} {'behind' if ahead > 0 else 'ahead'}"
     parts = [
         f"{swarm.get('rollouts_in', 0)} rollouts in, {swarm.get('rollouts_out', 0)} out",
-        f"{amount(swarm.get('bytes_in') or 0)} in, {amount(swarm.get('bytes_out') or 0)} out",
+        f"{size(swarm.get('bytes_in') or 0)} in, {size(swarm.get('bytes_out') or 0)} out",
     ]
     if swarm.get("peers") and abs(ahead) < CLOCK_SECONDS:
         parts.append("clock agrees" if abs(ahead) < 1 else f"clock {clock}")
@@ -110,7 +110,7 @@ def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
         ("peer id", peer.get("peer_id", ""), "bold"),
         ("address", peer.get("address") or "unknown", ""),
         ("opened", f"{opened}, {moment(since)}, {duration(max(0.0, now - since))} ago", ""),
-        ("bytes", f"{amount(peer.get('received') or 0)} from it, {amount(peer.get('sent') or 0)} to it", ""),
+        ("bytes", f"{size(peer.get('received') or 0)} from it, {size(peer.get('sent') or 0)} to it", ""),
         ("messages", mesh + member, ""),
         ("refused", reasons(peer.get("rejected") or {}) or "nothing", ""),
         ("score", _score(score), "$text-error" if score < SCORE_CUT_OFF else ""),
@@ -123,11 +123,6 @@ def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
             for number, text in enumerate(wrapped)
         )
     return Content("\n").join(lines)
-
-
-def amount(count: float) -> str:
-    """Bytes as people say them, however many somebody claims."""
-    return size(count) if count < 1e12 else f"{min(count / 1e12, 9999):.0f} TB"
 
 
 def _score(score: float) -> str:

@@ -15,8 +15,8 @@ from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
-from sapo_edge.settings import SETTINGS
 from sapo_edge.tui.launcher import SettingRow
 from sapo_edge.tui.widgets.setting_words import applies, origin, shown, stronger, waiting
 

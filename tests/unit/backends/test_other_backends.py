@@ -67,7 +67,7 @@ import json
 from pathlib import Path
 from sapo_edge.backends.detect import detect, open_policy
 from sapo_edge.policy import LoraSettings, Message
-from sapo_edge.settings import SETTINGS
+from sapo_edge.config.settings import SETTINGS
 SETTINGS["backend"].check("echo", "flag")
 choice = detect("echo")
 policy, reasons = open_policy(

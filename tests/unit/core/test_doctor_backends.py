@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge import doctor_backends
 from sapo_edge.backends import builtin, detect, host
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.host import Host, TorchBuild, this_host
 from sapo_edge.backends.nvidia import Gpu, Nvidia
-from sapo_edge.checks import Check
-from sapo_edge.settings import Settings
+from sapo_edge.config.settings import Settings
+from sapo_edge.doctor import backends as doctor_backends
+from sapo_edge.doctor.check import Check
 from tests.models import SHAPES, write_model
 
 GPU = Nvidia((Gpu("RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9)),), "570.1")

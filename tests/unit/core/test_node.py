@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
+from sapo_edge.care.stop import Stop
+from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError
-from sapo_edge.manifest import load_manifest
-from sapo_edge.node import PROGRESS_INTERVAL, Node
-from sapo_edge.paths import Paths
+from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import Control, UpdateStatistics
 from sapo_edge.rollout import Rollout
-from sapo_edge.settings import Settings
-from sapo_edge.stop import Stop
-from sapo_edge.store import Store
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.swarm.transport import Solo, Transport
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.transport import Solo, Transport
 from tests.fakes import FakePolicy, LengthScored, first_is_right, make_rollout
 
 SETTINGS = Settings(own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)

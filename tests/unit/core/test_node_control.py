@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.config.settings import Settings
+from sapo_edge.control.journal_view import RolloutQuery
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, Progress, RoundFinished
-from sapo_edge.journal_reader import RolloutQuery
-from sapo_edge.manifest import load_manifest
-from sapo_edge.node import RECENT, Node
-from sapo_edge.node_control import NodeControl
-from sapo_edge.paths import Paths
-from sapo_edge.settings import Settings
-from sapo_edge.store import Store
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.rounds import RECENT, Node
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
 from sapo_edge.swarm.identity import readable_name
 from sapo_edge.swarm.memory import MemorySwarm
-from sapo_edge.swarm.transport import Solo, Transport
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.transport import Solo, Transport
 from tests.fakes import FakePolicy, LengthScored
 
 SETTINGS = Settings(own=2, external=2, answers=3, rounds=3, held_out=4, evaluate_every=2, seed=5)

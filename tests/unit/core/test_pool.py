@@ -238,7 +238,7 @@ def test_balanced_takes_in_turn_from_authors_and_tasks() -> None:
 
 
 def test_the_settings_name_every_strategy() -> None:
-    from sapo_edge.settings import SETTINGS
+    from sapo_edge.config.settings import SETTINGS
 
     assert set(SETTINGS["strategy"].choices) == set(STRATEGIES)
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from sapo_edge import durable
-from sapo_edge.checkpoint import RECORD, Checkpoint
-from sapo_edge.checkpoints import Checkpoints
 from sapo_edge.errors import Cancelled, CheckpointError, StateError
+from sapo_edge.state import durable
+from sapo_edge.state.checkpoint import RECORD, Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 
 
 def state(round: int, accuracy: float | None = None) -> Checkpoint:
@@ -183,8 +183,8 @@ def test_a_checkpoint_that_was_being_replaced_comes_back(checkpoints: Checkpoint
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 
 def write(directory):
     (directory / "adapter.bin").write_bytes(b"half")
@@ -210,8 +210,8 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_previous_one(checkpoints: Ch
 STEPS = """
 import os, signal, sys
 from pathlib import Path
-from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.checkpoints import Checkpoints
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 
 left = int(sys.argv[2])
 

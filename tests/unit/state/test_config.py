@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.config import read_file, resolve, set_value
+from sapo_edge.config.layers import read_file, resolve, set_value
+from sapo_edge.config.settings import SETTINGS, Settings, reference
 from sapo_edge.errors import ConfigError
 from sapo_edge.policy import LoraSettings, UpdateSettings
-from sapo_edge.settings import SETTINGS, Settings, reference
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge import journal as journal_module
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeldOut, NodeStopped, Notice, Progress, RoundFinished
-from sapo_edge.journal import Journal, ScoredRollout
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state import journal as journal_module
+from sapo_edge.state.journal import Journal, ScoredRollout
 
 
 def finished(round: int, loss: float = 0.5) -> RoundFinished:

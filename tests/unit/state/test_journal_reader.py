@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from sapo_edge import journal_reader
-from sapo_edge.control_protocol import MAX_REPLY_BYTES
+from sapo_edge.control import journal_view as journal_reader
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
+from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeldOut, RoundFinished
-from sapo_edge.journal import Journal, ScoredRollout
-from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
+from sapo_edge.state.journal import Journal, ScoredRollout
 from tests.fakes import make_rollout
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import StateError, StateLockedError
-from sapo_edge.lock import StateLock
+from sapo_edge.state.lock import StateLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from sapo_edge.lock import StateLock
+from sapo_edge.state.lock import StateLock
 
 lock = StateLock(Path(sys.argv[1]))
 lock.acquire()

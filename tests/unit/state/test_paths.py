@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import StateError
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 
 
 def test_a_home_holds_everything(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import StateError
-from sapo_edge.secret import read_or_create_secret, read_secret, seed_from_secret
+from sapo_edge.state.secret import read_or_create_secret, read_secret, seed_from_secret
 
 
 def test_it_is_made_once_and_stays(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.checkpoint import Checkpoint
 from sapo_edge.errors import CheckpointError, StateError, StateLockedError
 from sapo_edge.events import RoundFinished
-from sapo_edge.paths import Paths
-from sapo_edge.store import Store
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
 
 
 def record(store: Store, *rounds: int) -> None:
@@ -89,7 +89,7 @@ def test_a_start_that_fails_gives_the_lock_back(tmp_path: Path) -> None:
 
 def test_state_and_settings_load_nothing_heavy() -> None:
     code = (
-        "import sys, sapo_edge.store, sapo_edge.config, sapo_edge.logs\n"
+        "import sys, sapo_edge.state.store, sapo_edge.config.layers, sapo_edge.state.logs\n"
         "heavy = {'torch', 'numpy', 'llama_cpp', 'mlx', 'textual', 'reasoning_gym', 'libp2p', 'trio', 'tomlkit'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.allowed import ALLOWED
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
 
 SECONDS = 2.0

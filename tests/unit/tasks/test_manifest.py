@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError, UnknownGeneratorError
-from sapo_edge.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.policy import Message
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 
 TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
 HEAD = 'name = "test"\n'
@@ -290,7 +290,7 @@ def test_no_value_of_an_entry_raises_anything_but_a_manifest_error(key: str, val
 
 def test_importing_manifests_and_tasks_loads_no_library() -> None:
     code = (
-        "import sys, sapo_edge.manifest, sapo_edge.tasks.source, sapo_edge.tasks.verifiers\n"
+        "import sys, sapo_edge.tasks.manifest, sapo_edge.tasks.source, sapo_edge.tasks.verifiers\n"
         "print([name for name in ('reasoning_gym', 'numpy', 'sympy', 'torch') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
-from sapo_edge.manifest import Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.rollout import MAX_INTEGER, Task, TaskRef
-from sapo_edge.secret import seed_from_secret
+from sapo_edge.state.secret import seed_from_secret
 from sapo_edge.tasks.allowed import ALLOWED, Integer, Real
 from sapo_edge.tasks.held_out import HELD_OUT
 from sapo_edge.tasks.library import library_version
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))
@@ -226,7 +226,7 @@ def test_making_tasks_prints_nothing_and_leaves_the_decimal_context_alone() -> N
 
 FINGERPRINT = """
 import hashlib, json, sys
-from sapo_edge.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.allowed import ALLOWED
 from sapo_edge.tasks.source import TaskSource
 prints = {}

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.manifest import Manifest, TaskEntry
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
 from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.logic import truth_table
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.tasks.verifiers import (
     LIBRARY_VERIFIED,

@@ -11,8 +11,8 @@ import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
-from sapo_edge.durable import reported
 from sapo_edge.errors import ConfigError
+from sapo_edge.state.durable import reported
 
 LEVELS = ("debug", "info", "warning", "error")
 """Names that `configure` takes, most talkative first."""

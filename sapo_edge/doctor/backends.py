@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.checks import Check, Status
+from sapo_edge.config.settings import Settings
+from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import BackendError, SapoError
-from sapo_edge.settings import Settings
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import Backend, RoundShape, Standing

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import reported, write_atomically
-from sapo_edge.lock import lock_holder
-from sapo_edge.paths import Paths
+from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.paths import Paths
 
 LINES = 15
 """Last lines of the output, and of the log, that tell how a node ended."""

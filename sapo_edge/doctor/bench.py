@@ -1,4 +1,4 @@
-"""Measures one backend: `python -m sapo_edge.bench`, the task as JSON on stdin, the figures as JSON on stdout.
+"""Measures one backend: `python -m sapo_edge.doctor.bench`, the task as JSON on stdin, the figures as JSON on stdout.
 
 In a process of its own for each backend: only a fresh one shows what it takes of memory, and one that crashes takes no
 other along.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sapo_edge.care.peak import peak_memory
 from sapo_edge.errors import SapoError
-from sapo_edge.peak import peak_memory
 from sapo_edge.policy import LoraSettings, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 
 QUESTIONS, TOKENS = 4, 32
@@ -78,7 +78,7 @@ def measure(task: Task, narrate: Callable[[str], None]) -> Figures:
         SapoError: if the backend can't be opened.
     """
     from sapo_edge.backends import detect
-    from sapo_edge.manifest import load_manifest
+    from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource
 
     manifest = load_manifest(task.manifest)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import entry_points
 from typing import Any
 
-from sapo_edge import quiet_hours
+from sapo_edge.config import quiet_hours
 from sapo_edge.errors import ConfigError
 
 MAX_SEED = 2**63 - 1

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import write_atomically
+from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import ConfigError
-from sapo_edge.paths import HOME_VARIABLE
-from sapo_edge.settings import SETTINGS, Settings
+from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.paths import HOME_VARIABLE
 
 PREFIX = "SAPO_EDGE_"
 """Every environment variable of the program begins with this."""

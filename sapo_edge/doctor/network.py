@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sapo_edge.checks import Check, Status
+from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, Surroundings, look_around
 
 CLOCK_WARN = 60.0

@@ -7,8 +7,8 @@ import os
 import secrets
 from pathlib import Path
 
-from sapo_edge.durable import reported, sync_directory, write_atomically
 from sapo_edge.errors import StateError
+from sapo_edge.state.durable import reported, sync_directory, write_atomically
 
 SECRET_BYTES = 32
 """Length of the secret."""

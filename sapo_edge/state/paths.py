@@ -8,8 +8,8 @@ from pathlib import Path
 
 import platformdirs
 
-from sapo_edge.durable import make_private_directory
 from sapo_edge.errors import StateError
+from sapo_edge.state.durable import make_private_directory
 
 HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable that puts everything below one directory."""

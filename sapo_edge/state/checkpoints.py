@@ -14,9 +14,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from sapo_edge.checkpoint import Checkpoint, read_record, sync_files
-from sapo_edge.durable import check_space, is_disk_full, make_private_directory, reported, sync_directory
 from sapo_edge.errors import CheckpointError, SapoError, StateError
+from sapo_edge.state.checkpoint import Checkpoint, read_record, sync_files
+from sapo_edge.state.durable import check_space, is_disk_full, make_private_directory, reported, sync_directory
 
 _NAME = re.compile(r"round-(\d{6,18})")
 _WRITING = ".writing-"

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 
-from sapo_edge import quiet_hours
+from sapo_edge.care.hysteresis import Limits, State, Watch
+from sapo_edge.care.sensors import NoSensorError, Sensors
+from sapo_edge.care.stop import Stop
+from sapo_edge.config import quiet_hours
+from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, Notice
-from sapo_edge.hysteresis import Limits, State, Watch
-from sapo_edge.sensors import NoSensorError, Sensors
-from sapo_edge.settings import Settings
-from sapo_edge.stop import Stop
 
 INTERVAL = 5.0
 """Seconds between two looks."""

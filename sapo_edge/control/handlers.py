@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast, get_args
 
-from sapo_edge.control import Handler, History
-from sapo_edge.control_protocol import ControlError
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.control.journal_view import Origin, RolloutQuery
+from sapo_edge.control.protocol import ControlError
+from sapo_edge.control.server import Handler, History
 from sapo_edge.events import Event
-from sapo_edge.journal import Journal
-from sapo_edge.journal_reader import Origin, RolloutQuery
 from sapo_edge.person import Given, given_from
 from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
-from sapo_edge.settings import SETTINGS
+from sapo_edge.state.journal import Journal
 
 DEFAULT_POINTS = 400
 """Points of a history if nothing else is asked for."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import events
-from sapo_edge.durable import make_private_directory
 from sapo_edge.errors import StateError
 from sapo_edge.events import Event, HeldOut, Progress, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state.durable import make_private_directory
 
 SCHEMA_VERSION = 2
 """Version of the tables below; `Journal` brings those of version 1 up to it."""

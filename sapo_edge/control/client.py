@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sapo_edge.control_protocol import (
+from sapo_edge.control.protocol import (
     MAX_REPLY_BYTES,
     MAX_REQUEST_BYTES,
     PRODUCT,
@@ -25,7 +25,7 @@ from sapo_edge.control_protocol import (
     socket_path,
 )
 from sapo_edge.errors import NoNodeError
-from sapo_edge.paths import Paths
+from sapo_edge.state.paths import Paths
 
 TIMEOUT = 10.0
 """Seconds that a node may take to answer, if nothing else is said."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from sapo_edge.checkpoint import Checkpoint
-from sapo_edge.checkpoints import Checkpoints
-from sapo_edge.journal import KEEP_ROLLOUTS, Journal
-from sapo_edge.lock import StateLock
-from sapo_edge.paths import Paths
-from sapo_edge.secret import read_or_create_secret, seed_from_secret
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.journal import KEEP_ROLLOUTS, Journal
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 
 
 class Store:

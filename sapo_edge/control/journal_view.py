@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sapo_edge.advantage import informative
-from sapo_edge.journal import ScoredRollout, reported_errors, scored_from
+from sapo_edge.state.journal import ScoredRollout, reported_errors, scored_from
 from sapo_edge.swarm.identity import readable_name
 
 Origin = Literal["any", "own", "external"]

@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from sapo_edge import __version__
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
 from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.events import Notice, RoundFinished, as_dict
-from sapo_edge.journal_reader import JournalReader, RolloutQuery, in_full
-from sapo_edge.node import RECENT, Node
+from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.person import Given, Outbox, Verdict, draw_question, rollout_of, verify_answers
-from sapo_edge.settings import SETTINGS
 from sapo_edge.swarm.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 

@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import __version__, events
-from sapo_edge.control_connection import MAX_BACKLOG_BYTES, Connection
-from sapo_edge.control_protocol import MAX_REPLY_BYTES, PRODUCT, VERSION, ControlError, decode, encode, same_user
-from sapo_edge.durable import reported
+from sapo_edge.control.connection import MAX_BACKLOG_BYTES, Connection
+from sapo_edge.control.protocol import MAX_REPLY_BYTES, PRODUCT, VERSION, ControlError, decode, encode, same_user
 from sapo_edge.errors import SapoError, StateError
 from sapo_edge.events import Event, Progress
+from sapo_edge.state.durable import reported
 
 MAX_CLIENTS = 16
 """Most connections; the one that has been silent longest makes room, unless it follows events and reads them."""

@@ -6,7 +6,7 @@ import socket
 import time
 from collections import deque
 
-from sapo_edge.control_protocol import MAX_REQUEST_BYTES, ControlError, encode
+from sapo_edge.control.protocol import MAX_REQUEST_BYTES, ControlError, encode
 from sapo_edge.events import Event
 
 MAX_BACKLOG_BYTES = 1024 * 1024

@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import make_private_directory, reported, write_atomically
 from sapo_edge.errors import SapoError, StateError
-from sapo_edge.paths import Paths
+from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.paths import Paths
 
 VERSION = 1
 """Version of the protocol, in the server's first line."""

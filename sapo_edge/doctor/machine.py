@@ -8,11 +8,11 @@ import platform
 import shutil
 from collections.abc import Callable
 
-from sapo_edge.checks import Check, Status
-from sapo_edge.doctor_backends import backend_checks, memory_check, model_check
+from sapo_edge.config.settings import Settings
+from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
+from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import SapoError
-from sapo_edge.paths import Paths
-from sapo_edge.settings import Settings
+from sapo_edge.state.paths import Paths
 
 PROMPT_TOKENS = 256
 """Longest prompts that the estimate of memory counts with."""
@@ -57,7 +57,7 @@ def _library(distribution: str, module: str, purpose: str) -> Check:
 
 
 def _manifest(settings: Settings) -> Check:
-    from sapo_edge.manifest import load_manifest
+    from sapo_edge.tasks.manifest import load_manifest
 
     try:
         manifest = load_manifest(settings.manifest)
@@ -67,7 +67,7 @@ def _manifest(settings: Settings) -> Check:
 
 
 def _state(paths: Paths) -> Check:
-    from sapo_edge.lock import lock_holder
+    from sapo_edge.state.lock import lock_holder
 
     try:
         paths.create()
@@ -95,7 +95,7 @@ def _disk(paths: Paths) -> Check:
 
 def _memory(settings: Settings) -> Check:
     from sapo_edge.backends.backend import RoundShape
-    from sapo_edge.manifest import load_manifest
+    from sapo_edge.tasks.manifest import load_manifest
 
     try:
         tokens = settings.max_tokens or load_manifest(settings.manifest).max_tokens

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.durable import state_error, write_atomically
 from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.state.durable import state_error, write_atomically
 
 FORMAT_VERSION = 1
 """Version of `checkpoint.json`."""

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from sapo_edge.durable import reported
 from sapo_edge.errors import StateError, StateLockedError
+from sapo_edge.state.durable import reported
 
 PROBE_SECONDS = 0.3
 """How long a lock is tried again: `lock_holder` of another process takes it for a moment."""

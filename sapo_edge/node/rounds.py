@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 from sapo_edge.advantage import group_advantages
-from sapo_edge.checkpoint import Checkpoint
+from sapo_edge.care.stop import Stop
+from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, ConfigError, StateError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.events import (
@@ -23,18 +24,17 @@ from sapo_edge.events import (
     RoundFinished,
 )
 from sapo_edge.external import ExternalScorer
-from sapo_edge.journal import ScoredRollout as JournaledRollout
 from sapo_edge.policy import Control, Policy, UpdateSettings
 from sapo_edge.pool import STRATEGIES, Admission, Pool, ScoredRollout
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
-from sapo_edge.settings import Settings
-from sapo_edge.stop import Stop
-from sapo_edge.store import Store
+from sapo_edge.selection import SubsetSelector
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.journal import ScoredRollout as JournaledRollout
+from sapo_edge.state.store import Store
 from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.selection import SubsetSelector
-from sapo_edge.swarm.transport import Transport
 from sapo_edge.tasks.source import TaskSource, derive_seed
+from sapo_edge.transport import Transport
 
 PROGRESS_INTERVAL = 0.1
 """Seconds between two progress events of one step."""

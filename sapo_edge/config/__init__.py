@@ -1,0 +1,1 @@
+"""Settings: what there is, and where each value comes from."""

@@ -1,0 +1,1 @@
+"""Checks of this machine, each with its remedy, and its benchmark."""
