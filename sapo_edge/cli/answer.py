@@ -13,7 +13,7 @@ from sapo_edge.person import Given, Outbox, Question, Verdict, draw_question, ta
 from sapo_edge.plain import counted, printable
 from sapo_edge.rollout import MAX_ANSWERS
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
-from sapo_edge.swarm.membership import Membership
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 

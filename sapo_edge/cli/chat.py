@@ -21,7 +21,7 @@ from sapo_edge.errors import Cancelled, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.state.checkpoint import RECORD
-from sapo_edge.swarm.membership import Membership
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 
 SCHEMA = 1

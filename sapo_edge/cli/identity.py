@@ -30,7 +30,7 @@ def run_show(home: Path | None, *, as_json: bool) -> None:
 
 def run_backup(home: Path | None, file: Path, *, force: bool) -> None:
     """Write the secret into a file, encrypted with a passphrase."""
-    from sapo_edge.swarm.identity import Identity, backup
+    from sapo_edge.swarm.joining.identity import Identity, backup
 
     paths = Paths.default(home)
     secret = _existing(paths)
@@ -48,7 +48,7 @@ def run_backup(home: Path | None, file: Path, *, force: bool) -> None:
 
 def run_restore(home: Path | None, file: Path, *, force: bool, as_json: bool) -> None:
     """Take the identity of a backup."""
-    from sapo_edge.swarm.identity import MAX_BACKUP_BYTES, restore
+    from sapo_edge.swarm.joining.identity import MAX_BACKUP_BYTES, restore
 
     paths = Paths.default(home)
     with reported("read the backup", file), file.open("rb") as opened:
@@ -79,7 +79,7 @@ def _existing(paths: Paths) -> bytes:
 
 
 def _tell(paths: Paths, secret: bytes, *, as_json: bool) -> None:
-    from sapo_edge.swarm.identity import Identity, readable_name
+    from sapo_edge.swarm.joining.identity import Identity, readable_name
 
     identity = Identity.from_secret(secret)
     record = {
@@ -94,7 +94,7 @@ def _tell(paths: Paths, secret: bytes, *, as_json: bool) -> None:
 
 
 def _new_passphrase() -> str:
-    from sapo_edge.swarm.identity import MIN_PASSPHRASE_CHARACTERS
+    from sapo_edge.swarm.joining.identity import MIN_PASSPHRASE_CHARACTERS
 
     given = os.environ.get(PASSPHRASE_VARIABLE)
     passphrase = given if given else _typed("new passphrase: ")

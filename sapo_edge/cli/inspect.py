@@ -37,7 +37,7 @@ def _network(session: Session) -> list[Check]:
         return []
     from sapo_edge.control.client import node_runs
     from sapo_edge.doctor.network import examine_network
-    from sapo_edge.swarm.membership import Membership, Swarm
+    from sapo_edge.swarm.joining.membership import Membership, Swarm
 
     try:
         membership = Membership(session.paths.state)

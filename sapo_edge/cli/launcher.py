@@ -164,7 +164,7 @@ class ProgramLauncher:
 
     def _come_back(self) -> None:
         """Be in the open swarm again, for one who had left the last swarm and works alone since."""
-        from sapo_edge.swarm.membership import Membership, Swarm
+        from sapo_edge.swarm.joining.membership import Membership, Swarm
 
         membership = Membership(self._paths.state)
         if membership.alone:
@@ -218,7 +218,7 @@ def _backend(session: Session) -> Finding:
 
 def _swarm(session: Session) -> Finding:
     """The swarm that a node would take part in, as the settings are now."""
-    from sapo_edge.swarm.membership import Membership
+    from sapo_edge.swarm.joining.membership import Membership
 
     shared = "questions and answers are shared as text, never weights"
     try:

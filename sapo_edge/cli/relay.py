@@ -19,7 +19,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.relay import RelayConfig, RelayStatus
+    from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
 
 DEFAULT_PORT = 4001
 """libp2p's customary port: a relay's address is written down, so it must not change."""
@@ -62,8 +62,8 @@ def relay(
     import trio
 
     from sapo_edge.swarm.addresses import host_address
-    from sapo_edge.swarm.identity import Identity
-    from sapo_edge.swarm.libp2p import logging_kept
+    from sapo_edge.swarm.joining.identity import Identity
+    from sapo_edge.swarm.member.libp2p import logging_kept
 
     for name in announce:
         try:
@@ -79,7 +79,7 @@ def relay(
     try:
         identity = Identity.from_secret(read_or_create_secret(paths.state / "relay-identity"))
         with logging_kept():
-            from sapo_edge.swarm.relay import RelayConfig
+            from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(file=paths.state / "relay.log", stderr=False)
         config = RelayConfig(identity, port, listen, announce, psk, upload, download)
         trio.run(partial(_serve, config, as_json))
@@ -91,8 +91,8 @@ def relay(
 async def _serve(config: RelayConfig, as_json: bool) -> None:
     import trio
 
-    from sapo_edge.swarm.relay import run_relay
     from sapo_edge.swarm.tally import Tally
+    from sapo_edge.swarm.visits.relay import run_relay
 
     async with trio.open_nursery() as nursery:
         await nursery.start(_until_signal, nursery.cancel_scope.cancel)

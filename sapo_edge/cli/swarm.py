@@ -15,8 +15,8 @@ from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateErr
 from sapo_edge.plain import counted, line
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
-from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.swarm.joining.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
+from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 
 SCHEMA = 1

@@ -139,7 +139,7 @@ def relay(
     """Run a meeting point and relay for a swarm, without a model; of a private swarm that was joined, for it alone."""
     from sapo_edge.cli.relay import relay as run_relay
     from sapo_edge.state.paths import Paths
-    from sapo_edge.swarm.membership import Membership
+    from sapo_edge.swarm.joining.membership import Membership
 
     current = Membership(Paths.default(home).state).current
     code = run_relay(

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Literal
 from sapo_edge.cli.session import Session, narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Solo, Transport
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.admission import Admission as SwarmAdmission
+    from sapo_edge.swarm.judging.admission import Admission as SwarmAdmission
 
 FETCH_SECONDS = 30.0
 """How long members of a swarm are asked for its manifest."""
@@ -66,7 +66,7 @@ def choose(session: Session) -> Joined:
 def _manifest_of(membership: Membership, swarm: Swarm) -> Manifest:
     manifest = membership.manifest(swarm.manifest)
     if manifest is None:
-        from sapo_edge.swarm.libp2p import fetch_manifest
+        from sapo_edge.swarm.member.libp2p import fetch_manifest
 
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
@@ -101,9 +101,9 @@ def connect(
     """Join the swarm; a node alone gets a transport that reaches nobody."""
     if joined.swarm is None:
         return Connection(Solo())
-    from sapo_edge.swarm.admission import Admission as SwarmAdmission
-    from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
-    from sapo_edge.swarm.reputation import Reputation
+    from sapo_edge.swarm.judging.admission import Admission as SwarmAdmission
+    from sapo_edge.swarm.judging.reputation import Reputation
+    from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
 
     settings = session.settings
     listen: Literal["all", "loopback"] = "loopback" if settings.listen == "loopback" else "all"

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from sapo_edge.advantage import informative
 from sapo_edge.state.journal import ScoredRollout, reported_errors, scored_from
-from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.joining.identity import readable_name
 
 Origin = Literal["any", "own", "external"]
 """Made by this node, by others, or either."""

@@ -189,11 +189,11 @@ def _ask(
     port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
 ) -> list[Opinion]:
     """What peers say of this machine; empty if none answers, or the port can't be listened on."""
-    from sapo_edge.swarm.libp2p import logging_kept
+    from sapo_edge.swarm.member.libp2p import logging_kept
 
     with logging_kept():
         import trio
 
-        from sapo_edge.swarm.opinions import ask_peers
+        from sapo_edge.swarm.visits.opinions import ask_peers
     opinions: list[Opinion] = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
     return opinions

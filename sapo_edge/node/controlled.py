@@ -16,7 +16,7 @@ from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.events import Notice, RoundFinished, as_dict
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.person import Given, Outbox, Verdict, draw_question, rollout_of, verify_answers
-from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 
 ASKED = "asked to pause"

@@ -23,7 +23,6 @@ from sapo_edge.events import (
     Progress,
     RoundFinished,
 )
-from sapo_edge.external import ExternalScorer
 from sapo_edge.policy import Control, Policy, UpdateSettings
 from sapo_edge.pool import STRATEGIES, Admission, Pool, ScoredRollout
 from sapo_edge.rollout import Rollout
@@ -32,7 +31,8 @@ from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import ScoredRollout as JournaledRollout
 from sapo_edge.state.store import Store
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
 

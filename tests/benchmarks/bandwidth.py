@@ -14,8 +14,8 @@ import numpy as np
 from sapo_edge.pool import Authors, PoolLimits, ScoredRollout
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.selection import LARGEST_SWARM, SMOOTHING, SubsetSelector
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.wire import encode_message, sign_rollout
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.wire.messages import encode_message, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.joining.identity import Identity
 
 NODES = 4
 ARMS = {"4 own / 4 external": (4, 4), "8 own / 0 external": (8, 0)}

@@ -14,7 +14,7 @@ import pytest
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret, read_secret, write_secret
-from sapo_edge.swarm.identity import Identity, readable_name
+from sapo_edge.swarm.joining.identity import Identity, readable_name
 from tests.cli.inprocess import Invoke
 from tests.cli.test_bad_input import refused
 

@@ -14,7 +14,7 @@ import pytest
 
 from sapo_edge import events
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.membership import Membership
+from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import Command, quick
 from tests.cli.process import Result
 

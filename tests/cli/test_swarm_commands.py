@@ -13,8 +13,8 @@ from sapo_edge.rollout import TaskRef
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.invite import parse_invite
-from sapo_edge.swarm.membership import Membership, Swarm
+from sapo_edge.swarm.joining.invite import parse_invite
+from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running

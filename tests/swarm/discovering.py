@@ -10,12 +10,12 @@ from pathlib import Path
 
 import trio
 
-from sapo_edge.swarm.circuit import FAILED, is_relayed
-from sapo_edge.swarm.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.host import make_host, running
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.finding.circuit import FAILED, is_relayed
+from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter
 
 ECHO = "/test/echo/1.0.0"
 

@@ -215,19 +215,19 @@ class Hostile:
 
     def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
         """The same, signed."""
-        from sapo_edge.swarm import wire
+        from sapo_edge.swarm.wire import messages as wire
 
         return wire.sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
 
     def payload(self, *records: Any, announced: Sequence[bytes] = ()) -> bytes:
         """The content of a gossip message."""
-        from sapo_edge.swarm import wire
+        from sapo_edge.swarm.wire import messages as wire
 
         return wire.encode_message(self.swarm, records, announced)
 
 
 def _identity(secret: bytes) -> Any:
-    from sapo_edge.swarm.identity import Identity
+    from sapo_edge.swarm.joining.identity import Identity
 
     return Identity.from_secret(secret)
 
@@ -415,7 +415,7 @@ async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict
     """Others' true rollouts again and again, in another order each time; then own ones, the last first."""
     import trio
 
-    from sapo_edge.swarm.wire import RawRecord
+    from sapo_edge.swarm.wire.messages import RawRecord
 
     captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
     async with hostile.neighbour() as peer, hostile.neighbour() as other:
@@ -433,8 +433,8 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
     """Rollouts that are not what they say: each kind under a name of its own."""
     import trio
 
-    from sapo_edge.swarm.identity import public_key_of
-    from sapo_edge.swarm.wire import RawRecord
+    from sapo_edge.swarm.joining.identity import public_key_of
+    from sapo_edge.swarm.wire.messages import RawRecord
 
     names: dict[str, str] = {}
 

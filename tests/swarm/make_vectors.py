@@ -16,11 +16,11 @@ from typing import Any
 import msgpack
 
 from sapo_edge.rollout import MAX_INTEGER, Answer, Rollout, TaskRef
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.exchange import swarm_tag
-from sapo_edge.swarm.identity import Identity, readable_name
-from sapo_edge.swarm.membership import swarm_id
-from sapo_edge.swarm.wire import CONTEXT, RawRecord, Request
+from sapo_edge.swarm.joining.identity import Identity, readable_name
+from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.exchange import swarm_tag
+from sapo_edge.swarm.wire.messages import CONTEXT, RawRecord, Request
 
 DIRECTORY = Path(__file__).parent / "vectors"
 SECRETS = (bytes(32), bytes(range(32)), b"\xff" * 32)

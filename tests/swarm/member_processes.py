@@ -132,11 +132,11 @@ class MemberProcess:
 def main(options: dict[str, Any]) -> None:
     """Be a member until stdin ends."""
     from sapo_edge.rollout import Answer, Rollout
-    from sapo_edge.swarm.admission import Admission
-    from sapo_edge.swarm.identity import Identity
-    from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
-    from sapo_edge.swarm.membership import swarm_id
-    from sapo_edge.swarm.reputation import Reputation
+    from sapo_edge.swarm.joining.identity import Identity
+    from sapo_edge.swarm.joining.membership import swarm_id
+    from sapo_edge.swarm.judging.admission import Admission
+    from sapo_edge.swarm.judging.reputation import Reputation
+    from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
     from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource
 

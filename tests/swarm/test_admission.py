@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.swarm import admission as module
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.admission import MAX_AGE, Admission
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.reputation import BURST, Reputation
-from sapo_edge.swarm.wire import RawRecord, SignedRollout, encode_message, sign_rollout
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging import admission as module
+from sapo_edge.swarm.judging.admission import MAX_AGE, Admission
+from sapo_edge.swarm.judging.reputation import BURST, Reputation
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout, encode_message, sign_rollout
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.swarm import admission as module
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.admission import Admission
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.reputation import BURST, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging import admission as module
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.reputation import BURST, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks import bounded
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource

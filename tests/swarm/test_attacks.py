@@ -27,13 +27,13 @@ from sapo_edge.control.client import connect
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.admission import SENDERS_FAULT, Admission
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
-from sapo_edge.swarm.pull import ANSWER_SECONDS
-from sapo_edge.swarm.reputation import RATE, STRANGERS_BURST, Reputation
-from sapo_edge.swarm.traffic import MAX_SOCKETS_PER_ADDRESS
+from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
+from sapo_edge.swarm.judging.reputation import RATE, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
+from sapo_edge.swarm.member.pull import ANSWER_SECONDS
+from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model

@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
 
 from sapo_edge.doctor.network import _multicast_returns
-from sapo_edge.swarm import exchange, mdns, peerbook
 from sapo_edge.swarm.addresses import Surroundings, direct_address, look_around, parse_address
-from sapo_edge.swarm.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
-from sapo_edge.swarm.exchange import Answer, ExchangeError, Request
-from sapo_edge.swarm.mdns import Announcement
-from sapo_edge.swarm.peerbook import Origin, PeerBook
+from sapo_edge.swarm.finding import mdns, peerbook
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
+from sapo_edge.swarm.finding.mdns import Announcement
+from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire import exchange
+from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
 from tests.swarm.processes import Node, Relay
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"

@@ -21,10 +21,10 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
 
-from sapo_edge.swarm import hardening, traffic
-from sapo_edge.swarm.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host import hardening, traffic
+from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.traffic import Meter, MeteredStream, TokenBucket
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter, MeteredStream, TokenBucket
 from tests.swarm.victims import TOPIC, Victim, attacker, bare, bare_host, dial, frame, hardened, send, signed, until
 
 Attack = Callable[[IHost, Victim], Awaitable[None]]
@@ -405,10 +405,10 @@ def test_a_private_swarm_admits_nobody_without_its_key() -> None:
 def test_importing_libp2p_changes_no_logging() -> None:
     code = """
 import logging
-from sapo_edge.swarm.libp2p import logging_kept
+from sapo_edge.swarm.member.libp2p import logging_kept
 before = (list(logging.getLogger().handlers), logging.getLogger().level)
 with logging_kept():
-    import sapo_edge.swarm.session
+    import sapo_edge.swarm.member.session
 root = logging.getLogger()
 assert all(type(handler) is logging.NullHandler for handler in root.handlers), root.handlers
 assert root.level == before[1]

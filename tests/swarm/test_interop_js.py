@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from sapo_edge.rollout import Answer, Rollout
-from sapo_edge.swarm.admission import Admission
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.libp2p import Libp2pTransport, SwarmConfig
-from sapo_edge.swarm.reputation import Reputation
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.reputation import Reputation
+from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.swarm.make_vectors import DIRECTORY, rollout_fields

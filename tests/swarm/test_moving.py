@@ -8,12 +8,12 @@ import trio
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.gossip import Gossip, Verdict
-from sapo_edge.swarm.host import make_host, running
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.moving import StreamMover
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.moving import StreamMover
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
-from sapo_edge.swarm.traffic import Meter
 
 
 class Talker:

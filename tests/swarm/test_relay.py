@@ -16,14 +16,14 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from multiaddr import Multiaddr
 
 from sapo_edge.doctor.network import examine_network
-from sapo_edge.swarm import relay as relay_module
 from sapo_edge.swarm.addresses import Address, direct_address
-from sapo_edge.swarm.circuit import FAILED, Inbound, dial_through
-from sapo_edge.swarm.host import make_host, running
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.relay import Hop
+from sapo_edge.swarm.finding.circuit import FAILED, Inbound, dial_through
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
-from sapo_edge.swarm.traffic import Meter
+from sapo_edge.swarm.visits import relay as relay_module
+from sapo_edge.swarm.visits.relay import Hop
 from tests.swarm.processes import SWARM, Relay
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from sapo_edge.swarm import reputation
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.reputation import (
+from sapo_edge.swarm.judging import reputation
+from sapo_edge.swarm.judging.reputation import (
     BURST,
     ESTABLISHED_AFTER,
     ESTABLISHED_SECONDS,
@@ -22,6 +21,7 @@ from sapo_edge.swarm.reputation import (
     WEIGHTS,
     Reputation,
 )
+from sapo_edge.swarm.wire.rejection import Rejection
 from tests.fakes import Clock
 
 

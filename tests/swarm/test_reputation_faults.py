@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from sapo_edge.swarm import reputation as module
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.reputation import BURST, FIRST_IGNORED, LONGEST_IGNORED, RATE, Reputation
+from sapo_edge.swarm.judging import reputation as module
+from sapo_edge.swarm.judging.reputation import BURST, FIRST_IGNORED, LONGEST_IGNORED, RATE, Reputation
+from sapo_edge.swarm.wire.rejection import Rejection
 
 NOW = 1_800_000_000.0
 

@@ -21,10 +21,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
-from sapo_edge.swarm import wire, wire_codec
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.wire import RawRecord, Request, WireError
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.wire import codec as wire_codec
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.messages import RawRecord, Request, WireError
+from sapo_edge.swarm.wire.rejection import Rejection
 from tests.swarm import make_vectors
 
 US = Identity.from_secret(b"\x07" * 32)

@@ -42,7 +42,7 @@ from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, ScoredRollout
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import PeerInfo, SwarmStatus
 
 BEGAN = 1_800_000_000.0

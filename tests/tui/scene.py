@@ -13,7 +13,7 @@ from pathlib import Path
 
 from sapo_edge import events
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.tui import phases
 from sapo_edge.tui.app import SapoApp

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from sapo_edge.external import SCORED_EXTERNAL, ExternalScorer
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.judging.external import SCORED_EXTERNAL, ExternalScorer
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource

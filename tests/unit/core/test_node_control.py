@@ -17,7 +17,7 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
-from sapo_edge.swarm.identity import readable_name
+from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import Solo, Transport

@@ -23,8 +23,8 @@ from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
 
+from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
-from sapo_edge.swarm.traffic import Meter
 
 MAX_STREAMS = 256
 """Most streams that a connection may have; a peer that opens more is disconnected."""

@@ -21,12 +21,12 @@ from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 
 from sapo_edge.swarm.addresses import Address, host_address, look_around
-from sapo_edge.swarm.directory import Directory
-from sapo_edge.swarm.hardening import ENDED, disconnect, quietly
-from sapo_edge.swarm.host import forget_strangers, make_host, running
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.finding.directory import Directory
+from sapo_edge.swarm.host.hardening import ENDED, disconnect, quietly
+from sapo_edge.swarm.host.host import forget_strangers, make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter
 
 CIRCUIT_SECONDS = 3600
 """Longest life of a circuit; its ends then make a new one."""

@@ -12,9 +12,8 @@ from functools import cached_property
 from typing import Any
 
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, TaskRef
-from sapo_edge.swarm.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, peer_id_of, public_key_of, verify
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.wire_codec import (
+from sapo_edge.swarm.joining.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, peer_id_of, public_key_of, verify
+from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
     PROTOCOL,
     WireError,
@@ -25,6 +24,7 @@ from sapo_edge.swarm.wire_codec import (
     list_of,
     text_of,
 )
+from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_BODY_BYTES = 320 * 1024
 """Largest body: 32 answers, question and ground truth of the largest size, and room for fields of later versions."""

@@ -11,20 +11,20 @@ import trio
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import direct_address, look_around
-from sapo_edge.swarm.admission import Checked
-from sapo_edge.swarm.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.gossip import Gossip, Verdict
-from sapo_edge.swarm.host import forget_strangers, make_host, running
-from sapo_edge.swarm.identity import readable_name
-from sapo_edge.swarm.member import Member
-from sapo_edge.swarm.moving import StreamMover
-from sapo_edge.swarm.pull import PROTOCOL_ID, Puller, PullServer
+from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.host.gossip import Gossip, Verdict
+from sapo_edge.swarm.host.host import forget_strangers, make_host, running
+from sapo_edge.swarm.host.moving import StreamMover
+from sapo_edge.swarm.host.traffic import Meter, TokenBucket
+from sapo_edge.swarm.joining.identity import readable_name
+from sapo_edge.swarm.judging.admission import Checked
+from sapo_edge.swarm.member.member import Member
+from sapo_edge.swarm.member.pull import PROTOCOL_ID, Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
-from sapo_edge.swarm.traffic import Meter, TokenBucket
-from sapo_edge.swarm.wire import RawRecord, SignedRollout
+from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.libp2p import SwarmConfig
+    from sapo_edge.swarm.member.libp2p import SwarmConfig
 
 MAX_JUDGED = 512
 """Rollouts of established authors, and of all others, that wait for the check of their task; more are dropped."""

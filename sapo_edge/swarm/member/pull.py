@@ -18,11 +18,11 @@ from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.hardening import Blame, quietly
-from sapo_edge.swarm.records import RecordStore
+from sapo_edge.swarm.host.hardening import Blame, quietly
+from sapo_edge.swarm.host.traffic import Meter, TokenBucket
+from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.tally import Tally, innermost
-from sapo_edge.swarm.traffic import Meter, TokenBucket
+from sapo_edge.swarm.wire import messages as wire
 
 PROTOCOL_ID = TProtocol("/sapo-edge/pull/1.0.0")
 READ_SECONDS = 10.0

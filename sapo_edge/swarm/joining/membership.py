@@ -16,7 +16,7 @@ from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
-from sapo_edge.swarm.invite import MAX_ADDRESSES, Invite
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
 MAX_SWARMS = 32

@@ -25,12 +25,12 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sapo_edge.errors import SapoError
-from sapo_edge.external import RefusedError, verified_task
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.identity import peer_id_of
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.reputation import WEIGHTS, Reputation
-from sapo_edge.swarm.wire import RawRecord, SignedRollout, WireError
+from sapo_edge.swarm.joining.identity import peer_id_of
+from sapo_edge.swarm.judging.external import RefusedError, verified_task
+from sapo_edge.swarm.judging.reputation import WEIGHTS, Reputation
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout, WireError
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.bounded import BoundedWorker, NotStartedError, OvertimeError
 from sapo_edge.tasks.source import TaskSource
 

@@ -30,7 +30,7 @@ from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, parse_address
-from sapo_edge.swarm.hardening import ENDED, quietly
+from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.tally import Tally
 
 MAX_RELAYS = 2

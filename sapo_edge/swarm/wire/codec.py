@@ -14,7 +14,7 @@ import msgpack
 
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_INTEGER, MAX_QUESTION_BYTES
-from sapo_edge.swarm.rejection import Rejection
+from sapo_edge.swarm.wire.rejection import Rejection
 
 PROTOCOL = 1
 """Version of every map on the wire; it stands first in each."""

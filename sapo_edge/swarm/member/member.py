@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.admission import Admission
-from sapo_edge.swarm.identity import readable_name
-from sapo_edge.swarm.membership import swarm_id
-from sapo_edge.swarm.records import RecordStore
-from sapo_edge.swarm.rejection import Rejection
+from sapo_edge.swarm.joining.identity import readable_name
+from sapo_edge.swarm.joining.membership import swarm_id
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.transport import Receiver
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.libp2p import SwarmConfig
-    from sapo_edge.swarm.traffic import Meter
+    from sapo_edge.swarm.host.traffic import Meter
+    from sapo_edge.swarm.member.libp2p import SwarmConfig
 
 MAX_OUTBOX = 16
 """Messages that wait to be sent; the oldest gives way to a newer round's."""

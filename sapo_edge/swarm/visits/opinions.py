@@ -9,13 +9,13 @@ from typing import Literal
 import trio
 
 from sapo_edge.doctor.network import ASK_SECONDS, MAX_ASKED, Opinion
-from sapo_edge.swarm.directory import ask
-from sapo_edge.swarm.exchange import Request, swarm_tag
-from sapo_edge.swarm.host import make_host, running
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.meeting import meet
+from sapo_edge.swarm.finding.directory import ask
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter
+from sapo_edge.swarm.visits.meeting import meet
+from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 from sapo_edge.transport import SwarmError
 
 

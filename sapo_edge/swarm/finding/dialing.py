@@ -18,10 +18,10 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, Surroundings
-from sapo_edge.swarm.circuit import FAILED, dial_through
-from sapo_edge.swarm.peerbook import KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.finding.circuit import FAILED, dial_through
+from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.host.traffic import TokenBucket
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import TokenBucket
 
 DIAL_SECONDS = 10.0
 """Time for one address."""

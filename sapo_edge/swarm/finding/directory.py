@@ -13,13 +13,13 @@ from libp2p.custom_types import TProtocol
 from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm import exchange
 from sapo_edge.swarm.addresses import Address, Surroundings, direct_address
-from sapo_edge.swarm.exchange import Answer, ExchangeError, Request
-from sapo_edge.swarm.hardening import ENDED, quietly
-from sapo_edge.swarm.pull import PullRefusedError, read_frame, write_frame
+from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.traffic import TokenBucket
+from sapo_edge.swarm.member.pull import PullRefusedError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import TokenBucket
+from sapo_edge.swarm.wire import exchange
+from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
 
 PROTOCOL_ID = TProtocol(exchange.PROTOCOL)
 SECONDS = 15.0

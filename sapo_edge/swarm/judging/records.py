@@ -6,7 +6,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-from sapo_edge.swarm.wire import MAX_ROLLOUTS, RawRecord, author_of
+from sapo_edge.swarm.wire.messages import MAX_ROLLOUTS, RawRecord, author_of
 
 MAX_RECORDS = 2048
 """Most records that are kept."""

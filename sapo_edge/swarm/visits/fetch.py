@@ -10,13 +10,13 @@ from libp2p.abc import IHost
 from libp2p.peer.id import ID
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.swarm import wire
-from sapo_edge.swarm.host import make_host, running
-from sapo_edge.swarm.identity import Identity
-from sapo_edge.swarm.meeting import meet
-from sapo_edge.swarm.pull import PullRefusedError, request
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.member.pull import PullRefusedError, request
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter
+from sapo_edge.swarm.visits.meeting import meet
+from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.transport import SwarmError
 

@@ -17,7 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from sapo_edge.swarm.rejection import Rejection
+from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
 """Rollouts a minute of an established author, and of all newcomers of a neighbour together; and how many at once."""

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm.member import Member
+from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import innermost
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.transport import Receiver, SwarmError
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.admission import Admission
-    from sapo_edge.swarm.identity import Identity
-    from sapo_edge.swarm.session import Session
+    from sapo_edge.swarm.joining.identity import Identity
+    from sapo_edge.swarm.judging.admission import Admission
+    from sapo_edge.swarm.member.session import Session
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 60.0
 """Time before the first restart of a host that fell; it doubles with each, up to the second figure."""
@@ -130,7 +130,7 @@ class Libp2pTransport:
         with logging_kept():
             import trio
 
-            from sapo_edge.swarm.session import Session
+            from sapo_edge.swarm.member.session import Session
 
         async def life() -> None:
             self._session = Session(self._member)
@@ -173,7 +173,7 @@ def fetch_manifest(
     with logging_kept():
         import trio
 
-        from sapo_edge.swarm.fetch import fetch
+        from sapo_edge.swarm.visits.fetch import fetch
     manifest: Manifest = trio.run(fetch, digest, tuple(bootstrap), psk, timeout)
     return manifest
 

@@ -10,9 +10,9 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, look_around, parse_address
-from sapo_edge.swarm.circuit import FAILED, dial_through
-from sapo_edge.swarm.directory import ask
-from sapo_edge.swarm.exchange import Request, swarm_tag
+from sapo_edge.swarm.finding.circuit import FAILED, dial_through
+from sapo_edge.swarm.finding.directory import ask
+from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 
 DIAL_SECONDS = 10.0
 """Time for one address."""

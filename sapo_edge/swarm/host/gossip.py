@@ -26,9 +26,9 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from sapo_edge.swarm.hardening import ENDED, Blame, contain_tasks, quietly
+from sapo_edge.swarm.host.hardening import ENDED, Blame, contain_tasks, quietly
+from sapo_edge.swarm.host.traffic import TokenBucket
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import TokenBucket
 
 MAX_RPC_BYTES = 256 * 1024
 """Largest frame that is read: four messages with their overhead. The library's default is 1 MiB."""

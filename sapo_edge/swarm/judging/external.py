@@ -6,7 +6,7 @@ from collections import Counter, OrderedDict
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Rollout, Task
-from sapo_edge.swarm.rejection import Rejection
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.source import TaskSource
 
 SCORED_EXTERNAL = 4096

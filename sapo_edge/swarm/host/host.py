@@ -19,10 +19,17 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.hardening import Blame, contain_identify, contain_streams, contain_tasks, safe_yamux, use_own_muxer
-from sapo_edge.swarm.identity import Identity
+from sapo_edge.swarm.host.hardening import (
+    Blame,
+    contain_identify,
+    contain_streams,
+    contain_tasks,
+    safe_yamux,
+    use_own_muxer,
+)
+from sapo_edge.swarm.host.traffic import Meter, MeteredTCP
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.traffic import Meter, MeteredTCP
 from sapo_edge.transport import SwarmError
 
 MAX_CONNECTIONS = 64

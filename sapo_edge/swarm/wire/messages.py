@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sapo_edge.swarm.identity import SIGNATURE_BYTES
-from sapo_edge.swarm.rejection import Rejection
-from sapo_edge.swarm.wire_codec import (
+from sapo_edge.swarm.joining.identity import SIGNATURE_BYTES
+from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
     PROTOCOL,
     Packer,
@@ -24,7 +23,7 @@ from sapo_edge.swarm.wire_codec import (
     integer_of,
     list_of,
 )
-from sapo_edge.swarm.wire_record import (
+from sapo_edge.swarm.wire.record import (
     CONTEXT,
     MAX_BODY_BYTES,
     MAX_TIME,
@@ -36,6 +35,7 @@ from sapo_edge.swarm.wire_record import (
     sign_rollout,
     verify_record,
 )
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES
 
 MAX_MESSAGE_BYTES = 48 * 1024

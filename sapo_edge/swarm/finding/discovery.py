@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import trio
 
 from sapo_edge.swarm.addresses import Address, Surroundings, look_around, parse_address
-from sapo_edge.swarm.exchange import Answer, Request, swarm_tag
-from sapo_edge.swarm.peerbook import MAX_FILE_BYTES, Origin, PeerBook
+from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.exchange import Answer, Request, swarm_tag
 
 if TYPE_CHECKING:
     from libp2p.abc import IHost
@@ -136,9 +136,9 @@ class Discovery:
     """
 
     def __init__(self, host: IHost, config: DiscoveryConfig, tally: Tally) -> None:
-        from sapo_edge.swarm.circuit import RelayClient
-        from sapo_edge.swarm.dialing import Dialler
-        from sapo_edge.swarm.directory import Directory
+        from sapo_edge.swarm.finding.circuit import RelayClient
+        from sapo_edge.swarm.finding.dialing import Dialler
+        from sapo_edge.swarm.finding.directory import Directory
 
         self._host, self._config, self._tally = host, config, tally
         key = host.get_network().psk
@@ -160,7 +160,7 @@ class Discovery:
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Work until cancelled."""
-        from sapo_edge.swarm.dialing import only_reuse_connections
+        from sapo_edge.swarm.finding.dialing import only_reuse_connections
 
         only_reuse_connections(self._host)
         self.directory.start()
@@ -202,7 +202,7 @@ class Discovery:
     async def _mdns(self) -> None:
         if not self._config.mdns:
             return
-        from sapo_edge.swarm.mdns import Announcement, run_mdns
+        from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 
         tag = swarm_tag(self._config.swarm, self._psk, "mdns")
         look = functools.partial(look_around, self._config.listen)
@@ -250,7 +250,7 @@ class Discovery:
                 await trio.sleep(1.0)
 
     async def _ask(self, peer_id: str, limit: trio.CapacityLimiter) -> None:
-        from sapo_edge.swarm.directory import ask
+        from sapo_edge.swarm.finding.directory import ask
 
         async with limit:
             sent = time.time()

@@ -1,0 +1,1 @@
+"""How peers find and reach each other."""

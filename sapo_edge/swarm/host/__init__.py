@@ -1,0 +1,1 @@
+"""A libp2p host that holds: its settings, its limits, and ways around faults of the library."""
