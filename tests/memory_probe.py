@@ -16,17 +16,17 @@ from sapo_edge.policy import Message, Policy, Prompt, TrainingAnswer, TrainingGr
 
 def open_policy(backend: str, directory: Path, *, trainable: bool) -> Policy:
     """A policy of the embedded model on one thread."""
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.model.find import find_model
 
     if backend == "torch":
-        from sapo_edge.backends.torch_policy import TorchPolicy
+        from sapo_edge.backends.pytorch.policy import TorchPolicy
 
         return TorchPolicy(find_model(""), device="cpu", threads=1, trainable=trainable)
     if backend == "mlx":
-        from sapo_edge.backends.mlx import MlxPolicy
+        from sapo_edge.backends.apple.policy import MlxPolicy
 
         return MlxPolicy(find_model(""), threads=1, trainable=trainable)
-    from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+    from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.state.paths import Paths
 
     return LlamaCppPolicy(

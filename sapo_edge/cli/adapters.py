@@ -12,10 +12,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+from sapo_edge.backends.adapter.export import ExportFormat, export, usage
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.export import ExportFormat, export, usage
 from sapo_edge.policy import Control
 from sapo_edge.state.checkpoint import RECORD
 from sapo_edge.state.checkpoints import Checkpoints
@@ -76,7 +76,7 @@ def check_model(adapter: Path, digest: str) -> None:
 
 def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
     """Held-out accuracy of base and adapter, side by side."""
-    from sapo_edge.backends.adapter_files import read_alpha
+    from sapo_edge.backends.adapter.files import read_alpha
 
     settings = session.settings
     source = TaskSource(load_manifest(settings.manifest))
@@ -147,11 +147,11 @@ def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
 
 def run_export(session: Session, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
     """Write the adapter for another program."""
-    from sapo_edge.backends.adapter_files import read_adapter, read_alpha
-    from sapo_edge.backends.adapter_gguf import write_adapter
-    from sapo_edge.backends.gguf_file import read_header
-    from sapo_edge.backends.model_source import digest_of, open_source
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.adapter.files import read_adapter, read_alpha
+    from sapo_edge.backends.adapter.gguf import write_adapter
+    from sapo_edge.backends.model.find import find_model
+    from sapo_edge.backends.model.gguf_header import read_header
+    from sapo_edge.backends.model.source import digest_of, open_source
 
     directory = find_adapter(session, adapter)
     model = find_model(session.settings.model)

@@ -35,8 +35,8 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
     Returns:
         FAILED if none could be measured.
     """
-    from sapo_edge.backends import detect
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.model.find import find_model
 
     model = find_model(session.settings.model)
     chosen = list(names) or [backend.name for backend, standing in detect.survey(model) if standing.usable]
@@ -58,7 +58,7 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
 
 def _notes(session: Session) -> list[str]:
     """What makes figures lower than they could be."""
-    from sapo_edge.backends.threads import cores_in_use
+    from sapo_edge.backends.machine.threads import cores_in_use
 
     notes = []
     busy = cores_in_use(1.0)

@@ -88,8 +88,8 @@ def conversation(
     Raises:
         SapoError: if the model or the adapter can't be used.
     """
-    from sapo_edge.backends.model_source import open_source
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.model.find import find_model
+    from sapo_edge.backends.model.source import open_source
 
     settings = session.settings
     manifest = _manifest(session)

@@ -58,7 +58,7 @@ class ProgramLauncher:
 
     def findings(self) -> Findings:
         """Look at the host, with the checks of `sapo doctor`. Takes about a second."""
-        from sapo_edge.backends.threads import available_cores
+        from sapo_edge.backends.machine.threads import available_cores
 
         cores, battery = available_cores(), _has_battery()
         try:
@@ -174,7 +174,7 @@ class ProgramLauncher:
 
 def _look_at(session: Session) -> tuple[list[Finding], str]:
     """What was found, and why no node can start (empty if one can)."""
-    from sapo_edge.backends.threads import ThreadGovernor
+    from sapo_edge.backends.machine.threads import ThreadGovernor
     from sapo_edge.doctor.machine import examine
 
     checks = {check.name: check for check in examine(session.paths, session.settings)}
@@ -206,7 +206,7 @@ def _failed(name: str, error: SapoError) -> Finding:
 
 
 def _backend(session: Session) -> Finding:
-    from sapo_edge.backends.detect import detect
+    from sapo_edge.backends.choose.detect import detect
     from sapo_edge.doctor.backends import local_model
 
     try:

@@ -11,11 +11,11 @@ from typing import Annotated, NoReturn, TextIO
 import typer
 
 from sapo_edge import __version__
+from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.cli import control_commands, machine_commands, swarm_commands
 from sapo_edge.cli.options import BackendOption, Home, Json, ManifestOption, Model, Set
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
-from sapo_edge.export import ExportFormat
 from sapo_edge.state.paths import HOME_VARIABLE
 
 app = typer.Typer(

@@ -81,8 +81,8 @@ def open_policy(
         seed: the node's.
         say: told what takes time.
     """
-    from sapo_edge.backends import detect
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.model.find import find_model
     from sapo_edge.node.rounds import adapter_seed
 
     settings = session.settings

@@ -12,7 +12,7 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import BackendError, SapoError
 
 if TYPE_CHECKING:
-    from sapo_edge.backends.backend import Backend, RoundShape, Standing
+    from sapo_edge.backends.choose.backend import Backend, RoundShape, Standing
 
 MEMORY_REMEDY = "close programs, use a smaller model, or lower rank and max_tokens"
 REPAIR = "install its packages anew, with pip install --force-reinstall"
@@ -34,7 +34,7 @@ def backend_checks(settings: Settings, *, deep: bool) -> list[Check]:
         settings: which backend is asked for, and which model.
         deep: load what each needs in a process of its own, which takes seconds: only that shows a broken package.
     """
-    from sapo_edge.backends import detect
+    from sapo_edge.backends.choose import detect
 
     model = local_model(settings)
     found = detect.survey(model)
@@ -86,7 +86,7 @@ def _versions(backend: Backend) -> str:
 
 def local_model(settings: Settings) -> Path | None:
     """The model's file or directory if it is on this machine; nothing is fetched."""
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.model.find import find_model
 
     try:
         return find_model(settings.model, download=False)
@@ -97,9 +97,9 @@ def local_model(settings: Settings) -> Path | None:
 
 def model_check(settings: Settings) -> Check:
     """Whether the model is there, whole and of a kind that can be trained."""
-    from sapo_edge.backends.hf_directory import HfDirectory
-    from sapo_edge.backends.model_source import open_source
-    from sapo_edge.models import find_model
+    from sapo_edge.backends.model.find import find_model
+    from sapo_edge.backends.model.hf_directory import HfDirectory
+    from sapo_edge.backends.model.source import open_source
 
     try:
         path = find_model(settings.model, download=False)
@@ -114,8 +114,8 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
     """Whether a round fits into the memory that the chosen backend would use."""
     import psutil
 
-    from sapo_edge.backends import detect
-    from sapo_edge.backends.host import this_host
+    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.machine.host import this_host
 
     machine = int(psutil.virtual_memory().available)
     unknown = Check(

@@ -77,7 +77,7 @@ def measure(task: Task, narrate: Callable[[str], None]) -> Figures:
     Raises:
         SapoError: if the backend can't be opened.
     """
-    from sapo_edge.backends import detect
+    from sapo_edge.backends.choose import detect
     from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource
 

@@ -94,7 +94,7 @@ def _disk(paths: Paths) -> Check:
 
 
 def _memory(settings: Settings) -> Check:
-    from sapo_edge.backends.backend import RoundShape
+    from sapo_edge.backends.choose.backend import RoundShape
     from sapo_edge.tasks.manifest import load_manifest
 
     try:
@@ -108,7 +108,7 @@ def _memory(settings: Settings) -> Check:
 
 
 def _processor() -> Check:
-    from sapo_edge.backends.threads import available_cores, cores_in_use
+    from sapo_edge.backends.machine.threads import available_cores, cores_in_use
 
     cores, load = available_cores(), cores_in_use(0.3)
     detail = f"{cores} cores, {load:.1f} in use by all programs now"

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sapo_edge.models import find_model
+from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import STOP_TEXT, Prompt
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sapo_edge.backends.mlx import MlxPolicy
-from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
-from sapo_edge.backends.threads import available_cores
-from sapo_edge.models import find_model
+from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.machine.threads import available_cores
+from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import Control, Message, Prompt, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
 

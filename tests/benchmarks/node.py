@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from sapo_edge.backends.gguf_file import read_header
-from sapo_edge.backends.llama_cpp import estimate_memory
-from sapo_edge.models import find_model
+from sapo_edge.backends.llama.policy import estimate_memory
+from sapo_edge.backends.model.find import find_model
+from sapo_edge.backends.model.gguf_header import read_header
 from tests.benchmarks.measure import seconds
 
 

@@ -6,9 +6,9 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-from sapo_edge.backends.threads import available_cores
-from sapo_edge.models import find_model
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.machine.threads import available_cores
+from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds

@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from sapo_edge.backends.gguf_file import read_header
-from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-from sapo_edge.backends.threads import available_cores
-from sapo_edge.backends.torch_model import load_base
-from sapo_edge.backends.torch_place import weight_bytes
-from sapo_edge.backends.torch_policy import TorchPolicy
-from sapo_edge.models import find_model
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.machine.threads import available_cores
+from sapo_edge.backends.model.find import find_model
+from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.pytorch.model import load_base
+from sapo_edge.backends.pytorch.place import weight_bytes
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report

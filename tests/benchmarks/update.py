@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from peft import get_peft_model
 
-from sapo_edge.backends.gguf_file import read_header
-from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
-from sapo_edge.backends.threads import available_cores
-from sapo_edge.backends.torch_lora import TorchLearner
-from sapo_edge.backends.torch_model import adapter_parameters, load_base
-from sapo_edge.models import find_model
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.machine.threads import available_cores
+from sapo_edge.backends.model.find import find_model
+from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.pytorch.learner import TorchLearner
+from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
 

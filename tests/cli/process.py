@@ -130,8 +130,8 @@ class Fault:
 
     def install(self) -> None:
         """Put the fault into its place."""
-        from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-        from sapo_edge.backends.torch_lora import TorchLearner
+        from sapo_edge.backends.llama.policy import LlamaCppPolicy
+        from sapo_edge.backends.pytorch.learner import TorchLearner
 
         def before(original: Callable[..., Any], when: Callable[..., bool] = lambda *_: True) -> Callable[..., Any]:
             def patched(*arguments: Any, **options: Any) -> Any:

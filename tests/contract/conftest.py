@@ -37,8 +37,8 @@ class Backend:
 
 
 def _llama_cpp() -> Backend:
-    from sapo_edge.backends import llama_cpp
-    from sapo_edge.backends.llama_runtime import LlamaContext
+    from sapo_edge.backends.llama import policy as llama_cpp
+    from sapo_edge.backends.llama.runtime import LlamaContext
 
     def make(model: Path, directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
         return llama_cpp.LlamaCppPolicy(
@@ -73,7 +73,7 @@ def _llama_cpp() -> Backend:
 def _mlx() -> Backend:
     if importlib.util.find_spec("mlx_lm") is None:
         pytest.skip("mlx-lm is not installed: pip install 'sapo-edge[mlx]'")
-    from sapo_edge.backends import mlx
+    from sapo_edge.backends.apple import policy as mlx
 
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
         return mlx.MlxPolicy(model, lora=lora, threads=1, trainable=trainable)
@@ -108,10 +108,11 @@ def _mlx() -> Backend:
 def _torch(device: str) -> Backend:
     import torch
 
-    from sapo_edge.backends import torch_policy, torch_sampler
-    from sapo_edge.backends.model_source import open_source, shape_of
-    from sapo_edge.backends.torch_place import choose_place
-    from sapo_edge.backends.torch_steps import Steps
+    from sapo_edge.backends.model.source import open_source, shape_of
+    from sapo_edge.backends.pytorch import policy as torch_policy
+    from sapo_edge.backends.pytorch import sampler as torch_sampler
+    from sapo_edge.backends.pytorch.place import choose_place
+    from sapo_edge.backends.pytorch.steps import Steps
 
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA device here")

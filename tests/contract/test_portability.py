@@ -20,7 +20,7 @@ SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 @pytest.fixture
 def first(models: dict[str, Path], tmp_path: Path) -> Iterator[Policy]:
     """The policy that begins: llama.cpp and torch, which everybody has."""
-    from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+    from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
     policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, lora=RANK, threads=1)
     yield policy

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends import adapter_gguf
-from sapo_edge.backends.gguf_file import GgufHeader, read_header
-from sapo_edge.backends.llama_requantise import _derive
-from sapo_edge.backends.llama_runtime import LlamaModel
+from sapo_edge.backends.adapter import gguf as adapter_gguf
+from sapo_edge.backends.llama.requantise import _derive
+from sapo_edge.backends.llama.runtime import LlamaModel
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.policy import LoraSettings
 from tests.unit.backends.bridging import TorchSide, measure
 

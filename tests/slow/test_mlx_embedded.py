@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-from sapo_edge.backends.mlx import MlxPolicy
+from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.model.find import find_model
 from sapo_edge.errors import ModelError
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.models import find_model
 from sapo_edge.policy import LoraSettings, Message, Policy, TrainingGroup, UpdateSettings
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
@@ -158,8 +158,8 @@ def test_training_resumes_bit_for_bit(model: Path, groups: list[TrainingGroup], 
 def test_what_is_kept_quantised_is_what_mlx_reads_itself(model: Path) -> None:
     import mlx.core as mx
 
-    from sapo_edge.backends.gguf_file import read_header
-    from sapo_edge.backends.mlx_model import _kept
+    from sapo_edge.backends.apple.model import _kept
+    from sapo_edge.backends.model.gguf_header import read_header
 
     header = read_header(model)
     library = mx.load(str(model))

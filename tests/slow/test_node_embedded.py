@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
-from sapo_edge.models import embedded_model
+from sapo_edge.backends.model.find import embedded_model
 from sapo_edge.state.journal import Journal
 
 pytestmark = [

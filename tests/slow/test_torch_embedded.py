@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sapo_edge.backends.llama_cpp import LlamaCppPolicy
-from sapo_edge.backends.torch_policy import TorchPolicy
-from sapo_edge.models import embedded_model
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.model.find import embedded_model
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
-from sapo_edge.backends.llama_cpp import LlamaCppPolicy
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.config.settings import Settings
 from sapo_edge.node.rounds import Node, adapter_seed
 from sapo_edge.policy import Control, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics

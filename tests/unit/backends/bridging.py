@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter_gguf import write_adapter
-from sapo_edge.backends.gguf_file import GgufHeader
-from sapo_edge.backends.llama_runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
+from sapo_edge.backends.adapter.gguf import write_adapter
+from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.policy import LoraSettings
 from tests.models import kl
 

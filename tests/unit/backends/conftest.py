@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.gguf_file import GgufHeader, read_header
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from tests.models import SHAPES, write_model
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sapo_edge.backends import adapter_gguf
-from sapo_edge.backends.adapter_gguf import write_adapter
-from sapo_edge.backends.architectures import PERMUTED, SUPPORTED, from_gguf_rows, to_gguf_rows
-from sapo_edge.backends.gguf_file import GgufHeader
+from sapo_edge.backends.adapter import gguf as adapter_gguf
+from sapo_edge.backends.adapter.gguf import write_adapter
+from sapo_edge.backends.model.architectures import PERMUTED, SUPPORTED, from_gguf_rows, to_gguf_rows
+from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import LoraSettings
 from tests.models import SHAPES, encode_text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sapo_edge.backends.categorical import draw, uniforms
+from sapo_edge.backends.common.draw import draw, uniforms
 from tests.models import log_softmax
 
 

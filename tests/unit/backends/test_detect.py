@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends import detect
-from sapo_edge.backends.backend import Backend, Opening
-from sapo_edge.backends.builtin import BUILT_IN
-from sapo_edge.backends.detect import Choice
-from sapo_edge.backends.detect import detect as choose
-from sapo_edge.backends.host import Host, TorchBuild, this_host
-from sapo_edge.backends.nvidia import Gpu, Nvidia
+from sapo_edge.backends.choose import detect
+from sapo_edge.backends.choose.backend import Backend, Opening
+from sapo_edge.backends.choose.builtin import BUILT_IN
+from sapo_edge.backends.choose.detect import Choice
+from sapo_edge.backends.choose.detect import detect as choose
+from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
+from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings
 from tests.directories import write_directory
@@ -197,7 +197,7 @@ def test_a_machine_with_nothing_is_told_what_to_install() -> None:
 def test_looking_at_this_machine_loads_no_backend() -> None:
     code = """
 import sys
-from sapo_edge.backends.detect import detect, survey
+from sapo_edge.backends.choose.detect import detect, survey
 detect(), survey()
 print(*(name for name in ("torch", "mlx", "llama_cpp", "transformers", "peft", "numpy") if name in sys.modules))
 """
@@ -212,7 +212,7 @@ def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path, monkeypa
     text = "__version__ = '2.9.1+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
     (package / "version.py").write_text(text)
     ended = subprocess.run(
-        [sys.executable, "-c", "from sapo_edge.backends.host import torch_build; print(torch_build())"],
+        [sys.executable, "-c", "from sapo_edge.backends.machine.host import torch_build; print(torch_build())"],
         env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}, capture_output=True, text=True, check=True,
         timeout=60,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.errors import ModelError
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, make_tensors
 

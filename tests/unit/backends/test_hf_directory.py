@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapo_edge.backends.hf_directory import HfDirectory
-from sapo_edge.backends.hf_vocabulary import HfVocabulary
-from sapo_edge.backends.torch_policy import TorchPolicy
+from sapo_edge.backends.model.find import find_model
+from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.hf_vocabulary import HfVocabulary
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
-from sapo_edge.models import find_model
 from sapo_edge.policy import LoraSettings, Message, UpdateSettings
 from tests.contract.training import own_group
 from tests.directories import reference, write_directory

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapo_edge.backends.encoding import encode_group
-from sapo_edge.backends.mlx import MlxPolicy
-from sapo_edge.backends.mlx_memory import kept_bytes
-from sapo_edge.backends.packing import EncodedGroup, pack
+from sapo_edge.backends.apple.memory import kept_bytes
+from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.common.encoding import encode_group
+from sapo_edge.backends.common.packing import EncodedGroup, pack
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import Control, LoraSettings, Sample, TrainingGroup, UpdateSettings
 from tests import needs
@@ -72,7 +72,7 @@ def test_saving_memory_changes_nothing(
     policy = make(model)
     groups = batch(policy)
     before = gradient(policy, groups)
-    monkeypatch.setattr(f"sapo_edge.backends.mlx_learner.{constant}", value)
+    monkeypatch.setattr(f"sapo_edge.backends.apple.learner.{constant}", value)
     assert distance(gradient(policy, groups), before) < 1e-5
 
 
@@ -94,7 +94,7 @@ def test_a_packs_way_through_the_layers_is_that_of_mlx_lms_model(make: Callable[
     import mlx.nn as nn
     from mlx.utils import tree_flatten
 
-    from sapo_edge.backends.mlx_trunk import Trunk
+    from sapo_edge.backends.apple.trunk import Trunk
 
     group = encode_group(policy.vocabulary, batch(policy)[0])
     generator = np.random.default_rng(0)
@@ -209,6 +209,6 @@ def test_a_long_pack_keeps_each_layers_input_alone(
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT))
     pairs = sum(segment.visible.size for segment in pack([group]).segments)
     limit = kept_bytes(policy.shape, group.tokens, pairs)
-    monkeypatch.setattr("sapo_edge.backends.mlx_learner.KEPT_BYTES", limit)
+    monkeypatch.setattr("sapo_edge.backends.apple.learner.KEPT_BYTES", limit)
     assert policy.learner._trunk(pack([group])).keep
     assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep

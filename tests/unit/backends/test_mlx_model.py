@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapo_edge.backends.gguf_file import read_header
-from sapo_edge.backends.mlx import MlxPolicy
-from sapo_edge.backends.mlx_memory import weight_bytes
-from sapo_edge.backends.mlx_runtime import require_mlx
+from sapo_edge.backends.apple.memory import weight_bytes
+from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.apple.runtime import require_mlx
+from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests import needs
@@ -62,7 +62,7 @@ def test_what_stays_quantised_has_the_numbers_of_the_file(quantised: Path) -> No
     import mlx.nn as nn
     from mlx.utils import tree_flatten
 
-    from sapo_edge.backends.mlx_model import load_gguf
+    from sapo_edge.backends.apple.model import load_gguf
 
     header = read_header(quantised)
     kept, plain = load_gguf(header, True), load_gguf(header, False)

@@ -14,7 +14,7 @@ from tests.models import SHAPES
 
 pytestmark = needs.MLX
 
-REQUIRE = "from sapo_edge.backends.mlx_runtime import require_mlx, processor, openblas\nrequire_mlx()\n"
+REQUIRE = "from sapo_edge.backends.apple.runtime import require_mlx, processor, openblas\nrequire_mlx()\n"
 
 
 def python(program: str, *paths: Path) -> str:
@@ -51,7 +51,7 @@ def test_a_broken_torch_does_not_matter(tmp_path: Path) -> None:
 
 def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_path: Path) -> None:
     model = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
-    program = "from pathlib import Path\nfrom sapo_edge.backends.mlx import MlxPolicy\n"
+    program = "from pathlib import Path\nfrom sapo_edge.backends.apple.policy import MlxPolicy\n"
     program += "from sapo_edge.policy import Message\n"
     program += f"policy = MlxPolicy(Path({str(model)!r}), threads=1)\n"
     program += "(group,) = policy.generate([(Message('user', 'hi'),)], 2, 4, 1.0, 1)\nprint(len(group))"
@@ -59,7 +59,7 @@ def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_pa
 
 
 def test_a_broken_mlx_is_an_error_with_a_remedy(tmp_path: Path) -> None:
-    program = "from sapo_edge.backends.mlx_runtime import require_mlx\nfrom sapo_edge.errors import BackendError\n"
+    program = "from sapo_edge.backends.apple.runtime import require_mlx\nfrom sapo_edge.errors import BackendError\n"
     program += "try:\n    require_mlx()\nexcept BackendError as error:\n    print(error)"
     said = python(program, broken(tmp_path, "mlx"))
     assert "its library is missing" in said and "pip install" in said

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.backends import nvidia
-from sapo_edge.backends.nvidia import Gpu, Nvidia, find_nvidia
+from sapo_edge.backends.machine import nvidia
+from sapo_edge.backends.machine.nvidia import Gpu, Nvidia, find_nvidia
 
 CARD = Gpu("RTX 3060", 12, 11, (8, 6))
 

@@ -49,7 +49,7 @@ def run(tmp_path: Path) -> Run:
 
 
 FIND = """
-from sapo_edge.backends.detect import detect, survey
+from sapo_edge.backends.choose.detect import detect, survey
 from sapo_edge.errors import BackendError
 try:
     print(detect({name!r}))
@@ -65,7 +65,7 @@ def test_the_documented_example_is_found_opened_and_answers(tmp_path: Path, run:
     told = run("""
 import json
 from pathlib import Path
-from sapo_edge.backends.detect import detect, open_policy
+from sapo_edge.backends.choose.detect import detect, open_policy
 from sapo_edge.policy import LoraSettings, Message
 from sapo_edge.config.settings import SETTINGS
 SETTINGS["backend"].check("echo", "flag")
@@ -129,7 +129,7 @@ def test_a_broken_library_of_one_backend_leaves_the_others_alone(
     (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
     code = f"""
 import json
-from sapo_edge.backends.detect import detect, find_backend, probe
+from sapo_edge.backends.choose.detect import detect, find_backend, probe
 failed = probe([find_backend({broken!r}), find_backend({left!r})])
 print(json.dumps([detect().name, failed]))
 """

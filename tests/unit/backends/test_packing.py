@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, pack, packs
 
 IDS = st.integers(0, 5)
 

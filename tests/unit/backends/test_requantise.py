@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends import llama_requantise
-from sapo_edge.backends.gguf_file import GgufHeader, file_digest, read_header
-from sapo_edge.backends.llama_requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.llama import requantise as llama_requantise
+from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 
 Told = list[str]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends import torch_loss
-from sapo_edge.backends.surrogate import k3, token_losses
+from sapo_edge.backends.common.loss import k3, token_losses
+from sapo_edge.backends.pytorch import loss as torch_loss
 from sapo_edge.policy import UpdateSettings
 
 SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from sapo_edge.backends import threads
-from sapo_edge.backends.threads import ThreadGovernor, threads_for
+from sapo_edge.backends.machine import threads
+from sapo_edge.backends.machine.threads import ThreadGovernor, threads_for
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.gguf_file import GgufHeader
-from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
 from tests.models import SHAPES, ReferenceModel, encode_text

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends import torch_place
-from sapo_edge.backends.gguf_file import GgufHeader
-from sapo_edge.backends.model_shape import ModelShape
-from sapo_edge.backends.torch_memory import estimate_torch_memory
-from sapo_edge.backends.torch_model import adapter_parameters, add_adapter, load_base
-from sapo_edge.backends.torch_place import CPU, Place, choose_place, gpu_place, slots_for
-from sapo_edge.backends.torch_policy import TorchPolicy
-from sapo_edge.backends.torch_rows import RowCache
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch import place as torch_place
+from sapo_edge.backends.pytorch.memory import estimate_torch_memory
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
+from sapo_edge.backends.pytorch.place import CPU, Place, choose_place, gpu_place, slots_for
+from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.backends.pytorch.rows import RowCache
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests.contract.training import STRONG, own_group
@@ -142,7 +142,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
 
 
 def test_a_gradient_through_narrow_weights_is_nearly_the_wide_one(headers: dict[str, GgufHeader]) -> None:
-    from sapo_edge.backends.torch_lora import TorchLearner
+    from sapo_edge.backends.pytorch.learner import TorchLearner
     from sapo_edge.policy import Control
     from tests.unit.backends.test_torch_update import SETTINGS, make_groups
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends import categorical
-from sapo_edge.backends.torch_draw import draw
-from sapo_edge.backends.torch_place import CPU
-from sapo_edge.backends.torch_policy import TorchPolicy
-from sapo_edge.backends.torch_sampler import Workspace
-from sapo_edge.backends.torch_steps import Network, Record
+from sapo_edge.backends.common import draw as categorical
+from sapo_edge.backends.pytorch.draw import draw
+from sapo_edge.backends.pytorch.place import CPU
+from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.backends.pytorch.sampler import Workspace
+from sapo_edge.backends.pytorch.steps import Network, Record
 from sapo_edge.policy import LoraSettings, Message, Sample
 from tests.contract.training import STRONG, own_group
 from tests.models import question

@@ -15,11 +15,11 @@ import pytest
 import torch
 from peft.tuners.lora import Linear as PeftLinear
 
-from sapo_edge.backends.fused import AdaptedLinear
-from sapo_edge.backends.gguf_file import GgufHeader
-from sapo_edge.backends.packing import EncodedAnswer, EncodedGroup
-from sapo_edge.backends.torch_lora import TorchLearner
-from sapo_edge.backends.torch_place import CPU, Place
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch.fused import AdaptedLinear
+from sapo_edge.backends.pytorch.learner import TorchLearner
+from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends import builtin, detect, host
-from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.host import Host, TorchBuild, this_host
-from sapo_edge.backends.nvidia import Gpu, Nvidia
+from sapo_edge.backends.choose import builtin, detect
+from sapo_edge.backends.choose.backend import RoundShape
+from sapo_edge.backends.machine import host
+from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
+from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor import backends as doctor_backends
 from sapo_edge.doctor.check import Check

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sapo_edge.backends.adapter.export import ExportFormat, export
 from sapo_edge.errors import CheckpointError
-from sapo_edge.export import ExportFormat, export
 from tests import needs
 from tests.directories import reference, write_directory
 from tests.models import SHAPES
@@ -56,7 +56,7 @@ def no_gguf(_adapter: Path, _file: Path) -> None:
 
 @needs.MLX
 def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path) -> None:
-    from sapo_edge.backends.mlx_runtime import require_mlx
+    from sapo_edge.backends.apple.runtime import require_mlx
 
     require_mlx()
     import mlx.core as mx

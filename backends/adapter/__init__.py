@@ -1,0 +1,1 @@
+"""LoRA adapters as files, and in the formats of other programs."""

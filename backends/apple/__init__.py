@@ -1,0 +1,1 @@
+"""The MLX backend: one model in MLX samples and learns."""

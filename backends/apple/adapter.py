@@ -1,0 +1,122 @@
+"""A LoRA adapter on one of mlx-lm's models: mlx-lm's own layers, by PEFT's names and in PEFT's shapes outside.
+
+Import after `mlx_runtime.require_mlx`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.tuner.lora import LoRALinear
+
+from sapo_edge.backends.adapter.files import Arrays
+from sapo_edge.policy import LoraSettings
+
+PEFT_PREFIX = "base_model.model."
+BLOCKS = {
+    "self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
+    "mlp": ("gate_proj", "up_proj", "down_proj"),
+}
+"""The linear layers that are adapted, as the torch learner's `all-linear`: every one but the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An adapted linear layer and where it stands in the model."""
+
+    path: str
+    block: nn.Module
+    attribute: str
+    layer: LoRALinear
+
+
+class MlxAdapter:
+    """An adapter on every linear layer of a model but the output. Its start changes nothing: B is zero.
+
+    A's values are drawn as PEFT draws them, uniformly within 1 / sqrt(inputs) of zero, but by numpy's generator instead
+    of torch's.
+
+    Args:
+        model: one of mlx-lm's models, frozen; `install` replaces its linear layers, or those of an adapter before.
+        lora: rank, alpha, seed of A's values.
+    """
+
+    def __init__(self, model: nn.Module, lora: LoraSettings) -> None:
+        self.lora = lora
+        self.places: list[Place] = []
+        generator = np.random.default_rng(lora.seed)
+        for index, layer in enumerate(model.layers):
+            for block_name, attributes in BLOCKS.items():
+                block = getattr(layer, block_name)
+                for attribute in attributes:
+                    linear = getattr(block, attribute)
+                    linear = linear.linear if isinstance(linear, LoRALinear) else linear
+                    adapted = LoRALinear.from_base(linear, r=lora.rank, dropout=0.0, scale=lora.alpha / lora.rank)
+                    limit = adapted.lora_a.shape[0] ** -0.5
+                    values = generator.uniform(-limit, limit, adapted.lora_a.shape[::-1])
+                    adapted.lora_a = mx.array(np.ascontiguousarray(values.T, np.float32))
+                    path = f"model.layers.{index}.{block_name}.{attribute}"
+                    self.places.append(Place(path, block, attribute, adapted))
+        self._evaluate()
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each weight by PEFT's name: A is (rank, inputs), B is (outputs, rank)."""
+        return {name: array.shape[::-1] for name, array in self.parameters().items()}
+
+    def parameters(self) -> dict[str, mx.array]:
+        """MLX's arrays by PEFT's names, each the transpose of PEFT's."""
+        arrays: dict[str, mx.array] = {}
+        for place in self.places:
+            arrays[f"{PEFT_PREFIX}{place.path}.lora_A.weight"] = place.layer.lora_a
+            arrays[f"{PEFT_PREFIX}{place.path}.lora_B.weight"] = place.layer.lora_b
+        return arrays
+
+    def set_parameters(self, arrays: dict[str, mx.array]) -> None:
+        """Replace MLX's arrays."""
+        for place in self.places:
+            place.layer.lora_a = arrays[f"{PEFT_PREFIX}{place.path}.lora_A.weight"]
+            place.layer.lora_b = arrays[f"{PEFT_PREFIX}{place.path}.lora_B.weight"]
+        self._evaluate()
+
+    def weights(self) -> Arrays:
+        """The weights by PEFT's names, in PEFT's shapes."""
+        return {name: to_peft(array) for name, array in self.parameters().items()}
+
+    def set_weights(self, weights: Arrays) -> None:
+        """Replace the weights with such as `weights` gives."""
+        self.set_parameters({name: from_peft(array) for name, array in weights.items()})
+
+    def install(self) -> None:
+        """Put the adapted layers into the model."""
+        for place in self.places:
+            setattr(place.block, place.attribute, place.layer)
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """The base model, for as long as this lasts."""
+        for place in self.places:
+            setattr(place.block, place.attribute, place.layer.linear)
+        try:
+            yield
+        finally:
+            self.install()
+
+    def _evaluate(self) -> None:
+        """Compute what is lazy: only the thread that made it could do so later."""
+        mx.eval(list(self.parameters().values()))
+
+
+def to_peft(array: mx.array) -> np.ndarray:
+    """MLX's matrix as PEFT's."""
+    return np.ascontiguousarray(np.array(array).T)
+
+
+def from_peft(array: np.ndarray) -> mx.array:
+    """PEFT's matrix as MLX's."""
+    return mx.array(np.ascontiguousarray(array.T))

@@ -1,0 +1,231 @@
+"""The learner: LoRA updates in MLX, with the loss and the files of the torch learner.
+
+Import after `mlx_runtime.require_mlx`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from sapo_edge.backends.adapter.files import Arrays, read_checked
+from sapo_edge.backends.adapter.state import write_state
+from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
+from sapo_edge.backends.apple.exponential import exp
+from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
+from sapo_edge.backends.apple.runtime import set_threads
+from sapo_edge.backends.apple.trunk import Trunk
+from sapo_edge.backends.common.learner import LossSums, PackedLearner
+from sapo_edge.backends.common.loss import Floats, k3, token_losses
+from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
+
+ADAM_EPSILON = 1e-8
+MOMENTS = ("exp_avg", "exp_avg_sq")
+"""Adam's moments by the names that torch gives them in the optimizer's file."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdamState:
+    """Adam's moments by the adapter's names, in MLX's shapes, and the steps taken; without moments before the first."""
+
+    steps: int = 0
+    moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
+
+
+class MlxLearner(PackedLearner[Floats]):
+    """An adapted model and its Adam optimizer.
+
+    Args:
+        model: one of mlx-lm's models.
+        adapter: on it.
+        name: what the adapter's configuration names as its base.
+        shape: of the model.
+
+    Attributes:
+        gradient: accumulated so far, by PEFT's names in MLX's shapes.
+    """
+
+    def __init__(self, model: Any, adapter: MlxAdapter, name: str, shape: ModelShape) -> None:
+        self.model = model
+        self.adapter = adapter
+        self.name = name
+        self.pack_tokens = PACK_TOKENS
+        self._shape = shape
+        self._adam = AdamState()
+        self.gradient: dict[str, mx.array] = {}
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+        return self._adam.steps
+
+    def set_threads(self, threads: int) -> None:
+        """See `PackedLearner.set_threads`."""
+        set_threads(threads)
+
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """See `PackedLearner.update`."""
+        try:
+            return super().update(groups, settings, control)
+        finally:
+            mx.clear_cache()
+
+    def _keep(self, epochs: int) -> tuple[dict[str, mx.array], AdamState]:
+        # MLX's arrays are never changed, only replaced: keeping them costs nothing.
+        return self.adapter.parameters(), self._adam
+
+    def _restore(self, kept: tuple[dict[str, mx.array], AdamState]) -> None:
+        parameters, self._adam = kept
+        self.adapter.set_parameters(parameters)
+
+    def _clear_gradient(self) -> None:
+        self.gradient = {}
+
+    def _trunk(self, layout: Pack) -> Trunk:
+        pairs = sum(segment.visible.size for segment in layout.segments)
+        return Trunk(self.model, layout, keep=kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES)
+
+    def _accumulate(
+        self, layout: Pack, old: Floats | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> Floats:
+        trunk = self._trunk(layout)
+        reference = None
+        if settings.kl_coefficient > 0.0:
+            reference = self._logprobs(trunk.base(), layout, settings.temperature)
+        hidden = trunk.forward()
+        slopes, logprobs = [], []
+        for start in range(0, len(layout.targets), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
+            slope, found = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
+            slopes.append(slope)
+            logprobs.append(found)
+        arrays = [array for layer in trunk.backward(mx.concatenate(slopes)) for array in layer]
+        for name, array in zip(self.adapter.parameters(), arrays, strict=True):
+            self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
+        mx.eval(self.gradient)
+        return np.concatenate(logprobs)
+
+    def _rows(
+        self,
+        hidden: mx.array,
+        layout: Pack,
+        rows: slice,
+        old: Floats | None,
+        reference: Floats | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+    ) -> tuple[mx.array, Floats]:
+        """The loss's gradient by some rows of final states, and these rows' log-probabilities."""
+        targets = mx.array(layout.targets[rows])
+        chosen, probabilities, entropy = _distribution(self._head(hidden) / settings.temperature, targets)
+        mx.eval(chosen, probabilities, entropy)
+        logprobs = np.array(chosen, np.float64)
+        before = logprobs if old is None else old[rows]
+        sampler = layout.sampler_logprobs[rows].astype(np.float64)
+        base = None if reference is None else reference[rows]
+        losses, slopes, clipped = token_losses(
+            logprobs, before, sampler, layout.advantages[rows].astype(np.float64), base, settings
+        )
+        # By each logit: slope x (1 where it is the target's, else 0, minus its probability) / temperature.
+        scaled = mx.array((slopes / (all_tokens * settings.temperature)).astype(np.float32))
+        by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
+        _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
+        mx.eval(by_hidden)
+        own = ~np.isnan(sampler)
+        sums.tokens += len(logprobs)
+        sums.loss += float(losses.sum())
+        sums.clipped += float(clipped.sum())
+        sums.entropy += float(np.array(entropy, np.float64).sum())
+        if base is not None:
+            sums.reference_kl += float(k3(logprobs, base).sum())
+        if old is None:
+            sums.own_tokens += int(own.sum())
+            sums.mismatch_kl += float(k3(sampler[own], logprobs[own]).sum())
+        return by_hidden, logprobs
+
+    def _head(self, hidden: mx.array) -> mx.array:
+        """(rows, vocabulary) logits of final states."""
+        model = self.model
+        logits: mx.array = model.lm_head(hidden) if "lm_head" in model else model.model.embed_tokens.as_linear(hidden)
+        return logits
+
+    def _logprobs(self, hidden: mx.array, layout: Pack, temperature: float) -> Floats:
+        parts = []
+        for start in range(0, len(layout.targets), LOGIT_ROWS):
+            rows = slice(start, start + LOGIT_ROWS)
+            logits = self._head(hidden[rows]) / temperature
+            parts.append(np.array(_distribution(logits, mx.array(layout.targets[rows]))[0], np.float64))
+        return np.concatenate(parts)
+
+    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> Floats:
+        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
+        layout = pack([group])
+        return self._logprobs(self._trunk(layout).forward(), layout, temperature)
+
+    def _step(self, rate: float, settings: UpdateSettings) -> float:
+        # Adam as in 1412.6980, in the order of operations of torch's.
+        norm = math.sqrt(float(mx.stack([mx.square(gradient).sum() for gradient in self.gradient.values()]).sum()))
+        if not math.isfinite(norm):
+            return norm
+        scale = min(1.0, settings.max_gradient_norm / (norm + 1e-6))
+        steps, (decay, decay_squares) = self._adam.steps + 1, settings.betas
+        step_size, correction = rate / (1.0 - decay**steps), math.sqrt(1.0 - decay_squares**steps)
+        parameters, moments = self.adapter.parameters(), {}
+        for name, gradient in self.gradient.items():
+            clipped, zero = gradient * scale, mx.zeros_like(gradient)
+            mean, squares = self._adam.moments.get(name, (zero, zero))
+            mean = mean + (1.0 - decay) * (clipped - mean)
+            squares = decay_squares * squares + (1.0 - decay_squares) * mx.square(clipped)
+            parameters[name] = parameters[name] - step_size * mean / (mx.sqrt(squares) / correction + ADAM_EPSILON)
+            moments[name] = (mean, squares)
+        mx.eval(moments)
+        self.adapter.set_parameters(parameters)
+        self._adam = AdamState(steps, moments)
+        return norm
+
+    def save(self, directory: Path) -> None:
+        """See `PackedLearner.save`."""
+        optimizer: Arrays = {}
+        for name, pair in self._adam.moments.items():
+            optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
+            optimizer[f"step.{name}"] = np.array([self._adam.steps], np.float32)
+        modules = [place.path for place in self.adapter.places]
+        write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
+
+    def load(self, directory: Path) -> None:
+        """See `PackedLearner.load`."""
+        weights, optimizer = read_checked(directory, self.adapter.shapes)
+        self.adapter.set_weights(weights)
+        self._adam = AdamState()
+        if optimizer:
+            first, second = MOMENTS
+            moments = {
+                name: (from_peft(optimizer[f"{first}.{name}"]), from_peft(optimizer[f"{second}.{name}"]))
+                for name in weights
+            }
+            mx.eval(moments)
+            self._adam = AdamState(int(optimizer[f"step.{next(iter(weights))}"][0]), moments)
+
+
+def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    """Log-probabilities (m,) of the targets, probabilities (m, vocabulary), entropies (m,) in nats.
+
+    Each exponential once: they are what takes longest on a CPU.
+    """
+    top = logits.max(axis=-1, keepdims=True)
+    weights = exp(logits - top)
+    total = weights.sum(axis=-1, keepdims=True)
+    log_total = mx.log(total) + top
+    probabilities = weights / total
+    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1) - log_total
+    entropy = log_total[:, 0] - (probabilities * logits).sum(axis=-1)
+    return chosen[:, 0], probabilities, entropy

@@ -1,0 +1,115 @@
+"""How much memory the MLX backend needs: computed from a model's sizes, MLX itself not needed."""
+
+from __future__ import annotations
+
+import math
+
+from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.model.source import ModelSource
+from sapo_edge.policy import MemoryEstimate
+
+Q4_0, Q4_1, Q8_0 = 2, 3, 8
+BITS = {Q4_0: 4, Q4_1: 4, Q8_0: 8}
+"""Bits a weight of the GGUF types that MLX keeps as they are, by their numbers in ggml."""
+GROUP = 32
+"""Weights of a block of theirs."""
+SLOTS = 64
+"""Answers decoded at once."""
+BATCH = 1024
+"""Most tokens of a prompt computed at once."""
+PACK_TOKENS = 512
+"""Tokens of one of the learner's packs: its activations are most of what the learner needs beside the weights."""
+KEPT_BYTES = 1024 * 1024 * 1024
+"""A pack whose layers would keep more than this keeps each layer's input alone."""
+LOGIT_ROWS = 64
+"""Rows of vocabulary-sized logits that the learner has at once."""
+CELLS = 32
+"""Caches grow by so many tokens."""
+RUNTIME_BYTES = 150_000_000
+"""Interpreter, MLX, mlx-lm, llama.cpp's vocabulary, reasoning_gym: measured, nearly all of it code and tables."""
+
+
+def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
+    """Of a model's weights once they are loaded; see `mlx_model`.
+
+    Args:
+        source: the model.
+        quantised: whether what is quantised stays so.
+    """
+    if isinstance(source, HfDirectory):
+        weights = source.shape.block_weights + source.shape.table_weights
+        settings = source.config.get("quantization")
+        if quantised and isinstance(settings, dict):
+            return int(weights * _bytes_per_weight(int(settings.get("bits", 4)), int(settings.get("group_size", 64))))
+        return 4 * weights
+    total = 0.0
+    for tensor in source.tensors.values():
+        bits = BITS.get(tensor.type) if quantised and len(tensor.shape) == 2 else None
+        total += math.prod(tensor.shape) * (_bytes_per_weight(bits, GROUP) if bits else 4)
+    return int(total)
+
+
+def _bytes_per_weight(bits: int, group: int) -> float:
+    """With a scale and a bias in float32 for each group."""
+    return bits / 8 + 8 / group
+
+
+def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
+    """What a pack keeps in all layers on its way to the learner's loss; the fields of `mlx_trunk.Kept`.
+
+    Args:
+        shape: of the model.
+        tokens: of the pack.
+        pairs: of a token and one that it may attend to, filling included.
+    """
+    widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
+    return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
+
+
+def estimate_memory(
+    shape: ModelShape,
+    weight_bytes: int,
+    rank: int,
+    groups: int,
+    answers: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    *,
+    trainable: bool = True,
+) -> MemoryEstimate:
+    """Bytes that a node on this backend needs at its peak; a test compares them with what was measured.
+
+    Sampling and learning take turns, and the larger of them counts: what sampling needs beyond learning stands in
+    `sampler`, with the weights.
+
+    Args:
+        shape: of the model.
+        weight_bytes: of the loaded base model.
+        rank: of the adapter.
+        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        trainable: whether it learns.
+    """
+    slots = min(SLOTS, groups * answers)
+    cells = slots * (prompt_tokens + -(-max_tokens // CELLS) * CELLS)
+    # Rows of logits: as they are, normalised, the exponentials in between, and those of the step before.
+    sampling = cells * shape.layers * 2 * shape.keys * 4 + 4 * slots * shape.vocabulary * 4
+    if not trainable:
+        return MemoryEstimate(weight_bytes + sampling, 0, 0, 0, RUNTIME_BYTES)
+    adapter = rank * shape.adapter_edges * 4
+    # Adam's moments, the gradient so far and that of a pack.
+    learner = 4 * adapter
+    own = answers * max_tokens
+    group = prompt_tokens + own
+    # Answers that end early leave room for more groups in a pack.
+    tokens = max(group, min(PACK_TOKENS, groups * group))
+    pairs = tokens * (prompt_tokens**2 + own * (prompt_tokens + max_tokens)) // group
+    kept = kept_bytes(shape, tokens, pairs)
+    if kept > KEPT_BYTES:
+        kept = 4 * tokens * shape.layers * shape.width
+    # One layer's insides on the way back, and rows of logits.
+    inside = 4 * (tokens * (8 * shape.width + 4 * shape.inner) + 3 * pairs * shape.heads)
+    rows = 4 * min(LOGIT_ROWS, groups * own) * shape.vocabulary * 4
+    activations = kept + max(inside, rows)
+    beyond = max(0, sampling - activations - learner)
+    return MemoryEstimate(weight_bytes + beyond, learner, adapter, activations, RUNTIME_BYTES)

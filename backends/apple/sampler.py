@@ -1,0 +1,172 @@
+"""Group sampling with mlx-lm's `BatchGenerator`: a prompt is computed once, its answers begin with copies of its cache.
+
+What all prompts have in common (system text, worked examples) is computed once for all of them. Token ids are drawn
+here and not by mlx-lm's samplers, from each answer's own random numbers: order of work can't change what is drawn, and
+the log-probability is that of the distribution it was drawn from.
+
+Import after `mlx_runtime.require_mlx`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx_lm.generate import BatchGenerator
+from mlx_lm.models.cache import BatchKVCache, KVCache
+
+from sapo_edge.backends.apple.memory import CELLS
+from sapo_edge.backends.common.answer import AnswerInProgress
+from sapo_edge.backends.common.draw import draw
+from sapo_edge.backends.common.prefix import common_prefix
+from sapo_edge.backends.common.request import Request, Results
+from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.policy import Control, Sample
+
+Cache = list[Any]
+"""One of mlx-lm's caches for each layer."""
+
+
+class _RowsCache(BatchKVCache):
+    """Keys and values of the answers in progress.
+
+    mlx-lm's grows by 256 tokens at once, each time for all answers: a multiple of what short answers need.
+    """
+
+    step = CELLS
+
+
+class _PromptCache(KVCache):
+    """Keys and values of a prompt."""
+
+    step = CELLS
+
+    @classmethod
+    def merge(cls, caches: Sequence[KVCache]) -> BatchKVCache:
+        """Called by mlx-lm to let answers begin."""
+        return _RowsCache.merge(caches)
+
+
+class _Drawing:
+    """An answer, and mlx-lm's sampler for it.
+
+    mlx-lm computes a step ahead: when it hands over a token, the next one has been drawn, also behind the last.
+    """
+
+    def __init__(self, answer: AnswerInProgress, temperature: float) -> None:
+        self.answer = answer
+        self._temperature = temperature
+        self._drawn: deque[float] = deque()
+        self._uniforms = iter(answer.uniforms)
+
+    def __call__(self, logprobs: mx.array) -> mx.array:
+        """(1,) id drawn from (1, vocabulary) log-probabilities at temperature 1."""
+        uniform = next(self._uniforms, None)
+        if uniform is None:
+            return mx.zeros(1, mx.uint32)
+        (token,), (logprob,) = draw(np.array(logprobs), self._temperature, np.array([uniform]))
+        self._drawn.append(logprob)
+        return mx.array([token], mx.uint32)
+
+    def append(self, token: int, control: Control) -> bool:
+        """Add a token that mlx-lm handed over to the answer; False if that completed it."""
+        return self.answer.append(token, self._drawn.popleft(), control)
+
+
+class GroupSampler:
+    """One call of group sampling.
+
+    Args:
+        model: one of mlx-lm's models.
+        vocabulary: of the model.
+        request: what is asked for.
+        control: progress and cancellation.
+        slots: answers decoded at once.
+        batch: most tokens of a prompt computed at once.
+        between_steps: called before each decode step.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        vocabulary: Vocabulary,
+        request: Request,
+        control: Control,
+        *,
+        slots: int,
+        batch: int,
+        between_steps: Callable[[], None],
+    ) -> None:
+        self.model = model
+        self.vocabulary = vocabulary
+        self.request = request
+        self.slots = slots
+        self.batch = batch
+        self.control = control
+        self.between_steps = between_steps
+        self.shared = common_prefix(request.prompts)
+        self.prefix = request.prompts[0][: self.shared]
+        self.pending = deque(enumerate(prompt[self.shared :] for prompt in request.prompts))
+        self.drawing: dict[int, _Drawing] = {}
+        self.results = Results(request, control)
+
+    def run(self) -> list[list[Sample]]:
+        """Decode until every answer is finished."""
+        generator = BatchGenerator(self.model, completion_batch_size=self.slots, prefill_batch_size=self.slots)
+        try:
+            shared: Cache = [_PromptCache() for _ in self.model.layers]
+            self._compute(self.prefix, shared)
+            while self.pending or self.drawing:
+                self.control.check()
+                self.between_steps()
+                while self.pending and len(self.drawing) < self.slots:
+                    self._start(generator, shared)
+                self._step(generator)
+        finally:
+            generator.close()
+            mx.clear_cache()
+        return self.results.groups()
+
+    def _compute(self, token_ids: Sequence[int], cache: Cache) -> None:
+        """Compute tokens of a prompt into its cache."""
+        for start in range(0, len(token_ids), self.batch):
+            self.control.check()
+            self.model(mx.array([token_ids[start : start + self.batch]]), cache=cache)
+            # Without the logits, which are therefore never computed.
+            mx.eval([layer.state for layer in cache])
+
+    def _start(self, generator: BatchGenerator, shared: Cache) -> None:
+        """Compute the next prompt but for its last token, and let its answers wait for free slots."""
+        group, rest = self.pending.popleft()
+        # A copy of its own: caches change their arrays in place. Its answers only read it.
+        cache = copy.deepcopy(shared)
+        self._compute(rest[:-1], cache)
+        answers = self.request.answers
+        started = [
+            _Drawing(self.request.begin(self.vocabulary, group, index), self.request.temperature)
+            for index in range(answers)
+        ]
+        uids = generator.insert(
+            [list(rest[-1:])] * answers,
+            max_tokens=[self.request.max_tokens] * answers,
+            caches=[cache] * answers,
+            samplers=started,
+        )
+        self.drawing |= zip(uids, started, strict=True)
+
+    def _step(self, generator: BatchGenerator) -> None:
+        """Decode one token of each answer that has a slot."""
+        _, responses = generator.next()
+        stopped = []
+        for response in responses:
+            if not self.drawing[response.uid].append(response.token, self.control):
+                self.results.add(self.drawing.pop(response.uid).answer)
+                if response.finish_reason is None:
+                    stopped.append(response.uid)
+        if stopped:
+            generator.remove(stopped)

@@ -1,0 +1,268 @@
+"""A pack's way through the layers of one of mlx-lm's models, and its gradient's way back, a layer at a time.
+
+MLX computes lazily, in the order in which a graph happens to be walked, and keeps all that is reachable:
+differentiating a whole model at once holds every intermediate result of every layer. Here each layer is computed, and
+kept for the way back is what its matrix products of weights give out and what took exponentials, which are slow on a
+CPU. The rest is computed again on the way back; that costs no matrix product of weights, as a product whose result
+nobody uses is never computed. Each layer's gradient is computed before the next one's is begun.
+
+Import after `mlx_runtime.require_mlx`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from mlx_lm.tuner.lora import LoRALinear
+
+from sapo_edge.backends.apple.exponential import sigmoid, softmax
+from sapo_edge.backends.common.packing import IntArray, Pack
+
+Array = mx.array
+Pairs = Sequence[Array]
+"""A and B of some adapted layers, one after the other."""
+
+
+class PackIndices:
+    """A pack's indices as MLX's arrays, made once and used by every layer."""
+
+    def __init__(self, pack: Pack) -> None:
+        self.token_ids = _indices(pack.token_ids)
+        self.positions = _indices(pack.positions)
+        self.order = _indices(pack.order)
+        self.sources = _indices(pack.sources)
+        self.segments = [
+            (_indices(segment.queries), _indices(segment.keys), mx.array(segment.visible)[:, None, None])
+            for segment in pack.segments
+        ]
+
+
+def _indices(array: IntArray) -> Array:
+    return mx.array(array.astype(np.int32))
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a layer keeps for the way back.
+
+    Attributes:
+        states: (n, width) its input.
+        query, key, value: (n, heads, width of a head), rotated.
+        attention: for each segment (branches, KV heads, heads for each of them, l, k), summing to 1 over the last.
+        attended: (n, heads x width of a head).
+        middle: (n, width) behind the attention.
+        gate, up: (n, inner width).
+        opened: (n, inner width) the gate's sigmoid.
+    """
+
+    states: Array
+    query: Array
+    key: Array
+    value: Array
+    attention: list[Array]
+    attended: Array
+    middle: Array
+    gate: Array
+    up: Array
+    opened: Array
+
+    def compute(self) -> None:
+        """Compute what is lazy."""
+        mx.eval([getattr(self, name) for name in self.__slots__])
+
+
+class LayerOnPack:
+    """One layer, computed on a pack.
+
+    Args:
+        layer: mlx-lm's, its linear layers adapted.
+        indices: of the pack.
+    """
+
+    def __init__(self, layer: Any, indices: PackIndices) -> None:
+        self.layer = layer
+        self.attention, self.mlp = layer.self_attn, layer.mlp
+        self.indices = indices
+        self.of_project: list[LoRALinear] = [self.attention.q_proj, self.attention.k_proj, self.attention.v_proj]
+        self.of_output: list[LoRALinear] = [self.attention.o_proj]
+        self.of_expand: list[LoRALinear] = [self.mlp.gate_proj, self.mlp.up_proj]
+        self.of_contract: list[LoRALinear] = [self.mlp.down_proj]
+
+    def forward(self, states: Array, *, adapted: bool = True) -> tuple[Array, Kept]:
+        """(n, width) of the next layer, and what is kept."""
+
+        def pairs(layers: Sequence[LoRALinear]) -> list[Array]:
+            return [array for layer in layers for array in (layer.lora_a, layer.lora_b)] if adapted else []
+
+        query, key, value = self._project(states, *pairs(self.of_project))
+        attention = [
+            softmax(scores, visible)
+            for scores, (_, _, visible) in zip(self._scores(query, key), self.indices.segments, strict=True)
+        ]
+        attended = self._attend(value, *attention)
+        middle = states + self._output(attended, *pairs(self.of_output))
+        gate, up = self._expand(middle, *pairs(self.of_expand))
+        opened = sigmoid(gate)
+        after = middle + self._contract(gate, opened, up, *pairs(self.of_contract))
+        return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
+
+    def backward(self, kept: Kept, gradient: Array) -> tuple[Array, list[Array]]:
+        """From the gradient of what `forward` returned to that of its input, and of the adapter.
+
+        Returns:
+            (n, width), and the gradients of A and B of q, k, v, o, gate, up, down.
+        """
+        (gate, opened, up), down = _vjp(self._contract, [kept.gate, kept.opened, kept.up], self.of_contract, [gradient])
+        gate = gate + opened * kept.opened * (1.0 - kept.opened)
+        (middle,), gate_up = _vjp(self._expand, [kept.middle], self.of_expand, [gate, up])
+        middle = middle + gradient
+        (attended,), output = _vjp(self._output, [kept.attended], self.of_output, [middle])
+        (value, *attention), _ = _vjp(self._attend, [kept.value, *kept.attention], [], [attended])
+        # Through the softmax: what is hidden has a weight of zero, and so its score has no gradient.
+        scores = [
+            weights * (by - (by * weights).sum(axis=-1, keepdims=True))
+            for by, weights in zip(attention, kept.attention, strict=True)
+        ]
+        (query, key), _ = _vjp(self._scores, [kept.query, kept.key], [], scores)
+        (states,), projections = _vjp(self._project, [kept.states], self.of_project, [query, key, value])
+        return states + middle, [*projections, *output, *gate_up, *down]
+
+    def _project(self, states: Array, *pairs: Array) -> tuple[Array, Array, Array]:
+        """q, k, v of each token: (n, heads, width of a head), rotated to its position in its branch."""
+        attention, tokens = self.attention, states.shape[0]
+        states = self.layer.input_layernorm(states)
+        query, key, value = (
+            linear(states).reshape(tokens, heads, -1)
+            for linear, heads in zip(
+                _adapted(self.of_project, pairs),
+                (attention.n_heads, attention.n_kv_heads, attention.n_kv_heads),
+                strict=True,
+            )
+        )
+        if "q_norm" in attention:
+            query, key = attention.q_norm(query), attention.k_norm(key)
+        # Each token is a sequence of its own, of length one, for the sake of its own position.
+        query, key = (
+            attention.rope(heads[:, :, None], offset=self.indices.positions)[:, :, 0] for heads in (query, key)
+        )
+        return query, key, value
+
+    def _scores(self, query: Array, key: Array) -> list[Array]:
+        """For each segment (branches, KV heads, heads for each of them, l, k), what is hidden included."""
+        attention, scores = self.attention, []
+        for rows, columns, _ in self.indices.segments:
+            branches, length = rows.shape
+            # All heads of a KV head in one product, from (branches, l, heads, width of a head).
+            q = query[rows].reshape(branches, length, attention.n_kv_heads, -1, query.shape[-1])
+            q = q.transpose(0, 2, 3, 1, 4).reshape(branches, attention.n_kv_heads, -1, query.shape[-1])
+            products = (q * attention.scale) @ key[columns].transpose(0, 2, 3, 1)
+            scores.append(products.reshape(branches, attention.n_kv_heads, -1, length, columns.shape[1]))
+        return scores
+
+    def _attend(self, value: Array, *weights: Array) -> Array:
+        """(n, heads x width of a head), from the weights of each segment."""
+        parts = []
+        for (rows, columns, _), attention in zip(self.indices.segments, weights, strict=True):
+            branches, heads, _, length, keys = attention.shape
+            mixed = attention.reshape(branches, heads, -1, keys) @ value[columns].transpose(0, 2, 1, 3)
+            mixed = mixed.reshape(branches, heads, -1, length, value.shape[-1]).transpose(0, 3, 1, 2, 4)
+            parts.append(mixed.reshape(rows.size, -1))
+        return mx.concatenate(parts)[self.indices.order]
+
+    def _output(self, attended: Array, *pairs: Array) -> Array:
+        (project,) = _adapted(self.of_output, pairs)
+        return project(attended)
+
+    def _expand(self, states: Array, *pairs: Array) -> tuple[Array, Array]:
+        gate, up = _adapted(self.of_expand, pairs)
+        states = self.layer.post_attention_layernorm(states)
+        return gate(states), up(states)
+
+    def _contract(self, gate: Array, opened: Array, up: Array, *pairs: Array) -> Array:
+        (down,) = _adapted(self.of_contract, pairs)
+        return down(gate * opened * up)
+
+
+def _adapted(layers: Sequence[LoRALinear], pairs: Pairs) -> list[Callable[[Array], Array]]:
+    """What the layers compute, as functions of A and B; without these, the base model's."""
+    if not pairs:
+        return [layer.linear for layer in layers]
+
+    def call(layer: LoRALinear, a: Array, b: Array) -> Callable[[Array], Array]:
+        return lambda states: layer.linear(states) + layer.scale * ((states @ a) @ b)
+
+    return [call(layer, pairs[2 * index], pairs[2 * index + 1]) for index, layer in enumerate(layers)]
+
+
+def _vjp(
+    function: Callable[..., Any], inputs: list[Array], layers: Sequence[LoRALinear], gradients: list[Array]
+) -> tuple[list[Array], list[Array]]:
+    """Gradients of a function's inputs, and of A and B of the layers in it."""
+    pairs = [array for layer in layers for array in (layer.lora_a, layer.lora_b)]
+    _, found = mx.vjp(function, [*inputs, *pairs], gradients)
+    return found[: len(inputs)], found[len(inputs) :]
+
+
+class Trunk:
+    """All layers of a model, computed on a pack.
+
+    Args:
+        model: one of mlx-lm's models, adapted.
+        pack: the layout.
+        keep: keep what each layer needs for the way back; without, only its input is kept, and the layer is computed
+            again: half as long again, at an eighth of the memory.
+    """
+
+    def __init__(self, model: Any, pack: Pack, *, keep: bool) -> None:
+        self.model = model.model
+        self.keep = keep
+        self.indices = PackIndices(pack)
+        self.layers = [LayerOnPack(layer, self.indices) for layer in model.layers]
+        self._kept: list[Kept | Array] = []
+        self._last: Array | None = None
+
+    def forward(self) -> Array:
+        """(m, width) final states at the places that predict an answer token."""
+        states = self.model.embed_tokens(self.indices.token_ids)
+        self._kept = []
+        for layer in self.layers:
+            after, kept = layer.forward(states)
+            if self.keep:
+                kept.compute()
+            mx.eval(after)
+            self._kept.append(kept if self.keep else states)
+            states = after
+        self._last = states
+        return self._final(states)
+
+    def base(self) -> Array:
+        """As `forward`, without the adapter and without a way back."""
+        states = self.model.embed_tokens(self.indices.token_ids)
+        for layer in self.layers:
+            states, _ = layer.forward(states, adapted=False)
+            mx.eval(states)
+        return self._final(states)
+
+    def backward(self, gradient: Array) -> list[list[Array]]:
+        """From the gradient of what `forward` returned, once, to those of A and B, layer by layer."""
+        assert self._last is not None
+        _, (states,) = mx.vjp(self._final, [self._last], [gradient])
+        self._last = None
+        gradients: list[list[Array]] = []
+        for layer in reversed(self.layers):
+            kept = self._kept.pop()
+            if not isinstance(kept, Kept):
+                _, kept = layer.forward(kept)
+            states, found = layer.backward(kept, states)
+            # Nothing below the first layer learns.
+            mx.eval(found, *([states] if self._kept else []))
+            gradients.append(found)
+        return gradients[::-1]
+
+    def _final(self, states: Array) -> Array:
+        final: Array = self.model.norm(states)[self.indices.sources]
+        return final

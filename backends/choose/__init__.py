@@ -1,0 +1,1 @@
+"""Which backend runs on this host, and why."""

@@ -1,0 +1,1 @@
+"""What all backends share: sampling requests, packing, the loss, the learner's loop."""

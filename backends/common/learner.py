@@ -1,0 +1,142 @@
+"""What every learner does alike: packs, epochs, progress, cancellation, and the figures of an update."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
+
+Logprobs = TypeVar("Logprobs")
+"""(m,) log-probabilities of a pack's answer tokens, as the learner's library has them."""
+
+
+@dataclass(slots=True)
+class LossSums:
+    """Sums over answer tokens, turned into means at the end of an update."""
+
+    tokens: int = 0
+    own_tokens: int = 0
+    loss: float = 0.0
+    clipped: float = 0.0
+    entropy: float = 0.0
+    mismatch_kl: float = 0.0
+    reference_kl: float = 0.0
+
+
+class PackedLearner(ABC, Generic[Logprobs]):
+    """A LoRA adapter on a model, and its Adam optimizer.
+
+    Attributes:
+        pack_tokens: most tokens of a pack.
+    """
+
+    pack_tokens: int
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+
+    @abstractmethod
+    def set_threads(self, threads: int) -> None:
+        """Change the number of a CPU's threads between two updates."""
+
+    @abstractmethod
+    def save(self, directory: Path) -> None:
+        """Write the adapter as PEFT does, and the optimizer beside it."""
+
+    @abstractmethod
+    def load(self, directory: Path) -> None:
+        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
+
+        Raises:
+            CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
+        """
+
+    @abstractmethod
+    def _keep(self, epochs: int) -> Any:
+        """What `_restore` needs to undo steps before the last of so many epochs."""
+
+    @abstractmethod
+    def _restore(self, kept: Any) -> None:
+        """Undo the steps that were taken since `_keep`."""
+
+    @abstractmethod
+    def _clear_gradient(self) -> None:
+        """Forget what was accumulated."""
+
+    @abstractmethod
+    def _accumulate(
+        self, layout: Pack, old: Logprobs | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> Logprobs:
+        """Add a pack's gradient.
+
+        Args:
+            layout: the pack.
+            old: the log-probabilities before the first epoch; None in it.
+            all_tokens: of answers in the whole update, by which the loss is divided.
+            settings: of the loss.
+            sums: added to.
+        """
+
+    @abstractmethod
+    def _step(self, rate: float, settings: UpdateSettings) -> float:
+        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
+
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """One policy-gradient update; see `torch_loss` for the loss.
+
+        Raises:
+            Cancelled: between packs; the adapter and the optimizer are then as they were.
+        """
+        kept = self._keep(settings.epochs)
+        try:
+            return self._update(groups, settings, control)
+        except Cancelled:
+            self._restore(kept)
+            raise
+        finally:
+            self._clear_gradient()
+
+    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        informative = [group for group in groups if group.informative]
+        # The KL term has a gradient everywhere.
+        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
+        all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
+        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
+        epochs = settings.epochs if layouts else 0
+        old: list[Logprobs] = []
+        sums, norms, steps, rate = LossSums(), [], 0, 0.0
+        if layouts:
+            control.report(0, epochs * len(layouts))
+        for epoch in range(epochs):
+            self._clear_gradient()
+            for index, layout in enumerate(layouts):
+                control.check()
+                logprobs = self._accumulate(layout, old[index] if epoch else None, all_tokens, settings, sums)
+                if epoch == 0:
+                    old.append(logprobs)
+                control.report(epoch * len(layouts) + index + 1, epochs * len(layouts))
+            rate = settings.rate(self.steps + 1)
+            norms.append(self._step(rate, settings))
+            steps += math.isfinite(norms[-1])
+        return UpdateStatistics(
+            loss=sums.loss / max(all_tokens * settings.epochs, 1),
+            gradient_norm=sum(norms) / max(len(norms), 1),
+            clip_fraction=sums.clipped / max(sums.tokens, 1),
+            entropy=sums.entropy / max(sums.tokens, 1),
+            mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
+            reference_kl=sums.reference_kl / max(sums.tokens, 1),
+            groups=len(groups),
+            informative=len(informative),
+            tokens=sum(len(layout.targets) for layout in layouts),
+            steps=steps,
+            learning_rate=rate,
+        )

@@ -1,0 +1,170 @@
+"""The CPU backend: llama.cpp samples, torch learns, the adapter bridge carries each update back to the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from sapo_edge.backends.adapter.files import read_adapter
+from sapo_edge.backends.adapter.gguf import write_adapter
+from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
+from sapo_edge.backends.machine.threads import ThreadGovernor
+from sapo_edge.backends.model.architectures import check_supported
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.learner import TorchLearner
+from sapo_edge.backends.pytorch.memory import learning_bytes
+from sapo_edge.backends.pytorch.place import CPU
+from sapo_edge.policy import (
+    Control,
+    LoraSettings,
+    MemoryEstimate,
+    Sample,
+)
+
+SLOTS = 64
+"""Answers decoded at once. More gain little on a CPU, and each takes a row of logits."""
+BATCH = 1024
+"""Most tokens of one decode."""
+RUNTIME_BYTES = 420_000_000
+"""Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
+
+
+class LlamaCppPolicy(BasePolicy):
+    """A policy whose model is one GGUF file; see `sapo_edge.policy.Policy`.
+
+    Args:
+        path: the GGUF file.
+        cache: directory for derived files.
+        workspace: directory for the adapter file that the sampler reads.
+        lora: shape of the adapter.
+        threads: 0 measures and adapts.
+        trainable: without it torch is never loaded and `update` is refused.
+        narrate: told what takes time while the policy is made.
+
+    Raises:
+        ModelError: if the file is missing, truncated, or not supported.
+        BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        cache: Path,
+        workspace: Path,
+        lora: LoraSettings | None = None,
+        threads: int = 0,
+        trainable: bool = True,
+        narrate: Callable[[str], None] = silent,
+    ) -> None:
+        self.header: GgufHeader = read_header(path)
+        check_supported(self.header)
+        self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
+        self.lora = lora or LoraSettings()
+        self.governor = ThreadGovernor(threads)
+        self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
+        # The template and names come from the model's own file, the weights from the one that samples fastest.
+        self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
+        self.vocabulary = self.model
+        self.adapter_path = workspace / "sampler-adapter.gguf"
+        self._has_adapter = False
+        self.learner: TorchLearner | None = None
+        if trainable:
+            narrate("loading the model into torch for training")
+            self.learner = TorchLearner(self.header, self.lora, self.governor.threads)
+
+    @property
+    def name(self) -> str:
+        """Backend and model in a few words."""
+        return f"llama.cpp + torch on the CPU, {self.header.model_name}"
+
+    @property
+    def backend(self) -> str:
+        """The name in the settings."""
+        return "llama_cpp"
+
+    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+        shape = sampling_shape(request, SLOTS)
+        # Made anew for each call, which takes some tenths of a second: between calls the learner needs the memory.
+        with LlamaContext(
+            self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
+        ) as context:
+            if use_adapter and self._has_adapter:
+                context.set_adapter(self.adapter_path)
+            return GroupSampler(
+                context,
+                request,
+                shape,
+                control,
+                between_steps=lambda: context.set_threads(self.governor.current()),
+            ).run()
+
+    def _learned(self) -> None:
+        """Hand the learner's adapter to the sampler."""
+        assert self.learner is not None
+        write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
+        self._has_adapter = True
+
+    def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
+        write_adapter(self.adapter_path, self.header, read_adapter(directory), lora.alpha)
+        self._has_adapter = True
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        """Bytes at the peak of a round; see `estimate_memory`."""
+        return estimate_memory(
+            self.header,
+            self.lora.rank,
+            groups,
+            answers,
+            prompt_tokens,
+            max_tokens,
+            sampler_bytes=self.sampler.path.stat().st_size,
+            trainable=self.learner is not None,
+        )
+
+    def close(self) -> None:
+        """Free native memory."""
+        self.model.close()
+        self.learner = None
+
+
+def estimate_memory(
+    header: GgufHeader,
+    rank: int,
+    groups: int,
+    answers: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    *,
+    sampler_bytes: int | None = None,
+    trainable: bool = True,
+) -> MemoryEstimate:
+    """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares it with what was measured.
+
+    Args:
+        header: of the model.
+        rank: of the adapter.
+        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        sampler_bytes: size of the file that is sampled from; by default the largest that may be chosen.
+        trainable: whether torch is loaded.
+    """
+    shape, weights = ModelShape.of_gguf(header), weights_of(header)
+    slots = min(SLOTS, groups * answers)
+    cells = prompt_tokens * groups + slots * max_tokens
+    # In float16.
+    cache = cells * shape.layers * 2 * shape.keys * 2
+    # Rows of logits: llama.cpp's compute buffer and output buffer.
+    logits = 2 * (slots + groups + 1) * shape.vocabulary * 4
+    sampler = (sampler_bytes or int(BYTES_PER_WEIGHT["bf16"] * weights)) + cache + logits
+    if not trainable:
+        return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
+    # Weight, gradient, Adam's two moments.
+    adapter = rank * shape.adapter_edges * 4 * 4
+    learning = learning_bytes(shape, groups, answers, prompt_tokens, max_tokens, CPU)
+    return MemoryEstimate(sampler, weights * 4, adapter, learning, RUNTIME_BYTES)

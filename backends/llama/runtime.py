@@ -1,0 +1,277 @@
+"""llama.cpp's low-level API behind two classes that own their native memory.
+
+Only this module and `llama_requantise.py` call llama.cpp. The high-level `llama_cpp.Llama` decodes one sequence at a
+time, which costs two thirds of the rate that group sampling can have.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.vocabulary import encode_turns
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.policy import Prompt
+
+MICRO_BATCH = 512
+"""Tokens that llama.cpp computes at once."""
+
+GGML_LOG_LEVEL_ERROR = 4
+"""From ggml.h; the binding does not export it."""
+
+_log_callback: Any = None
+
+
+def llama_library() -> Any:
+    """The `llama_cpp` module, its chatter turned off but for errors.
+
+    Raises:
+        BackendError: if llama-cpp-python is missing or can't be loaded.
+    """
+    global _log_callback
+    # As in `torch_model.require_torch`, for whoever loads OpenMP first.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BackendError(
+            f"llama-cpp-python can't be loaded ({error})",
+            "install it with: pip install --force-reinstall llama-cpp-python",
+        ) from error
+    if _log_callback is None:
+
+        @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+        def log(level: int, text: bytes, _data: ctypes.c_void_p) -> None:
+            if level == GGML_LOG_LEVEL_ERROR:
+                sys.stderr.write(text.decode("utf-8", errors="replace"))
+
+        # Kept for the process's life: llama.cpp calls it from any thread.
+        _log_callback = log
+        llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+    return llama_cpp
+
+
+class LlamaModel:
+    """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
+
+    Args:
+        header: of the file.
+        vocabulary_only: leave the weights out; other backends tokenise with llama.cpp too.
+
+    Raises:
+        ModelError: if llama.cpp refuses the file.
+    """
+
+    def __init__(self, header: GgufHeader, *, vocabulary_only: bool = False) -> None:
+        self.library = llama_library()
+        self.header = header
+        parameters = self.library.llama_model_default_params()
+        parameters.n_gpu_layers = 0
+        parameters.vocab_only = vocabulary_only
+        self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
+        if not self.pointer:
+            raise ModelError(
+                f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"
+            )
+        self.vocabulary = self.library.llama_model_get_vocab(self.pointer)
+        self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self.vocabulary))
+        # An instruction-tuned model's end-of-sequence token is the one that ends a turn of its chat template.
+        self.end_token = int(self.library.llama_vocab_eos(self.vocabulary))
+        self._pieces: dict[int, bytes] = {}
+        self._formatter: Any = None
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
+        data = text.encode("utf-8")
+        size = len(data) + 8
+        buffer = (ctypes.c_int32 * size)()
+        count = self.library.llama_tokenize(self.vocabulary, data, len(data), buffer, size, False, special)
+        if count < 0:
+            raise ModelError(
+                "llama.cpp could not tokenise a text", "report this model's name: its tokenizer is unusual"
+            )
+        return list(buffer[:count])
+
+    def piece(self, token: int) -> bytes:
+        """Bytes of one token; control tokens are empty."""
+        known = self._pieces.get(token)
+        if known is None:
+            buffer = ctypes.create_string_buffer(256)
+            length = self.library.llama_token_to_piece(self.vocabulary, token, buffer, 256, 0, False)
+            known = self._pieces[token] = buffer.raw[: max(length, 0)]
+        return known
+
+    def ends(self, token: int) -> bool:
+        """Whether the token ends a completion."""
+        return bool(self.library.llama_vocab_is_eog(self.vocabulary, token))
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, rendered with the model's own chat template; see `encode_turns`."""
+        return encode_turns(prompt, self._render, lambda text, special: self.tokenize(text, special=special))
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        if self._formatter is None:
+            from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+            template = self.header.metadata.get("tokenizer.chat_template")
+            if not isinstance(template, str):
+                raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
+            # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
+            self._formatter = Jinja2ChatFormatter(
+                template=template,
+                eos_token=self._token_text("eos"),
+                bos_token=self._token_text("bos"),
+                add_generation_prompt=True,
+            )
+        return str(self._formatter(messages=messages).prompt)
+
+    def _token_text(self, which: str) -> str:
+        token = self.header.metadata.get(f"tokenizer.ggml.{which}_token_id")
+        if not isinstance(token, int):
+            return ""
+        text = self.library.llama_vocab_get_text(self.vocabulary, token)
+        return text.decode("utf-8", errors="replace") if text else ""
+
+    def close(self) -> None:
+        """Free the weights."""
+        if self.pointer:
+            self.library.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+class LlamaContext:
+    """A KV cache with many sequences in one unified buffer, and the batch that feeds it.
+
+    Args:
+        model: the model.
+        cells: tokens that the cache holds, over all sequences.
+        sequences: most sequences at once.
+        threads: of a decode.
+        batch: most tokens of one decode.
+    """
+
+    def __init__(self, model: LlamaModel, *, cells: int, sequences: int, threads: int, batch: int) -> None:
+        self.library = model.library
+        self.model = model
+        self.cells = cells
+        self.sequences = sequences
+        self.batch_size = batch
+        parameters = self.library.llama_context_default_params()
+        parameters.n_ctx = cells
+        parameters.n_batch = batch
+        parameters.n_ubatch = min(batch, MICRO_BATCH)
+        parameters.n_seq_max = sequences
+        # Each row of logits takes vocabulary x 4 bytes of the compute buffer; the default reserves n_batch rows.
+        parameters.n_outputs_max = sequences
+        parameters.n_threads = threads
+        parameters.n_threads_batch = threads
+        # A prefix is shared between sequences by reference only in the unified cache.
+        parameters.kv_unified = True
+        parameters.no_perf = True
+        self.pointer = self.library.llama_init_from_model(model.pointer, parameters)
+        if not self.pointer:
+            raise ModelError(
+                f"llama.cpp could not make a context of {cells} tokens",
+                "free some memory, or ask for fewer or shorter answers",
+            )
+        self.memory = self.library.llama_get_memory(self.pointer)
+        self._batch = self.library.llama_batch_init(batch, 0, 1)
+        self._filled = 0
+        self._outputs = 0
+        self._adapter: Any = None
+
+    def __enter__(self) -> LlamaContext:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def room(self) -> int:
+        """Tokens that still fit into the batch."""
+        return self.batch_size - self._filled
+
+    def set_threads(self, threads: int) -> None:
+        """Change the number of threads between two decodes."""
+        self.library.llama_set_n_threads(self.pointer, threads, threads)
+
+    def set_adapter(self, path: Path | None) -> None:
+        """Decode with this GGUF adapter from now on, or with none; the one before is freed.
+
+        Raises:
+            ModelError: if llama.cpp refuses the adapter.
+        """
+        old, self._adapter = self._adapter, None
+        if path is None:
+            self.library.llama_set_adapters_lora(self.pointer, None, 0, None)
+        else:
+            adapter = self.library.llama_adapter_lora_init(self.model.pointer, str(path).encode())
+            if not adapter:
+                raise ModelError(f"llama.cpp can't load the adapter {path}", "check that it was made for this model")
+            pointers = (self.library.llama_adapter_lora_p_ctypes * 1)(adapter)
+            self.library.llama_set_adapters_lora(self.pointer, pointers, 1, (ctypes.c_float * 1)(1.0))
+            self._adapter = adapter
+        if old is not None:
+            self.library.llama_adapter_lora_free(old)
+
+    def add(self, tokens: Sequence[int], start: int, sequence: int, *, logits: bool) -> int | None:
+        """Put tokens of one sequence into the batch; returns the row of the last one's logits if they are asked for."""
+        batch, first = self._batch, self._filled
+        for offset, token in enumerate(tokens):
+            index = first + offset
+            batch.token[index] = token
+            batch.pos[index] = start + offset
+            batch.n_seq_id[index] = 1
+            batch.seq_id[index][0] = sequence
+            batch.logits[index] = 0
+        self._filled += len(tokens)
+        if not logits:
+            return None
+        batch.logits[self._filled - 1] = 1
+        self._outputs += 1
+        return self._outputs - 1
+
+    def decode(self) -> npt.NDArray[np.float32]:
+        """Compute the batch and empty it. Returns (rows asked for, vocabulary) logits, valid until the next decode.
+
+        Raises:
+            ModelError: if llama.cpp fails.
+        """
+        self._batch.n_tokens, rows = self._filled, self._outputs
+        self._filled = self._outputs = 0
+        status = self.library.llama_decode(self.pointer, self._batch)
+        if status != 0:
+            raise ModelError(f"llama.cpp failed to decode (status {status})", "ask for fewer or shorter answers")
+        size = self.model.vocabulary_size
+        if rows == 0:
+            return np.empty((0, size), np.float32)
+        pointer = self.library.llama_get_logits(self.pointer)
+        return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), shape=(rows, size))
+
+    def copy(self, source: int, target: int) -> None:
+        """Let `target` begin with all that `source` holds; no tokens are moved."""
+        self.library.llama_memory_seq_cp(self.memory, source, target, -1, -1)
+
+    def drop(self, sequence: int) -> None:
+        """Forget a sequence and free its cells."""
+        self.library.llama_memory_seq_rm(self.memory, sequence, -1, -1)
+
+    def close(self) -> None:
+        """Free cache, batch and adapter."""
+        if self.pointer:
+            self.set_adapter(None)
+            self.library.llama_batch_free(self._batch)
+            self.library.llama_free(self.pointer)
+            self.pointer = None

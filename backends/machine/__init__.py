@@ -1,0 +1,1 @@
+"""What backends ask about the machine and its memory."""

@@ -1,0 +1,100 @@
+"""What detection asks about this machine, so that a test can answer otherwise. Nothing here imports a backend."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from sapo_edge.backends.machine.nvidia import Nvidia, find_nvidia
+
+
+@dataclass(frozen=True, slots=True)
+class TorchBuild:
+    """What an installed torch was built for; "" where it was not.
+
+    Attributes:
+        version: of torch.
+        cuda, hip, xpu: versions of NVIDIA's, AMD's and Intel's platforms.
+    """
+
+    version: str
+    cuda: str = ""
+    hip: str = ""
+    xpu: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """This machine.
+
+    Attributes:
+        system, machine: as Python's `platform` names them.
+        installed: whether a package of this name can be found.
+        torch: how torch was built; None if it is not installed or says nothing.
+        nvidia: NVIDIA's GPUs; None without any.
+        exists: whether there is a file of this name: a device.
+        memory: bytes of the machine's memory.
+    """
+
+    system: str
+    machine: str
+    installed: Callable[[str], bool]
+    torch: Callable[[], TorchBuild | None]
+    nvidia: Callable[[], Nvidia | None]
+    exists: Callable[[str], bool]
+    memory: Callable[[], int]
+
+    @property
+    def apple_silicon(self) -> bool:
+        """Whether this is a Mac with a GPU that MLX knows."""
+        return self.system == "Darwin" and self.machine == "arm64"
+
+
+def this_host() -> Host:
+    """The machine that this process runs on."""
+    return Host(
+        platform.system(),
+        platform.machine(),
+        is_installed,
+        torch_build,
+        lru_cache(maxsize=1)(find_nvidia),
+        lambda path: Path(path).exists(),
+        _memory,
+    )
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package can be found, without importing it."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError, AttributeError):
+        return False
+
+
+def torch_build() -> TorchBuild | None:
+    """How torch was built, from the file in which it says so: importing it takes seconds."""
+    try:
+        spec = importlib.util.find_spec("torch")
+        places = list(spec.submodule_search_locations or []) if spec is not None else []
+        text = (Path(places[0]) / "version.py").read_text("utf-8")
+    except (ImportError, ValueError, OSError, IndexError):
+        return None
+    values = {
+        name: value
+        for name, value in re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]*)'", text, re.MULTILINE)
+        if value
+    }
+    return TorchBuild(
+        values.get("__version__", "unknown"), values.get("cuda", ""), values.get("hip", ""), values.get("xpu", "")
+    )
+
+
+def _memory() -> int:
+    import psutil
+
+    return int(psutil.virtual_memory().total)

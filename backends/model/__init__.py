@@ -1,0 +1,1 @@
+"""Models as files: their formats, sizes, names and vocabularies."""

@@ -1,0 +1,238 @@
+"""A model as a Hugging Face directory: config.json, safetensors, tokenizer. Read without torch or transformers.
+
+Only safetensors are read: torch's own format is pickled, and a pickled model can run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sapo_edge.backends.model.gguf_header import file_digest
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+CONFIG = "config.json"
+INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+"""Kinds of model (`model_type`) that a test compares with transformers' own loading and attention."""
+ROPES = ("default", "linear", "llama3", "yarn")
+"""Scalings of positions that depend on the position alone, not on the length of what is computed at once."""
+MAX_JSON = 64 * 1024 * 1024
+REMEDY = "use the directory of an instruction-tuned model as transformers saves it, or a GGUF file"
+
+
+class HfDirectory:
+    """What a directory says about its model.
+
+    Args:
+        path: the directory.
+        mlx: whether MLX reads it, which knows weights that were quantised for it.
+
+    Raises:
+        ModelError: if it holds no model, or one that can't be trained here.
+    """
+
+    def __init__(self, path: Path, *, mlx: bool = False) -> None:
+        self.path = path
+        self._mlx = mlx
+        self.config: Mapping[str, Any] = _read_object(path / CONFIG)
+        self._check()
+        try:
+            self.shape = ModelShape.of_values(self.config)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelError(f"{path / CONFIG} is incomplete ({error})", REMEDY) from error
+        self.files = self._find_files()
+
+    @property
+    def model_name(self) -> str:
+        """A name for people."""
+        return self.path.name
+
+    @property
+    def architecture(self) -> str:
+        """transformers' name of the kind of model."""
+        return str(self.config["model_type"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) over the configuration's and the weights' names and digests: the identity of a base model."""
+        return _digest((self.path / CONFIG, *sorted(set(self.files.values()))))
+
+    @property
+    def bytes(self) -> int:
+        """Size of the weights' files."""
+        return sum(file.stat().st_size for file in set(self.files.values()))
+
+    def _check(self) -> None:
+        kind, where = self.config.get("model_type"), self.path / CONFIG
+        if kind not in SUPPORTED:
+            raise ModelError(
+                f"{where} names the architecture {kind!r}, which can't be trained here",
+                f"use a model of one of: {', '.join(SUPPORTED)}",
+            )
+        quantised = self.config.get("quantization")
+        by_mlx = self._mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
+        if not by_mlx and (quantised is not None or "quantization_config" in self.config):
+            raise ModelError(
+                f"{self.path} holds quantised weights of a kind that can't be trained here",
+                "use the model as it was before; one quantised for MLX runs with --backend mlx",
+            )
+        layers = self.config.get("layer_types") or ()
+        sliding = self.config.get("use_sliding_window", kind == "mistral") and self.config.get("sliding_window")
+        if sliding or any(layer != "full_attention" for layer in layers):
+            raise ModelError(
+                f"{where} asks for attention within a sliding window, which is not supported",
+                "use a model whose layers all attend to everything before",
+            )
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        name = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, dict) else rope
+        if name not in ROPES:
+            raise ModelError(
+                f"{where} scales positions by {name!r}, which is not supported", "use a model without this scaling"
+            )
+
+    def _find_files(self) -> dict[str, Path]:
+        """The file of each tensor by name.
+
+        Raises:
+            ModelError: if one is missing or truncated.
+        """
+        if (self.path / INDEX).is_file():
+            names = set(_read_object(self.path / INDEX).get("weight_map", {}).values())
+        else:
+            names = {WEIGHTS}
+        files: dict[str, Path] = {}
+        for name in sorted(map(str, names)):
+            # A name with a directory in it could point anywhere.
+            file = self.path / Path(name).name
+            files |= dict.fromkeys(_tensor_shapes(file), file)
+        return files
+
+
+class HfTensors:
+    """Reads a directory's tensors by transformers' names, as they are stored, one at a time.
+
+    Args:
+        directory: the model.
+    """
+
+    def __init__(self, directory: HfDirectory) -> None:
+        self._directory = directory
+        self._unused = {name for name in directory.files if not name.endswith("rotary_emb.inv_freq")}
+        if directory.shape.tied:
+            # Some directories store the embedding twice.
+            self._unused.discard("lm_head.weight")
+
+    def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
+        """A parameter by its name in the model.
+
+        Raises:
+            ModelError: if the directory has none of this shape.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        file = self._directory.files.get(name)
+        if file is None:
+            raise ModelError(f"{self._directory.path} has no tensor {name}", REMEDY)
+        try:
+            with safe_open(file, framework="pt") as opened:
+                values: torch.Tensor = opened.get_tensor(name)
+        except (OSError, SafetensorError) as error:
+            raise ModelError(f"{file} is damaged ({error})", "download or copy it again") from error
+        if tuple(values.shape) != shape or not values.is_floating_point():
+            raise ModelError(f"{file} has a {name} of shape {tuple(values.shape)}, not {shape}", REMEDY)
+        self._unused.discard(name)
+        return values
+
+    def finish(self) -> None:
+        """Make sure that all of them were asked for.
+
+        Raises:
+            ModelError: naming one that was not.
+        """
+        if self._unused:
+            raise ModelError(
+                f"{self._directory.path} has a {min(self._unused)}, which this kind of model does not", REMEDY
+            )
+
+
+def hub_snapshot(name: str, *, download: bool) -> Path:
+    """The local copy of a model of the Hugging Face hub, as transformers' own cache keeps it.
+
+    Args:
+        name: "organisation/model".
+        download: whether what is missing is fetched; the hub then learns this machine's address.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    from huggingface_hub import snapshot_download
+
+    try:
+        wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.txt"]
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
+    except (OSError, ValueError, RuntimeError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"the hub's model {name} can't be had ({first})", "check its name and the network, or give a directory"
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _digest(files: tuple[Path, ...]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name} {file_digest(file)}\n".encode())
+    return digest.hexdigest()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    """A JSON object from a file.
+
+    Raises:
+        ModelError: if there is none.
+    """
+    try:
+        if path.stat().st_size > MAX_JSON:
+            raise ModelError(f"{path} is too large", REMEDY)
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} can't be read ({error})", REMEDY) from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} is not an object", REMEDY)
+    return value
+
+
+def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Names and shapes in a safetensors file, whose header says how long the file has to be.
+
+    Raises:
+        ModelError: if it is missing, truncated or not of that format.
+    """
+    try:
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            if length > MAX_JSON:
+                raise ValueError("its header is too large")
+            header = json.loads(file.read(length))
+        tensors = {name: info for name, info in header.items() if name != "__metadata__"}
+        end = max((int(info["data_offsets"][1]) for info in tensors.values()), default=0)
+        if path.stat().st_size < 8 + length + end:
+            raise ValueError("it is truncated")
+        shapes = {name: tuple(int(size) for size in info["shape"]) for name, info in tensors.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
+        raise ModelError(f"{path} can't be read ({error})", REMEDY) from error
+    if not all(math.prod(shape) >= 0 for shape in shapes.values()):
+        raise ModelError(f"{path} has a tensor of impossible shape", REMEDY)
+    return shapes

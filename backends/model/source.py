@@ -1,0 +1,57 @@
+"""What a model is loaded from: a GGUF file or a Hugging Face directory. Importing this loads no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+from sapo_edge.backends.model.architectures import check_supported
+from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.model.vocabulary import Vocabulary
+
+ModelSource: TypeAlias = GgufHeader | HfDirectory
+"""What a model is loaded from."""
+
+
+def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
+    """A GGUF file or a Hugging Face directory.
+
+    Args:
+        path: the file or the directory.
+        mlx: whether a directory may hold weights that were quantised for MLX, which torch can't load.
+
+    Raises:
+        ModelError: if it is neither, or can't be used.
+    """
+    if path.is_dir():
+        return HfDirectory(path, mlx=mlx)
+    header = read_header(path)
+    check_supported(header)
+    return header
+
+
+def shape_of(source: ModelSource) -> ModelShape:
+    """The sizes of a model."""
+    return source.shape if isinstance(source, HfDirectory) else ModelShape.of_gguf(source)
+
+
+def open_vocabulary(source: ModelSource) -> Vocabulary:
+    """The tokenizer that belongs to a model.
+
+    A GGUF file's is llama.cpp's, as on the CPU backend: the one that transformers builds from the file splits digits
+    differently.
+    """
+    if isinstance(source, HfDirectory):
+        from sapo_edge.backends.model.hf_vocabulary import HfVocabulary
+
+        return HfVocabulary(source)
+    from sapo_edge.backends.llama.runtime import LlamaModel
+
+    return LlamaModel(source, vocabulary_only=True)
+
+
+def digest_of(source: ModelSource) -> str:
+    """SHA-256 (hex) of the model's file or of the directory's: a checkpoint belongs to exactly one."""
+    return source.digest if isinstance(source, HfDirectory) else file_digest(source.path)

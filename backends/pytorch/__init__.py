@@ -1,0 +1,1 @@
+"""The torch backend: one model on a device samples and learns."""

@@ -1,0 +1,253 @@
+"""The learner: LoRA updates in torch, on any device.
+
+With llama.cpp as the sampler it holds a second copy of the model, in float32; the torch backend samples from the one it
+learns on. It is the same code, told its device by a `Place`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.adapter.files import (
+    ADAPTER_FILE,
+    OPTIMIZER_FILE,
+    read_checked,
+    write_tensors,
+)
+from sapo_edge.backends.common.learner import LossSums, PackedLearner
+from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
+from sapo_edge.backends.machine.allocator import return_freed_memory
+from sapo_edge.backends.model.source import ModelSource
+from sapo_edge.backends.pytorch.attention import PackAttention
+from sapo_edge.backends.pytorch.device import prepare_device, reproducible
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base, require_torch
+from sapo_edge.backends.pytorch.place import CPU, Place
+from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TorchLearner(PackedLearner["torch.Tensor"]):
+    """A base model with a LoRA adapter and its Adam optimizer.
+
+    Args:
+        source: the base model's file or directory.
+        lora: shape of the adapter.
+        threads: torch's, for this process.
+        place: the device, and how much is computed there at once.
+
+    Raises:
+        BackendError: if torch, transformers or peft is missing.
+        ModelError: if the model can't be trained.
+    """
+
+    def __init__(self, source: ModelSource, lora: LoraSettings, threads: int, place: Place = CPU) -> None:
+        return_freed_memory()
+        require_torch()
+        import torch
+
+        torch.set_num_threads(threads)
+        prepare_device(place)
+        self.lora = lora
+        self.place = place
+        self.model = add_adapter(load_base(source, place), lora, source.model_name)
+        self.parameters = adapter_parameters(self.model)
+        causal = self.model.base_model.model
+        self.trunk: Any = causal.model
+        self.head: Any = causal.lm_head
+        self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
+        self.pack_tokens = place.pack_tokens
+
+    def set_threads(self, threads: int) -> None:
+        """See `PackedLearner.set_threads`."""
+        import torch
+
+        torch.set_num_threads(threads)
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps taken so far."""
+        states = list(self.optimizer.state.values())
+        return int(states[0]["step"].item()) if states else 0
+
+    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The adapter's weights by PEFT's names."""
+        return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
+
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+        """See `PackedLearner.update`."""
+        try:
+            with reproducible(self.place.device):
+                return super().update(groups, settings, control)
+        finally:
+            # The torch backend samples from the same layers.
+            self._keep_activations(0)
+
+    def _clear_gradient(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _accumulate(
+        self, layout: Pack, old: torch.Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> torch.Tensor:
+        import torch
+
+        hidden = self._hidden(layout)
+        reference = None
+        if settings.kl_coefficient > 0.0:
+            with torch.no_grad(), self.model.disable_adapter():
+                reference = self._logprobs(self._hidden(layout), self._tensor(layout.targets), settings.temperature)
+        # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
+        leaf = hidden.detach().requires_grad_()
+        parts = []
+        for start in range(0, len(layout.targets), self.place.logit_rows):
+            rows = slice(start, start + self.place.logit_rows)
+            parts.append(self._rows(leaf, layout, rows, old, reference, all_tokens, settings, sums))
+        assert leaf.grad is not None
+        torch.autograd.backward(hidden, leaf.grad)
+        del hidden, leaf
+        if self.place.on_cpu:
+            return_freed_memory()
+        return torch.cat(parts)
+
+    def _rows(
+        self,
+        leaf: torch.Tensor,
+        layout: Pack,
+        rows: slice,
+        old: torch.Tensor | None,
+        reference: torch.Tensor | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+    ) -> torch.Tensor:
+        """Loss and gradient of some rows; returns their log-probabilities, detached."""
+        import torch
+
+        from sapo_edge.backends.pytorch.loss import k3, token_losses
+
+        targets = self._tensor(layout.targets[rows])
+        distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
+        logprobs = distribution.gather(1, targets[:, None])[:, 0]
+        detached = logprobs.detach()
+        before = detached if old is None else old[rows]
+        sampler = self._tensor(layout.sampler_logprobs[rows])
+        advantages = self._tensor(layout.advantages[rows])
+        base = None if reference is None else reference[rows]
+        losses, clipped = token_losses(logprobs, before, sampler, advantages, base, settings)
+        torch.autograd.backward(losses.sum() / all_tokens)
+        own = ~torch.isnan(sampler)
+        with torch.no_grad():
+            sums.tokens += len(targets)
+            sums.loss += float(losses.sum())
+            sums.clipped += float(clipped.sum())
+            sums.entropy -= float((distribution.exp() * distribution).sum())
+            if base is not None:
+                sums.reference_kl += float(k3(detached, base).sum())
+            if old is None:
+                sums.own_tokens += int(own.sum())
+                sums.mismatch_kl += float(k3(sampler[own], detached[own]).sum())
+        return detached
+
+    def _hidden(self, layout: Pack) -> torch.Tensor:
+        """(m, width) final states at the places that predict an answer token."""
+        self._keep_activations(len(layout.token_ids))
+        states = self.trunk(
+            input_ids=self._tensor(layout.token_ids)[None],
+            position_ids=self._tensor(layout.positions)[None],
+            use_cache=False,
+            attention=PackAttention(layout, self.place.device),
+        ).last_hidden_state
+        selected: torch.Tensor = states[0, self._tensor(layout.sources)]
+        return selected
+
+    def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+        """An array on the model's device."""
+        import torch
+
+        return torch.from_numpy(array).to(self.place.device)
+
+    def _keep_activations(self, tokens: int) -> None:
+        """Choose what the forward pass of a pack keeps for the backward pass."""
+        if tokens <= self.place.checkpointed_tokens:
+            self.model.activation_checkpointing_disable()
+        else:
+            self.model.activation_checkpointing_enable({"use_reentrant": False})
+
+    def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
+        import torch
+
+        parts = []
+        size = self.place.logit_rows
+        for rows, wanted in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+            parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, wanted[:, None])[:, 0])
+        return torch.cat(parts)
+
+    def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:
+        """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
+        import torch
+
+        layout = pack([group])
+        with torch.no_grad():
+            values = self._logprobs(self._hidden(layout), self._tensor(layout.targets), temperature)
+        return values.cpu().numpy()
+
+    def _step(self, rate: float, settings: UpdateSettings) -> float:
+        import torch
+
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))
+        if math.isfinite(norm):
+            for group in self.optimizer.param_groups:
+                group["lr"], group["betas"] = rate, settings.betas
+            self.optimizer.step()
+        return norm
+
+    def _keep(self, epochs: int) -> dict[str, npt.NDArray[np.float32]]:
+        # With one epoch, the step is the last thing that happens.
+        return {name: value.copy() for name, value in self._state().items()} if epochs > 1 else {}
+
+    def _restore(self, kept: dict[str, npt.NDArray[np.float32]]) -> None:
+        if kept:
+            self._set_state(kept)
+
+    def _state(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
+        arrays = dict(self.weights())
+        for name, parameter in self.parameters.items():
+            state = self.optimizer.state.get(parameter, {})
+            for key in ("exp_avg", "exp_avg_sq", "step"):
+                if key in state:
+                    arrays[f"{key}.{name}"] = state[key].detach().cpu().numpy()
+        return arrays
+
+    def _set_state(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
+        import torch
+
+        self.optimizer.state.clear()
+        for name, parameter in self.parameters.items():
+            with torch.no_grad():
+                parameter.copy_(torch.from_numpy(arrays[name]))
+            if f"step.{name}" in arrays:
+                moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
+                # torch keeps the count in the machine's memory, whatever the device.
+                step = torch.from_numpy(np.array(arrays[f"step.{name}"])).reshape(())
+                self.optimizer.state[parameter] = {"step": step, **moments}
+
+    def save(self, directory: Path) -> None:
+        """See `PackedLearner.save`."""
+        self.model.peft_config["default"].save_pretrained(str(directory))
+        state = self._state()
+        write_tensors(directory / ADAPTER_FILE, {name: state[name] for name in self.parameters})
+        write_tensors(directory / OPTIMIZER_FILE, {name: a for name, a in state.items() if name not in self.parameters})
+
+    def load(self, directory: Path) -> None:
+        """See `PackedLearner.load`."""
+        shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
+        adapter, optimizer = read_checked(directory, shapes)
+        self._set_state(adapter | optimizer)

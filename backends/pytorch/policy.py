@@ -1,0 +1,157 @@
+"""The torch backend: one model in memory, on any device that torch has, that samples and learns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sapo_edge.backends.adapter.files import read_checked
+from sapo_edge.backends.common.policy import BasePolicy, silent
+from sapo_edge.backends.common.prefix import common_prefix
+from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.machine.threads import ThreadGovernor
+from sapo_edge.backends.model.source import ModelSource, open_source, open_vocabulary, shape_of
+from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.pytorch.device import memory_told, prepare_device, release_device_memory
+from sapo_edge.backends.pytorch.learner import TorchLearner
+from sapo_edge.backends.pytorch.memory import estimate_torch_memory
+from sapo_edge.backends.pytorch.model import add_adapter, load_base, require_torch, set_adapter
+from sapo_edge.backends.pytorch.place import Place, choose_place, free_memory, slots_for
+from sapo_edge.policy import (
+    Control,
+    LoraSettings,
+    MemoryEstimate,
+    Sample,
+)
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.pytorch.sampler import Workspace
+
+
+class TorchPolicy(BasePolicy):
+    """A policy in torch; see `sapo_edge.policy.Policy`.
+
+    Args:
+        path: a GGUF file or a Hugging Face directory.
+        device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
+        lora: shape of the adapter.
+        threads: of a CPU; 0 measures and adapts.
+        trainable: without it `update` is refused.
+        narrate: told what takes time while the policy is made.
+        place: where and how to compute, instead of what `device` chooses.
+
+    Raises:
+        ModelError: if the model is missing, damaged, not supported, or too large for the device.
+        BackendError: if torch, transformers, peft, or what the device needs is missing.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        device: str = "auto",
+        lora: LoraSettings | None = None,
+        threads: int = 0,
+        trainable: bool = True,
+        narrate: Callable[[str], None] = silent,
+        place: Place | None = None,
+    ) -> None:
+        self.source: ModelSource = open_source(path)
+        self.shape = shape_of(self.source)
+        self.lora = lora or LoraSettings()
+        self.governor = ThreadGovernor(threads)
+        require_torch()
+        self.place = place or choose_place(self.shape, device)
+        self.vocabulary: Vocabulary = open_vocabulary(self.source)
+        narrate("loading the model into torch")
+        self.learner: TorchLearner | None = None
+        if trainable:
+            self.learner = TorchLearner(self.source, self.lora, self.governor.threads, self.place)
+            self._model: Any = self.learner.model
+        else:
+            prepare_device(self.place)
+            self._model = load_base(self.source, self.place)
+        self._loaded: LoraSettings | None = None
+        self._workspace = self._new_workspace()
+
+    @property
+    def name(self) -> str:
+        """Backend and model in a few words."""
+        return f"torch on {self.place.device}, {self.source.model_name}"
+
+    @property
+    def backend(self) -> str:
+        """The name in the settings."""
+        return "torch"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What was chosen for the user, in words."""
+        notes = [self.place.reason, self._workspace.trouble]
+        if self.place.on_cpu:
+            notes.append(f"threads: {self.governor.reason}")
+        return tuple(note for note in notes if note)
+
+    def _working(self) -> AbstractContextManager[object]:
+        return memory_told(self.place.device)
+
+    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+        from sapo_edge.backends.pytorch.sampler import TorchSampler
+
+        own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
+        return TorchSampler(
+            self._workspace,
+            self.vocabulary,
+            request,
+            control,
+            slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
+            use_adapter=use_adapter,
+            between_steps=self._use_threads,
+        ).run()
+
+    def _use_threads(self) -> None:
+        import torch
+
+        wanted = self.governor.current()
+        if self.place.on_cpu and wanted != torch.get_num_threads():
+            torch.set_num_threads(wanted)
+
+    def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
+        weights, _ = read_checked(directory, self.shape.adapter_shapes(lora.rank))
+        if self._loaded != lora:
+            self._workspace.forget()
+            if self._loaded is not None:
+                self._model = self._model.unload()
+            self._model, self._loaded = add_adapter(self._model, lora, self.source.model_name), lora
+            self._model.requires_grad_(False)
+            self._workspace = self._new_workspace()
+        set_adapter(self._model, weights)
+
+    def _new_workspace(self) -> Workspace:
+        from sapo_edge.backends.pytorch.sampler import Workspace
+        from sapo_edge.backends.pytorch.steps import Network
+
+        return Workspace(Network.of(self._model), self.shape, self.place)
+
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+        """Bytes on the model's device at the peak of a round; see `estimate_torch_memory`."""
+        return estimate_torch_memory(
+            self.shape,
+            self.lora.rank,
+            groups,
+            answers,
+            prompt_tokens,
+            max_tokens,
+            place=self.place,
+            trainable=self.learner is not None,
+        )
+
+    def close(self) -> None:
+        """Free the model and the tokenizer."""
+        self.vocabulary.close()
+        self._workspace.forget()
+        self.learner = None
+        del self._model, self._workspace
+        release_device_memory(self.place.device)
