@@ -17,14 +17,14 @@ from textual.timer import Timer
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui import ascii, themes
-from sapo_edge.tui.keeper import Keeper
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.keys import read_keys
-from sapo_edge.tui.launcher import Ending, Launcher
-from sapo_edge.tui.smallest import at_least_smallest
-from sapo_edge.tui.state import NodeState, Standing
-from sapo_edge.tui.view import VIEWS, Change, View
+from sapo_edge.tui.look import ascii, themes
+from sapo_edge.tui.look.smallest import at_least_smallest
+from sapo_edge.tui.node.keeper import Keeper
+from sapo_edge.tui.node.launcher import Ending, Launcher
+from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.screens.view import VIEWS, Change, View
 
 REDRAW_SECONDS = 0.1
 """At least this long between two drawings of what the node tells."""
@@ -133,7 +133,7 @@ class SapoApp(App[ExitCode]):
         if self.launcher.consented():
             self.begin()
         else:
-            from sapo_edge.tui.screens.first_run import FirstRun
+            from sapo_edge.tui.screens.first_run.screen import FirstRun
 
             self.push_screen(FirstRun(), lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
 
@@ -173,7 +173,7 @@ class SapoApp(App[ExitCode]):
             ending: how it ended.
             patience: seconds after which it starts by itself; None if it doesn't.
         """
-        from sapo_edge.tui.screens.ended import NodeEnded
+        from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
         assert ending is not None
         if await self.push_screen_wait(NodeEnded(ending, patience, self.keeper.often)):
@@ -257,7 +257,7 @@ class SapoApp(App[ExitCode]):
 
     def action_help(self) -> None:
         """Explain what is in front and list its keys; once more, close that again."""
-        from sapo_edge.tui.screens.help import HelpScreen
+        from sapo_edge.tui.screens.help.screen import HelpScreen
 
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
@@ -266,7 +266,7 @@ class SapoApp(App[ExitCode]):
 
     def action_ask_quit(self) -> None:
         """Quit; ask what becomes of the node if nobody has said it for good."""
-        from sapo_edge.tui.screens.quit import leave
+        from sapo_edge.tui.screens.dialogs.quit import leave
 
         leave(self)
 

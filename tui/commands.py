@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from textual.app import SystemCommand
 from textual.binding import Binding
 
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import VIEWS
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.view import VIEWS
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp

@@ -1,4 +1,4 @@
-"""`sapo chat --json` in a process of its own, for the terminal app: it meets `sapo_edge.tui.launcher.Chat`."""
+"""`sapo chat --json` in a process of its own, for the terminal app: it meets `sapo_edge.tui.node.launcher.Chat`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sapo_edge.errors import SapoError
-from sapo_edge.tui.launcher import ChatAnswer
+from sapo_edge.tui.node.launcher import ChatAnswer
 
 CLOSE_SECONDS = 2.0
 """How long the process may take to end by itself."""

@@ -1,4 +1,4 @@
-"""What the command line offers the terminal app: it meets `sapo_edge.tui.launcher.Launcher`."""
+"""What the command line offers the terminal app: it meets `sapo_edge.tui.node.launcher.Launcher`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tui.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
+from sapo_edge.tui.node.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
 
 YIELD_PERCENT = 70
 """Use of the processor by other programs from which a node rests whose owner wants it to make way."""

@@ -20,7 +20,7 @@ import pytest
 from sapo_edge.cli.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-from sapo_edge.tui.launcher import Chat, ChatAnswer
+from sapo_edge.tui.node.launcher import Chat, ChatAnswer
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")

@@ -23,7 +23,7 @@ from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, StateError
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tui.launcher import Consent, Launcher
+from sapo_edge.tui.node.launcher import Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.undisturbed import UNDISTURBED
 

@@ -10,7 +10,7 @@ from typing import Any
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
-from sapo_edge.tui.launcher import ChatAnswer, Consent, Ending, Finding, Findings, SettingRow
+from sapo_edge.tui.node.launcher import ChatAnswer, Consent, Ending, Finding, Findings, SettingRow
 from tests.tui.fake_node import ROUNDS, FakeNode
 
 FINDINGS = Findings(

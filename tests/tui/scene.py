@@ -15,8 +15,8 @@ from sapo_edge import events
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.status import Direction, PeerInfo
-from sapo_edge.tui import phases
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node import clock as phases
 from tests.tui import fake_node
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, KEPT_FROM, ROUND_SECONDS, ROUNDS, STRANGER, evaluated, finished

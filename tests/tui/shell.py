@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.state import Standing
+from sapo_edge.tui.node.state import Standing
 from tests.tui.fake_launcher import FakeLauncher
 
 TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-8"}

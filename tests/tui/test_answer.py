@@ -16,9 +16,9 @@ from textual.widgets import Static
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.person import Given, Question, Verdict
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens.answer import AnswerView
-from sapo_edge.tui.widgets.answer_fields import AnswerFields, refused
-from sapo_edge.tui.widgets.answer_verdict import Tally, verdict_text
+from sapo_edge.tui.screens.answer.fields import AnswerFields, refused
+from sapo_edge.tui.screens.answer.screen import AnswerView
+from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import QUESTION
 from tests.tui.shell import TRUECOLOR, until

@@ -9,7 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 
-from sapo_edge.tui import ascii
+from sapo_edge.tui.look import ascii
 
 BLACK = Color(0, 0, 0)
 UTF8 = {"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}

@@ -16,11 +16,11 @@ from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens import chat
-from sapo_edge.tui.screens.chat import ChatView
-from sapo_edge.tui.widgets.chat_box import MAX_EARLIER, AskBox
-from sapo_edge.tui.widgets.chat_transcript import MAX_TURNS
-from sapo_edge.tui.widgets.chat_turn import MAX_SHOWN, AnswerBox, Turn
+from sapo_edge.tui.screens.chat import screen as chat
+from sapo_edge.tui.screens.chat.box import MAX_EARLIER, AskBox
+from sapo_edge.tui.screens.chat.screen import ChatView
+from sapo_edge.tui.screens.chat.transcript import MAX_TURNS
+from sapo_edge.tui.screens.chat.turn import MAX_SHOWN, AnswerBox, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
 from tests.tui.shell import TRUECOLOR, until

@@ -12,10 +12,10 @@ from textual.widgets import Static
 
 from sapo_edge.events import Notice
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import Head, NavItem
-from sapo_edge.tui.widgets.curves import CurvesPlot, ticks
-from sapo_edge.tui.widgets.phases import PhaseStrip
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
+from sapo_edge.tui.screens.dashboard.phases import PhaseStrip
+from sapo_edge.tui.screens.view import Head, NavItem
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import until
 

@@ -9,8 +9,8 @@ import pytest
 from textual.pilot import Pilot
 
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.launcher import Ending
-from sapo_edge.tui.screens.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
+from sapo_edge.tui.node.launcher import Ending
+from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
 from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, screen, text, until
 

@@ -18,7 +18,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import Solo
-from sapo_edge.tui.launcher import Chat, ChatAnswer, Consent, Launcher
+from sapo_edge.tui.node.launcher import Chat, ChatAnswer, Consent, Launcher
 from tests.fakes import FakePolicy, LengthScored
 from tests.tui.fake_launcher import INVITE, FakeChat, FakeLauncher
 from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, FakeNode

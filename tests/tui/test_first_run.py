@@ -15,11 +15,11 @@ from textual.widgets import Button, Input
 
 from sapo_edge.errors import BackendError, ExitCode, StateError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.launcher import Consent, Finding, Findings
-from sapo_edge.tui.screens.first_run import FirstRun
-from sapo_edge.tui.state import Standing
+from sapo_edge.tui.node.launcher import Consent, Finding, Findings
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.first_run.company import NETWORKS
+from sapo_edge.tui.screens.first_run.screen import FirstRun
 from sapo_edge.tui.widgets.choices import Choice, Stepper, Tick
-from sapo_edge.tui.widgets.company import NETWORKS
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
 

@@ -13,13 +13,13 @@ from textual.widgets import Input, Static
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
-from sapo_edge.tui.screens.dashboard import Dashboard
-from sapo_edge.tui.screens.help import DOCUMENTS, WORDS, HelpScreen, keys_of
-from sapo_edge.tui.screens.logs import Logs
-from sapo_edge.tui.screens.settings import SettingsView
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import VIEWS
-from sapo_edge.tui.widgets.setting_restart import AskRestart
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dashboard.screen import Dashboard
+from sapo_edge.tui.screens.dialogs.restart import AskRestart
+from sapo_edge.tui.screens.help.screen import DOCUMENTS, WORDS, HelpScreen, keys_of
+from sapo_edge.tui.screens.logs.screen import Logs
+from sapo_edge.tui.screens.settings.screen import SettingsView
+from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
 

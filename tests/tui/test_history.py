@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.tui.history import MAX_POINTS, Curves, Evaluation, History
+from sapo_edge.tui.node.history import MAX_POINTS, Curves, Evaluation, History
 
 TOLERANCE = 1e-9
 """Of means in [0, 1] and of speeds below 1000: far more than rounding adds over 100,000 additions."""

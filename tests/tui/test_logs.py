@@ -18,13 +18,13 @@ from textual.widgets import Input, Static
 from sapo_edge import events
 from sapo_edge.state import logs
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.log_reader import Line, LogReader, LostPlaceError, Page
-from sapo_edge.tui.screens.logs import Logs
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.widgets.log_detail import LogDetail
-from sapo_edge.tui.widgets.log_view import LogView
-from sapo_edge.tui.widgets.log_window import MAX_CHARACTERS, MAX_RECORDS, Level, LogWindow
-from sapo_edge.tui.widgets.log_words import MAX_TEXT, Record, level_of, record_of
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.logs.detail import LogDetail
+from sapo_edge.tui.screens.logs.reader import Line, LogReader, LostPlaceError, Page
+from sapo_edge.tui.screens.logs.screen import Logs
+from sapo_edge.tui.screens.logs.view import LogView
+from sapo_edge.tui.screens.logs.window import MAX_CHARACTERS, MAX_RECORDS, Level, LogWindow
+from sapo_edge.tui.screens.logs.words import MAX_TEXT, Record, level_of, record_of
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
 from tests.tui.shell import TRUECOLOR, picture, until

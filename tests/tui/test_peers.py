@@ -13,11 +13,11 @@ from textual.pilot import Pilot
 
 from sapo_edge.plain import size
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens.peers import Peers
-from sapo_edge.tui.screens.rollouts import Rollouts
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import Change
-from sapo_edge.tui.widgets.peer_text import swarm_text
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.peers.screen import Peers
+from sapo_edge.tui.screens.peers.text import swarm_text
+from sapo_edge.tui.screens.rollouts.screen import Rollouts
+from sapo_edge.tui.screens.view import Change
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
 from tests.tui.shell import TRUECOLOR, picture, until

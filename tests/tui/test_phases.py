@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sapo_edge.tui.phases import STEPS, RoundClock
+from sapo_edge.tui.node.clock import STEPS, RoundClock
 
 
 class Clock:

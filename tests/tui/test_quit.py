@@ -12,9 +12,9 @@ from textual.pilot import Pilot
 
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens import quit as quitting
-from sapo_edge.tui.screens.quit import KEPT, STOPPED, Quit
-from sapo_edge.tui.state import Standing
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dialogs import quit as quitting
+from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, Stuck, alone, attached, notices, screen, until
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.errors import NoNodeError
-from sapo_edge.tui.widgets.rollout_pages import CHUNK, PAGE, WINDOW, Filter, Key, RolloutPages
+from sapo_edge.tui.screens.rollouts.pages import CHUNK, PAGE, WINDOW, Filter, Key, RolloutPages
 
 pytestmark = pytest.mark.asyncio
 EIGHT = 8

@@ -15,13 +15,13 @@ from textual.widgets import Input, Static
 
 from sapo_edge.rollout import MAX_ANSWERS, Answer
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens.rollouts import Rollouts
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import View
-from sapo_edge.tui.widgets.rollout_answers import AnswerCard, AnswerList
-from sapo_edge.tui.widgets.rollout_list import FilterBar, FilterChip
-from sapo_edge.tui.widgets.rollout_pages import WINDOW
-from sapo_edge.tui.widgets.rollout_text import SHOWN_CHARACTERS, moment, replies, shown
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.rollouts.answers import AnswerCard, AnswerList
+from sapo_edge.tui.screens.rollouts.list import FilterBar, FilterChip
+from sapo_edge.tui.screens.rollouts.pages import WINDOW
+from sapo_edge.tui.screens.rollouts.screen import Rollouts
+from sapo_edge.tui.screens.rollouts.text import SHOWN_CHARACTERS, moment, replies, shown
+from sapo_edge.tui.screens.view import View
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
 from tests.tui.shell import TRUECOLOR, picture, until

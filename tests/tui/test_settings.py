@@ -13,13 +13,13 @@ from textual.widgets import Button, Input, OptionList, Static
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.launcher import SettingRow
-from sapo_edge.tui.screens.settings import SettingsView
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.widgets.setting_list import SettingList
-from sapo_edge.tui.widgets.setting_panel import SettingPanel
-from sapo_edge.tui.widgets.setting_restart import AskRestart
-from sapo_edge.tui.widgets.setting_words import GROUPS, OTHER, grouped, waiting
+from sapo_edge.tui.node.launcher import SettingRow
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dialogs.restart import AskRestart
+from sapo_edge.tui.screens.settings.list import SettingList
+from sapo_edge.tui.screens.settings.panel import SettingPanel
+from sapo_edge.tui.screens.settings.screen import SettingsView
+from sapo_edge.tui.screens.settings.words import GROUPS, OTHER, grouped, waiting
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
 

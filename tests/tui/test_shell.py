@@ -22,14 +22,15 @@ from textual.pilot import Pilot
 from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
-from sapo_edge.tui import ascii, keeper, link, themes
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.launcher import Ending
-from sapo_edge.tui.screens.ended import NodeEnded
-from sapo_edge.tui.screens.first_run import FirstRun
-from sapo_edge.tui.smallest import SMALLEST
-from sapo_edge.tui.state import Standing
-from sapo_edge.tui.view import VIEWS
+from sapo_edge.tui.look import ascii, themes
+from sapo_edge.tui.look.smallest import SMALLEST
+from sapo_edge.tui.node import keeper, link
+from sapo_edge.tui.node.launcher import Ending
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dialogs.ended import NodeEnded
+from sapo_edge.tui.screens.first_run.screen import FirstRun
+from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.tui.history import Evaluation, History
-from sapo_edge.tui.words import ENOUGH_ROUNDS, is_it_working
+from sapo_edge.tui.node.history import Evaluation, History
+from sapo_edge.tui.screens.dashboard.words import ENOUGH_ROUNDS, is_it_working
 
 
 def history(*evaluations: tuple[int, float], rounds: Sequence[float] = ()) -> History:

@@ -1,0 +1,1 @@
+"""Colours, ASCII, and terminals that are too small."""

@@ -1,0 +1,100 @@
+"""What the app knows of its node: assembled from the control socket, without anything of Textual."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sapo_edge import events
+from sapo_edge.tui.node.clock import RoundClock
+from sapo_edge.tui.node.history import Evaluation, History
+
+RECENT_EVENTS = 500
+"""Events that are kept for the log screen."""
+
+
+class Standing(StrEnum):
+    """How the app stands to a node."""
+
+    LOOKING = "looking"
+    STARTING = "starting"
+    ATTACHED = "attached"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class NodeState:
+    """What is known of the node.
+
+    Attributes:
+        standing: of the app to it.
+        status: the last reply to `status`; empty before the first.
+        history: for the curves.
+        clock: of the round in progress.
+        recent: the newest events but `progress`, oldest first.
+        paused: why it rests; empty while it works.
+        started: its `node_started` event.
+    """
+
+    standing: Standing = Standing.LOOKING
+    status: Mapping[str, Any] = field(default_factory=dict)
+    history: History = field(default_factory=History)
+    clock: RoundClock = field(default_factory=RoundClock)
+    recent: deque[events.Event] = field(default_factory=lambda: deque(maxlen=RECENT_EVENTS))
+    paused: tuple[str, ...] = ()
+    started: events.NodeStarted | None = None
+
+    @property
+    def round(self) -> int:
+        """The last finished round."""
+        return max(int(self.status.get("round") or 0), self.history.last_round)
+
+    def attached(self, status: Mapping[str, Any], history: History) -> None:
+        """Begin with a node that was just reached."""
+        self.standing = Standing.ATTACHED
+        self.history = history
+        self.clock = RoundClock()
+        self.recent.clear()
+        self.started = None
+        self.told(status)
+        if last := status.get("last_round"):
+            self.clock.finished(float(last.get("seconds_generate") or 0), float(last.get("seconds_update") or 0))
+        if step := status.get("progress"):
+            self.clock.progress(str(step["phase"]), int(step["done"]), int(step["total"]), str(step["unit"]))
+
+    def told(self, status: Mapping[str, Any]) -> None:
+        """Take in a reply to `status`."""
+        self.status = status
+        self._rest(tuple(str(reason) for reason in status.get("paused") or ()))
+
+    def happened(self, event: events.Event, *, replayed: bool = False) -> None:
+        """Take in an event, of now or of the past; each takes bounded time and memory."""
+        if not isinstance(event, events.Progress):
+            self.recent.append(event)
+        if isinstance(event, events.NodeStarted):
+            self.started = event
+        if replayed:
+            return
+        match event:
+            case events.Progress():
+                self.clock.progress(event.phase, event.done, event.total, event.unit)
+            case events.NodeStarted():
+                self.history.forget_after(event.round)
+            case events.RoundFinished():
+                share = event.informative / event.groups if event.groups else 0.0
+                speed = event.tokens / event.seconds_generate if event.seconds_generate else 0.0
+                self.history.curves.add(event.round, event.reward_own, event.reward_external, share, speed)
+                self.clock.finished(event.seconds_generate, event.seconds_update)
+            case events.HeldOut():
+                self.history.evaluated(Evaluation(event.round, event.accuracy, event.low, event.high))
+            case events.Paused():
+                self._rest(event.reasons)
+            case _:
+                pass
+
+    def _rest(self, reasons: tuple[str, ...]) -> None:
+        self.paused = reasons
+        self.clock.rest(bool(reasons))

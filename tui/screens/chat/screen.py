@@ -1,0 +1,299 @@
+"""Talk to the base model and to the adapter, side by side."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.events import Resize, ScreenResume
+from textual.timer import Timer
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from sapo_edge.errors import ConfigError, SapoError
+from sapo_edge.plain import printable
+from sapo_edge.tui.screens.chat.box import MAX_QUESTION, AskBox
+from sapo_edge.tui.screens.chat.how import HowLine
+from sapo_edge.tui.screens.chat.session import Session
+from sapo_edge.tui.screens.chat.transcript import Transcript
+from sapo_edge.tui.screens.chat.turn import Turn
+from sapo_edge.tui.screens.view import View
+
+IDLE_SECONDS = 600.0
+"""After so long without a question the process is closed: a model takes memory that the node could use."""
+DRAW_SECONDS = 0.1
+"""Between two drawings of answers that grow."""
+STACKED_BELOW = 70
+"""Columns below which the answers stand one above the other."""
+EXAMPLES = ("What is 17 + 25?", "Write one sentence about the sea.", "Which is larger, 9.9 or 9.11?")
+"""Beside a question of the node."""
+INTRO = "Ask the base model and the adapter the same question, and see what training has changed. Try one of these:"
+
+
+class ChatView(View):
+    """Questions and answers above, where the next question is typed below."""
+
+    MODE = "chat"
+    AUTO_FOCUS = "#examples"
+    DEFAULT_CSS = """
+    ChatView #standing { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    ChatView #standing.-loaded { color: $text-success; }
+    ChatView #standing.-failed { color: $text-error; }
+    ChatView #start { height: 1fr; align: center middle; }
+    ChatView #start > * { width: 60; max-width: 100%; height: auto; padding: 0 1; }
+    ChatView #intro { margin-bottom: 1; }
+    ChatView #examples { max-height: 6; border: none; background: $background; }
+    ChatView #examples:focus { background-tint: transparent; }
+    ChatView.-tall #standing { height: 2; }
+    ChatView #transcript, ChatView.-talking #start { display: none; }
+    ChatView.-talking #transcript { display: block; }
+    ChatView.-short AskBox { max-height: 6; }
+    ChatView.-stacked #why { display: none; }
+    ChatView.-stacked Turn .answers { grid-size: 1; }
+    ChatView.-tiny #standing, ChatView.-tiny #intro { display: none; }
+    ChatView.-tiny AskBox { border: none; min-height: 1; max-height: 3; padding: 0 1; background: $surface; }
+    ChatView.-tiny Turn, ChatView.-tiny Turn AnswerBox { margin: 0; padding: 0; }
+    ChatView.-tiny Turn AnswerBox { border: none; border-top: solid $border; min-height: 2; }
+    ChatView.-tiny Turn AnswerBox:focus { border-top: solid $primary; }
+    """
+    HELP_TEXT = """\
+Ask the base model and the adapter the same thing, and see what training has changed. Nothing of it is shared, and
+nobody learns from it.
+
+**As a task** (t) asks with the prompt that the adapter was trained with: there it shows what it has learned. **Plain
+chat** asks without it. *Greedy* (g) takes the likeliest word every time; a temperature lets chance in.
+
+The models live in a process of their own, which the first question loads and which ends with the app, after ten
+minutes without a question, or with `l`. Each question stands alone: what was said before is not known to them.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("i", "type", "Ask", id="chat.ask"),
+        Binding("enter", "type", "Ask", show=False, id="chat.ask_too"),
+        Binding("e", "example", "Example", id="chat.example", tooltip="A question such as the node trains on"),
+        Binding("t", "task", "Task/plain", id="chat.task", tooltip="With the prompt of the training, or without"),
+        Binding("g", "temperature", "Greedy, 0.7 or 1.0", show=False, id="chat.temperature"),
+        Binding("c", "copy", "Copy the answer in focus, or the newest", show=False, id="chat.copy"),
+        Binding("r", "again", "Ask again what failed or was stopped", show=False, id="chat.again"),
+        Binding("l", "load", "Load or unload the models", show=False, id="chat.load"),
+        Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.idle_seconds = IDLE_SECONDS
+        self._answering: Turn | None = None
+        self._idle: Timer | None = None
+        self._drawing: Timer | None = None
+        self._failed = ""
+
+    def content(self) -> ComposeResult:
+        """The widgets."""
+        self._session = Session(self.sapo.launcher.chat)
+        yield Static(markup=False, id="standing")
+        with Vertical(id="start"):
+            yield Static(INTRO, markup=False, id="intro")
+            own = Option(Content("A question such as the node trains on (e)"), id="own")
+            yield OptionList(own, *(Option(Content(text)) for text in EXAMPLES), id="examples")
+        yield Transcript(id="transcript")
+        yield AskBox(id="ask")
+        yield HowLine()
+
+    def on_mount(self) -> None:
+        """Draw what does not come from the node."""
+        self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
+        self.query_one(AskBox).border_title = "Your question"
+        self._show_standing()
+
+    async def on_unmount(self) -> None:
+        """The app ends: so does the process."""
+        await self._session.close()
+
+    def on_screen_suspend(self) -> None:
+        """Leave the text, so that the keys of the screens work when this one is shown again."""
+        if self.app.current_mode != self.MODE and self.query_one(AskBox).has_focus:
+            self._leave()
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Catch up."""
+        super().on_screen_resume(event)
+        self._draw()
+
+    def on_resize(self, event: Resize) -> None:
+        """One above the other where there is no room for two."""
+        self.set_class(event.size.width < STACKED_BELOW, "-stacked")
+
+    def on_ask_box_asked(self, event: AskBox.Asked) -> None:
+        """Ask both."""
+        if self._answering is not None:
+            self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
+            return
+        if len(event.text) > MAX_QUESTION:
+            self.sapo.tell(
+                ConfigError(f"the question has {len(event.text)} characters", f"shorten it to {MAX_QUESTION}")
+            )
+            return
+        self.query_one(AskBox).remember(event.text)
+        how = self.query_one(HowLine)
+        self._begin(event.text, task=how.as_task, temperature=how.temperature)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Put an example where it can be changed and asked."""
+        event.stop()
+        if event.option.id == "own":
+            self.action_example()
+        else:
+            self._put(EXAMPLES[event.option_index - 1])
+
+    def _begin(self, text: str, *, task: bool, temperature: float) -> None:
+        self.add_class("-talking")
+        self._answering = self.query_one(Transcript).begin(text, task=task, temperature=temperature)
+        self._ask(self._answering)
+
+    @work(group="ask")
+    async def _ask(self, turn: Turn) -> None:
+        self._busy()
+        failed, whole = None, False
+        try:
+            whole = await self._session.ask(
+                turn.question, task=turn.as_task, temperature=turn.temperature, show=turn.take
+            )
+        except SapoError as error:
+            failed = error
+        if self._over:
+            return
+        if failed is not None:
+            turn.fail(failed)
+        else:
+            turn.end("no adapter: nothing is trained yet" if whole else "stopped")
+        self._draw()
+        self._answering = None
+        self._rest()
+
+    @property
+    def _over(self) -> bool:
+        """Whether the app ends, and there is nothing left to draw on."""
+        return not self.query(AskBox)
+
+    def _draw(self) -> None:
+        """Show what was said since the last time; nothing while another screen is in front."""
+        if not self.is_current:
+            return
+        self._show_standing()
+        if self._answering is not None:
+            self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reads the question'} ...")
+
+    def _busy(self) -> None:
+        """Something loads or is said: draw it, and keep the process."""
+        assert self._drawing is not None
+        self._failed = ""
+        self._drawing.resume()
+        self._keep()
+
+    def _rest(self) -> None:
+        """Nothing more to draw; close the process after some time."""
+        if self._over:
+            return
+        self._show_standing()
+        if self._answering is None and self._drawing is not None:
+            self._drawing.pause()
+            self._keep()
+            self._idle = self.set_timer(self.idle_seconds, self._unload)
+
+    def _keep(self) -> None:
+        if self._idle is not None:
+            self._idle.stop()
+
+    @work(group="close")
+    async def _stop(self) -> None:
+        await self._session.stop()
+
+    @work(group="close")
+    async def _unload(self) -> None:
+        await self._session.close()
+        if not self._over:
+            self._show_standing()
+
+    # Keys.
+
+    def action_type(self) -> None:
+        """Go to where the question is typed."""
+        self.query_one(AskBox).focus()
+
+    @work(exclusive=True, group="example")
+    async def action_example(self) -> None:
+        """Put a question of the node where it can be changed and asked."""
+        try:
+            found = await self.sapo.request("question", timeout=60)
+        except SapoError as error:
+            self.sapo.tell(error)
+        else:
+            question = printable(str(found["question"]), lines=True)
+            if len(question) > MAX_QUESTION:
+                self.sapo.tell(ConfigError("the node's question is too long for the chat", "press e for another one"))
+            else:
+                self._put(question)
+
+    def action_task(self) -> None:
+        """Ask as in training, or plainly."""
+        self.query_one(HowLine).next_way()
+
+    def action_temperature(self) -> None:
+        """The next temperature."""
+        self.query_one(HowLine).next_temperature()
+
+    def action_copy(self) -> None:
+        """Copy an answer."""
+        box = self.query_one(Transcript).to_copy(self.focused)
+        if box is None:
+            self.notify("there is no answer to copy", severity="warning", markup=False)
+        else:
+            self.app.copy_to_clipboard(box.said)
+            self.notify(f"copied the answer of the {box.border_title}", markup=False)
+
+    def action_again(self) -> None:
+        """Ask the last question again."""
+        last = self.query_one(Transcript).last
+        if last is not None and self._answering is None:
+            self._begin(last.question, task=last.as_task, temperature=last.temperature)
+
+    async def action_load(self) -> None:
+        """Load the models before they are needed, or end their process."""
+        if self._session.loaded or self._session.doing:
+            self._unload()
+        else:
+            self._load()
+
+    @work(group="ask")
+    async def _load(self) -> None:
+        self._busy()
+        try:
+            await self._session.load()
+        except SapoError as error:
+            self._failed = f"{error.message}: {error.remedy}"
+        self._rest()
+
+    def action_back(self) -> None:
+        """Stop the answer; without one, leave the text or the answer in focus."""
+        if self._answering is not None:
+            self._stop()
+        else:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.query_one("#transcript" if self.has_class("-talking") else "#examples").focus()
+
+    def _put(self, text: str) -> None:
+        box = self.query_one(AskBox)
+        box.put(text)
+        box.focus()
+
+    def _show_standing(self) -> None:
+        kind, words = self._session.standing(self._failed)
+        line = self.query_one("#standing", Static)
+        line.set_classes(kind)
+        line.update(Content(words))
+        self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc leaves"

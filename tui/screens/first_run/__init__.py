@@ -1,0 +1,1 @@
+"""The screen of the first start."""

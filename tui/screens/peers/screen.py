@@ -1,0 +1,166 @@
+"""Who is connected, what came of them, and how the swarm stands."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.peers.list import PeerList
+from sapo_edge.tui.screens.peers.text import nothing_text, peer_text, swarm_text
+from sapo_edge.tui.screens.view import Change, View
+from sapo_edge.tui.widgets.cursor_list import CursorList
+
+
+class Peers(View):
+    """The swarm's state, its peers, and everything about one of them."""
+
+    MODE = "peers"
+    DEFAULT_CSS = """
+    Peers #swarm { height: auto; max-height: 7; padding: 0 1; background: $surface; }
+    Peers #peers { height: 1fr; min-height: 3; }
+    Peers #peer { height: auto; max-height: 11; scrollbar-size: 1 1; }
+    Peers #peer { border-subtitle-color: $text-muted; }
+    Peers #peer Static { height: auto; }
+    Peers.-short #peer { max-height: 9; }
+    Peers.-tall #peer { max-height: 16; }
+    Peers.-tiny #peer, Peers.-empty #peer { display: none; }
+    Peers.-tiny #swarm { max-height: 1; }
+    Peers.-open #peer { display: block; height: 1fr; max-height: 100%; }
+    Peers.-open #peers { display: none; }
+    """
+    HELP_TEXT = """\
+Who is connected to this node now. **way**: who opened the connection, the peer (`in`) or this node (`out`). **got** and
+**sent** are bytes on the wire from and to the peer; **refused** counts what it sent and this node did not take.
+
+**score** falls with invalid messages and rises again with time; below -5 nothing of the peer is read. It is this node's
+own opinion, forgotten when the node ends.
+
+**reachable**: whether somebody on another network reached this node's port lately. It need not be: a node that only
+dials takes part like any other.
+
+A click on a column's title sorts by it, a second one the other way round.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "details", "Details", id="peers.details"),
+        Binding("o", "sort", "Sort", id="peers.sort"),
+        Binding("r", "rollouts", "Rollouts", tooltip="Show what this peer made", id="peers.rollouts"),
+        Binding("shift+o,O", "reverse", "Sort the other way round", show=False, id="peers.reverse"),
+        Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),
+        Binding("escape", "back", "Back", show=False, id="peers.back"),
+    ]
+
+    def content(self) -> ComposeResult:
+        """The swarm, the peers, one peer."""
+        yield Static(id="swarm", markup=False)
+        yield PeerList(id="peers")
+        with VerticalScroll(id="peer", classes="panel") as panel:
+            panel.border_title = "Peer"
+            panel.border_subtitle = "c copies the id"
+            yield Static(id="about", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin in the list."""
+        self.peers.focus()
+
+    @property
+    def peers(self) -> PeerList:
+        """The list."""
+        return self.query_one(PeerList)
+
+    def node_changed(self, change: Change) -> None:
+        """Show who is connected now."""
+        if not change & (Change.STATUS | Change.STANDING):
+            return
+        state = self.sapo.state
+        attached = state.standing is Standing.ATTACHED
+        swarm = state.status.get("swarm") if attached else None
+        line = self.query_one("#swarm", Static)
+        line.display = swarm is not None
+        if swarm is not None:
+            line.update(swarm_text(swarm))
+        found = (swarm or {}).get("peers") or ()
+        self.peers.say("" if found else nothing_text(state, self.sapo.keeper.why))
+        self.peers.show(found, float((swarm or {}).get("time") or 0))
+        self.set_class(not found, "-empty")
+        if not found:
+            self.action_back()
+        self._about()
+
+    def on_cursor_list_moved(self) -> None:
+        """Another peer was chosen."""
+        self._about()
+
+    def on_cursor_list_opened(self) -> None:
+        """A line was clicked twice."""
+        self.action_details()
+
+    def on_cursor_list_head_clicked(self, message: CursorList.HeadClicked) -> None:
+        """Sort by what was clicked."""
+        self.peers.sort_by(message.key)
+
+    def on_resize(self) -> None:
+        """Wrap anew what is told of a peer."""
+        self.call_after_refresh(self._about)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim what needs a peer."""
+        if action in ("details", "rollouts", "copy", "sort", "reverse"):
+            return True if self.is_mounted and self.peers.chosen is not None else None
+        return True
+
+    def action_details(self) -> None:
+        """Give one peer all the room, or take it back."""
+        if self.has_class("-open"):
+            self.action_back()
+            return
+        self.add_class("-open")
+        self.query_one("#peer").focus()
+
+    def action_back(self) -> None:
+        """Back to the list."""
+        if self.has_class("-open"):
+            self.remove_class("-open")
+        if self.focused is not self.peers:
+            self.peers.focus()
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self.peers.sort_by_next()
+
+    def action_reverse(self) -> None:
+        """Sort the other way round."""
+        self.peers.sort_by(self.peers.sorted_by)
+
+    async def action_rollouts(self) -> None:
+        """Show what this peer made."""
+        from sapo_edge.tui.screens.rollouts.screen import Rollouts
+
+        peer = self.peers.chosen
+        if peer is None:
+            return
+        await self.app.switch_mode("rollouts")
+        screen = self.app.screen
+        if isinstance(screen, Rollouts):
+            screen.show_author(str(peer.get("peer_id", "")), printable(peer.get("name", ""))[:60])
+
+    def action_copy(self) -> None:
+        """Copy what is selected, or else the whole peer id."""
+        peer = self.peers.chosen
+        text = self.get_selected_text() or ("" if peer is None else printable(peer.get("peer_id", "")))
+        if text:
+            self.app.copy_to_clipboard(text)
+            self.notify(f"copied {text[:60]}", timeout=3, markup=False)
+
+    def _about(self) -> None:
+        peer = self.peers.chosen
+        if peer is not None:
+            now = float((self.sapo.state.status.get("swarm") or {}).get("time") or 0)
+            # The panel has a border and a padding at both sides, and sometimes a scroll bar.
+            width = self.size.width - 5
+            self.query_one("#about", Static).update(peer_text(peer, now, width))

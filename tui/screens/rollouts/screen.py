@@ -1,0 +1,240 @@
+"""Questions and answers of all rounds: what the model was trained on, and how it was rewarded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import ContentSwitcher
+
+from sapo_edge.errors import SapoError
+from sapo_edge.plain import counted, printable
+from sapo_edge.tui.node.link import Link
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.rollouts.browser import RolloutBrowser
+from sapo_edge.tui.screens.rollouts.detail import RolloutDetail
+from sapo_edge.tui.screens.rollouts.pages import Filter
+from sapo_edge.tui.screens.rollouts.text import replies
+from sapo_edge.tui.screens.view import Change, View
+from sapo_edge.tui.widgets.cursor_list import CursorList
+
+IN_LIST = frozenset({"open", "search", "newest", "origin", "informative", "entry", "author", "clear"})
+"""Actions that make sense while the list is shown."""
+IN_DETAIL = frozenset({"back", "neighbour", "copy", "reorder", "whole"})
+"""Actions that make sense while one rollout is."""
+
+
+class Rollouts(View):
+    """A list of rollouts, and one of them with its answers."""
+
+    MODE = "rollouts"
+    DEFAULT_CSS = """
+    Rollouts #pages { height: 1fr; }
+    Rollouts.-tall #asked { max-height: 10; }
+    Rollouts.-tiny #asked { max-height: 2; }
+    """
+    HELP_TEXT = """\
+A **rollout** is one question with all its answers. The list holds those of the last 500 rounds, newest first: **own**
+ones, and those of **peers** with the rewards that *this* node gave them.
+
+**●** the answers differ in reward, so the rollout teaches. **○** all were rewarded alike: it has no gradient.
+
+**Filters**: `o` own or others, `i` only what teaches, `t` only the task and `a` only the author of the chosen line
+(again: any), `/` text in question or answers. `x` drops them all.
+
+In a rollout, the **advantage** says how much better an answer was than the others of its group. `r` changes the order
+of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches question and text, to scroll them.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "Open", id="rollouts.open"),
+        Binding("slash", "search", "Search", key_display="/", id="rollouts.search"),
+        Binding("g", "newest", "Newest", id="rollouts.newest"),
+        Binding("o", "origin", "Own, others, or both", show=False, id="rollouts.origin"),
+        Binding("i", "informative", "Only what teaches", show=False, id="rollouts.informative"),
+        Binding("t", "entry", "Only this task", show=False, id="rollouts.task"),
+        Binding("a", "author", "Only this author", show=False, id="rollouts.author"),
+        Binding("x", "clear", "Drop all filters", show=False, id="rollouts.clear"),
+        Binding("escape", "back", "Back", id="rollouts.back"),
+        Binding("j,n", "neighbour(1)", "Next", id="rollouts.next"),
+        Binding("k,b", "neighbour(-1)", "Previous rollout", show=False, id="rollouts.previous"),
+        Binding("c", "copy", "Copy", id="rollouts.copy"),
+        Binding("r", "reorder", "Order of the answers", show=False, id="rollouts.order"),
+        Binding("v,enter", "whole", "One answer alone, or all", show=False, id="rollouts.whole"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._link: Link | None = None
+
+    def content(self) -> ComposeResult:
+        """The list, and one rollout."""
+        with ContentSwitcher(initial="browser", id="pages"):
+            yield RolloutBrowser(self._ask, id="browser")
+            yield RolloutDetail(id="detail")
+
+    def on_mount(self) -> None:
+        """Begin with the list."""
+        self.browser.list.focus()
+
+    @property
+    def browser(self) -> RolloutBrowser:
+        """The list."""
+        return self.query_one(RolloutBrowser)
+
+    @property
+    def detail(self) -> RolloutDetail:
+        """One rollout."""
+        return self.query_one(RolloutDetail)
+
+    @property
+    def in_detail(self) -> bool:
+        """Whether one rollout is shown."""
+        return self.query_one("#pages", ContentSwitcher).current == "detail"
+
+    def node_changed(self, change: Change) -> None:
+        """Load what another node has, or what a round brought."""
+        if change & Change.STANDING:
+            standing, link = self.sapo.state.standing, self.sapo.keeper.link
+            if standing is not Standing.ATTACHED or link is None:
+                self._link = None
+                self.browser.detached(self._without_node(standing))
+                return
+            if link is not self._link:
+                self._link = link
+                self.browser.attached()
+                return
+        if change & Change.ROUND:
+            self.browser.round_finished()
+
+    def show_author(self, author: str, name: str) -> None:
+        """Show what one peer made, and nothing else.
+
+        Args:
+            author: peer id.
+            name: readable.
+        """
+        self.action_back()
+        self.browser.filter(Filter(author=author, name=name))
+
+    def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
+        """A line was clicked."""
+        self.action_open()
+
+    def on_rollout_detail_changed(self) -> None:
+        """Other keys make sense now."""
+        self.refresh_bindings()
+
+    async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
+        return await self.sapo.request(method, params)
+
+    def _without_node(self, standing: Standing) -> str:
+        if standing is Standing.ENDED:
+            return f"No node runs: {printable(self.sapo.keeper.why)}\n\nPress s to start one."
+        return "Questions and answers appear here as soon as the node runs."
+
+    # Keys.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave each key to where it makes sense."""
+        if not self.is_mounted:
+            return True
+        if action in IN_LIST:
+            return not self.in_detail and not self.browser.searching
+        if action in IN_DETAIL:
+            return self.in_detail
+        return True
+
+    def action_open(self) -> None:
+        """Show the chosen rollout with its answers."""
+        if self.browser.chosen is None:
+            return
+        self.query_one("#pages", ContentSwitcher).current = "detail"
+        self.detail.focus()
+        self.refresh_bindings()
+        self._show()
+
+    def action_back(self) -> None:
+        """From one answer to all, from there to the list."""
+        if self.detail.reading and self.detail.has_room:
+            self.run_worker(self.detail.read(False), group="detail")
+            return
+        self._to_list()
+
+    def action_neighbour(self, by: int) -> None:
+        """Show the next or previous rollout of the list."""
+        if self.browser.move(by) is not None:
+            self._show()
+        else:
+            self.notify("this is the last one" if by > 0 else "this is the newest one", timeout=2)
+
+    async def action_reorder(self) -> None:
+        """Sort the answers another way."""
+        await self.detail.reorder()
+
+    async def action_whole(self) -> None:
+        """Read one answer alone, or see all of them."""
+        await self.detail.read(not self.detail.reading)
+
+    def action_copy(self) -> None:
+        """Copy what is selected, or else the chosen answer as it is shown."""
+        selected, reply = self.get_selected_text(), self.detail.chosen
+        text = selected or (reply.text if reply is not None else "")
+        if text:
+            self.app.copy_to_clipboard(text)
+            what = "the selection" if selected or reply is None else f"answer {reply.number}"
+            self.notify(f"copied {what}, {counted(len(text), 'character')}", timeout=3)
+
+    def action_search(self) -> None:
+        """Look for a text."""
+        self.browser.begin_search()
+
+    def action_newest(self) -> None:
+        """Go to the newest rollout."""
+        self.browser.newest()
+
+    def action_origin(self) -> None:
+        """Own and others, own only, others only."""
+        self.browser.filter_origin()
+
+    def action_informative(self) -> None:
+        """Only what teaches, or everything."""
+        self.browser.filter_informative()
+
+    def action_entry(self) -> None:
+        """Only the task of the chosen line, or any."""
+        self.browser.filter_entry()
+
+    def action_author(self) -> None:
+        """Only the author of the chosen line, or any."""
+        self.browser.filter_author()
+
+    def action_clear(self) -> None:
+        """Drop all filters."""
+        self.browser.filter(Filter())
+
+    def _to_list(self) -> None:
+        self.query_one("#pages", ContentSwitcher).current = "browser"
+        self.browser.list.focus()
+        self.browser.list.show_cursor()
+        self.refresh_bindings()
+
+    def _show(self) -> None:
+        row = self.browser.chosen
+        assert row is not None
+        self.detail.expect(row)
+        self.run_worker(self._fetch(), name="rollout", group="detail", exclusive=True)
+
+    async def _fetch(self) -> None:
+        row = self.detail.row
+        assert row is not None
+        try:
+            found = await self.sapo.request("rollout", {"round": row.key[0], "position": row.key[1]})
+        except SapoError as error:
+            self.detail.failed(f"{printable(error.message)}\n\n{printable(error.remedy)}")
+            return
+        # All of it may be control characters, which take a while to be written out.
+        answers = await asyncio.to_thread(replies, found["answers"])
+        await self.detail.show(row, found["question"], found["ground_truth"], answers)

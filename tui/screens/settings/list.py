@@ -1,0 +1,103 @@
+"""All settings in groups, one a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.cells import cell_len, set_cell_size
+from textual.content import Content
+from textual.events import Click, Resize
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from sapo_edge.tui.node.launcher import SettingRow
+from sapo_edge.tui.screens.settings.words import grouped, origin, shown, waiting
+
+NAME_WIDTH = 19
+"""Columns of the names."""
+SOURCE_WIDTH = 11
+"""Columns of the sources."""
+
+
+class SettingList(OptionList, inherit_bindings=False):
+    """A click highlights a setting, a second one chooses it. Its screen has the keys."""
+
+    DEFAULT_CSS = """
+    SettingList {
+        height: 1fr; border: none; padding: 0; background: $background; scrollbar-size: 1 1; overflow-y: scroll;
+    }
+    SettingList:focus { border: none; background: $background; background-tint: $background 0%; }
+    SettingList > .option-list--option-disabled { color: $primary; text-style: bold; }
+    SettingList > .option-list--option-highlighted { background: $primary 20%; color: $foreground; }
+    SettingList:focus > .option-list--option-highlighted { background: $primary 30%; color: $foreground; }
+    SettingList:ansi > .option-list--option-highlighted {
+        background: $block-cursor-background; color: $block-cursor-foreground;
+    }
+    """
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._rows: dict[str, SettingRow] = {}
+        self._node_has: Mapping[str, Any] = {}
+        self._search = ""
+
+    @property
+    def row(self) -> SettingRow | None:
+        """The highlighted setting."""
+        option = self.highlighted_option
+        return None if option is None or option.id is None else self._rows.get(option.id)
+
+    def show(self, rows: Iterable[SettingRow], running: Mapping[str, Any], search: str) -> None:
+        """Show settings, from where it was.
+
+        Args:
+            rows: all of them.
+            running: what the running node has, by name.
+            search: leaves out what it does not find.
+        """
+        self._rows, self._node_has, self._search = {row.name: row for row in rows}, running, search
+        self._fill()
+
+    def on_click(self, event: Click) -> None:
+        """Highlight at the first click, so that one can read about a setting before it is edited."""
+        event.prevent_default()
+        index = event.style.meta.get("option")
+        if index is None or self.get_option_at_index(index).disabled:
+            return
+        if index == self.highlighted:
+            self.action_select()
+        self.highlighted = index
+
+    def on_resize(self, event: Resize) -> None:
+        """Lay the columns out for another width."""
+        self._fill()
+
+    def _fill(self) -> None:
+        before, place = self.row, self.scroll_offset.y
+        options: list[Option] = []
+        for title, found in grouped(self._rows.values(), self._search):
+            options.append(Option(Content(title), disabled=True))
+            options += [Option(self._line(row), id=row.name) for row in found]
+        self.set_options(options)
+        names = [option.id for option in options]
+        if before is not None and before.name in names:
+            self.highlighted = names.index(before.name)
+            self.scroll_to(y=place, animate=False)
+        else:
+            self.highlighted = 1 if options else None
+        self.call_after_refresh(self.scroll_to_highlight)
+
+    def _line(self, row: SettingRow) -> Content:
+        width = max(10, self.scrollable_content_region.width - NAME_WIDTH - SOURCE_WIDTH - 3)
+        value = shown(row.value, row.unit)
+        if cell_len(value) > width:
+            value = set_cell_size(value, width - 1) + "…"
+        mark = "▲" if waiting(row, self._node_has) else " "
+        changed = row.source != "default"
+        return Content.assemble(
+            (f"{mark} ", "$text-warning"),
+            f"{row.name:{NAME_WIDTH}}",
+            (set_cell_size(value, width), "bold" if changed else ""),
+            (f" {origin(row):>{SOURCE_WIDTH}}", "" if changed else "dim"),
+        )

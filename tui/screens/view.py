@@ -1,0 +1,165 @@
+"""What all main screens share: the head with the node's standing, the row of screens, the footer."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.events import Click, ScreenResume
+from textual.screen import Screen
+from textual.widgets import Static
+
+from sapo_edge.plain import counted, printable
+from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.widgets.footer import KeyFooter
+
+if TYPE_CHECKING:
+    from sapo_edge.tui.app import SapoApp
+
+
+class Change(Flag):
+    """What of a node's state is new."""
+
+    STANDING = auto()
+    STATUS = auto()
+    PROGRESS = auto()
+    ROUND = auto()
+    EVENT = auto()
+    ALL = STANDING | STATUS | PROGRESS | ROUND | EVENT
+
+
+VIEWS: dict[str, str] = {
+    "dashboard": "Dashboard",
+    "rollouts": "Rollouts",
+    "peers": "Peers",
+    "chat": "Chat",
+    "answer": "Answer",
+    "logs": "Logs",
+    "settings": "Settings",
+}
+"""The main screens by mode, in the order of their keys, which are 1 to 7."""
+
+
+class NavItem(Static):
+    """The name of a screen; a click goes there."""
+
+    def __init__(self, mode: str, number: int) -> None:
+        super().__init__(Text.assemble((f"{number} ", "dim"), VIEWS[mode]), markup=False)
+        self.mode = mode
+
+    def on_click(self, event: Click) -> None:
+        """Go to the screen."""
+        event.stop()
+        self.app.switch_mode(self.mode)
+
+
+class Head(Static):
+    """One line: what the node does."""
+
+    def show(self, state: NodeState) -> None:
+        """Draw it anew."""
+        self.update(head_text(state, self.app.size.width), layout=False)
+
+
+class View(Screen[None]):
+    """A main screen.
+
+    Attributes:
+        MODE: its name in `VIEWS`.
+        HELP_TEXT: Markdown that F1 shows beside the keys.
+    """
+
+    MODE: ClassVar[str] = ""
+    HELP_TEXT: ClassVar[str] = ""
+    _theme_shown = ""
+    # Textual declares them as attributes of the instance.
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+
+    @property
+    def sapo(self) -> SapoApp:
+        """The app, with its own type."""
+        from sapo_edge.tui.app import SapoApp
+
+        assert isinstance(self.app, SapoApp)
+        return self.app
+
+    def compose(self) -> ComposeResult:
+        """Head, row of screens, content, footer."""
+        yield Head(markup=False, id="head")
+        with Horizontal(id="nav"):
+            for number, mode in enumerate(VIEWS, 1):
+                item = NavItem(mode, number)
+                item.set_class(mode == self.MODE, "-here")
+                yield item
+        yield from self.content()
+        yield KeyFooter(compact=True)
+
+    def content(self) -> ComposeResult:
+        """The screen's own widgets."""
+        raise NotImplementedError
+
+    def node_changed(self, change: Change) -> None:
+        """Show what is new of `self.sapo.state`; called at most ten times a second, and only while it is in front."""
+
+    def on_mount(self) -> None:
+        """Have the footer show what can be done now: a node may be found before the footer listens."""
+        self.call_after_refresh(self.refresh_bindings)
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Catch up with what happened while another screen was in front."""
+        # Textual would apply all styles anew, half of the time that a switch of screens takes.
+        event.refresh_styles = self.app.theme != self._theme_shown
+        self._theme_shown = self.app.theme
+        self.refresh_node(Change.ALL)
+
+    def refresh_node(self, change: Change) -> None:
+        """Show what is new, the head first."""
+        if not self.is_mounted:
+            return
+        if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):
+            self.query_one("#head", Head).show(self.sapo.state)
+        self.node_changed(change)
+
+
+def head_text(state: NodeState, width: int) -> Text:
+    """The line at the top, of so many columns; what matters least is left out first."""
+    status = state.status
+    mark, style, word = _doing(state)
+    text = Text.assemble((" sapo ", "bold reverse"), " ", (f"{mark} {word}", style), no_wrap=True, overflow="ellipsis")
+    if state.standing in (Standing.ATTACHED, Standing.ENDED) and status:
+        rounds = status.get("rounds")
+        number = f"{state.round}/{rounds}" if rounds else f"{state.round}"
+        parts = [f"round {number}", printable(status.get("manifest", ""))]
+        swarm = status.get("swarm")
+        parts.append("alone" if swarm is None else counted(len(swarm.get("peers") or ()), "peer"))
+        if status.get("role") == "generator":
+            parts.append("generator")
+        parts.append(printable(status.get("model", "")))
+        for part in parts:
+            if part and text.cell_len + len(part) + 4 <= width:
+                text.append(f"  · {part}")
+    return text
+
+
+def _doing(state: NodeState) -> tuple[str, str, str]:
+    match state.standing:
+        case Standing.LOOKING:
+            return "○", "dim", "looking for a node"
+        case Standing.STARTING:
+            return "◌", "yellow", "starting the node"
+        case Standing.ENDED:
+            return "○", "red", "no node runs"
+    if state.status.get("state") == "stopping":
+        return "●", "yellow", "finishing the round"
+    if state.paused:
+        return "■", "yellow", "resting: " + printable(", ".join(state.paused))
+    phase = state.clock.phase
+    return (
+        "●",
+        "green",
+        {"generate": "answering", "update": "learning", "evaluate": "examining"}.get(phase or "", "running"),
+    )
