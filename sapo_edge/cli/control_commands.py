@@ -17,28 +17,28 @@ def register(app: typer.Typer) -> None:
 
 def status(home: Home = None, json: Json = False) -> None:
     """Show what the running node does: rounds, rewards, swarm, traffic."""
-    from sapo_edge.cli.control import run_status
+    from sapo_edge.cli.running import run_status
 
     run_status(home, as_json=json)
 
 
 def peers(home: Home = None, json: Json = False) -> None:
     """Show the peers of the running node."""
-    from sapo_edge.cli.control import run_peers
+    from sapo_edge.cli.running import run_peers
 
     run_peers(home, as_json=json)
 
 
 def pause(home: Home = None, json: Json = False) -> None:
     """Have the running node rest; it goes on receiving."""
-    from sapo_edge.cli.control import run_pause
+    from sapo_edge.cli.running import run_pause
 
     run_pause(home, as_json=json)
 
 
 def resume(home: Home = None, json: Json = False) -> None:
     """Have the running node go on."""
-    from sapo_edge.cli.control import run_resume
+    from sapo_edge.cli.running import run_resume
 
     run_resume(home, as_json=json)
 
@@ -50,7 +50,7 @@ def stop(
     json: Json = False,
 ) -> None:
     """Have the running node finish its round, save, and end."""
-    from sapo_edge.cli.control import run_stop
+    from sapo_edge.cli.running import run_stop
 
     run_stop(home, now=now, wait=wait, as_json=json)
 
@@ -63,7 +63,7 @@ def logs(
     json: Annotated[bool, typer.Option("--json", help="Print one event a line on stdout as JSON.")] = False,
 ) -> None:
     """Show what the running node did."""
-    from sapo_edge.cli.control import run_logs
+    from sapo_edge.cli.running import run_logs
 
     run_logs(home, follow=follow, level=level, lines=lines, as_json=json)
 
@@ -73,6 +73,6 @@ def serve(
     home: Home = None,
 ) -> None:
     """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
-    from sapo_edge.cli.serve import run_serve
+    from sapo_edge.cli.web.serve import run_serve
 
     raise typer.Exit(run_serve(home, port=port))

@@ -55,7 +55,7 @@ def root(
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         print(context.get_help())
         raise typer.Exit(ExitCode.USAGE)
-    from sapo_edge.cli.app import run_app
+    from sapo_edge.cli.terminal.app import run_app
 
     raise typer.Exit(run_app(home))
 

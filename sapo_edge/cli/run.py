@@ -21,10 +21,10 @@ from sapo_edge import events
 from sapo_edge.care.priority import lower_priority
 from sapo_edge.care.rests import Care, described
 from sapo_edge.care.stop import Stop
+from sapo_edge.cli.connection import Joined, choose, connect
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.session import Session, narrate, open_policy
-from sapo_edge.cli.swarming import Joined, choose, connect
 from sapo_edge.control.handlers import handlers, journal_history
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sapo_edge.cli.chat_client import ChatProcess
+from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import Chat, ChatAnswer

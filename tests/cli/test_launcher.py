@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.cli import app as app_module
-from sapo_edge.cli import launcher as launcher_module
-from sapo_edge.cli.launcher import ProgramLauncher
+from sapo_edge.cli.terminal import app as app_module
+from sapo_edge.cli.terminal import launcher as launcher_module
+from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.client import connect

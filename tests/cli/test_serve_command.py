@@ -15,7 +15,7 @@ from tests.cli.test_bad_input import refused
 def test_without_the_extra_the_remedy_is_named(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("textual_serve", "textual_serve.app_service"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "sapo_edge.cli.web", raising=False)
+    monkeypatch.delitem(sys.modules, "sapo_edge.cli.web.server", raising=False)
     refused(invoke("serve", "--home", tmp_path), 1, "pip install 'sapo-edge[serve]'")
     assert list(tmp_path.iterdir()) == []
 

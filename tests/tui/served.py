@@ -18,7 +18,7 @@ TIMEOUT = 30
 _SERVE = """
 import sys
 from pathlib import Path
-from sapo_edge.cli.serve import run_serve
+from sapo_edge.cli.web.serve import run_serve
 home, *command = sys.argv[1:]
 sys.exit(run_serve(Path(home), port=0, command=command))
 """

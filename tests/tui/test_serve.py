@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 import pytest
 
-from sapo_edge.cli.web import ASSETS, MAX_SESSIONS
+from sapo_edge.cli.web.server import ASSETS, MAX_SESSIONS
 from sapo_edge.state.paths import Paths
 from tests.tui.browser import browser, chromium
 from tests.tui.fake_node import FakeNode

@@ -1,7 +1,7 @@
 """What the terminal app asks of the program that starts it: the host, the settings, and a node in the background.
 
 The app knows a node's control socket and events alone. Everything else comes through this Protocol, which
-`sapo_edge.cli.launcher` meets.
+`sapo_edge.cli.terminal.launcher` meets.
 """
 
 from __future__ import annotations

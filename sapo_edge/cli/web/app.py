@@ -46,7 +46,7 @@ class Driver(WebDriver):
 
 def main() -> NoReturn:
     """Show the app of the home in the environment until it is quit."""
-    from sapo_edge.cli.app import run_app
+    from sapo_edge.cli.terminal.app import run_app
 
     try:
         code = run_app(None)

@@ -19,12 +19,12 @@ from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 if TYPE_CHECKING:
-    from sapo_edge.cli.web import PageServer
+    from sapo_edge.cli.web.server import PageServer
 
 DEFAULT_PORT = 8042
 HOST = "127.0.0.1"
 """Nothing but loopback: whoever opens the page acts as the node's owner, and nothing here is encrypted."""
-COMMAND = (sys.executable, "-P", "-m", "sapo_edge.cli.web_app")
+COMMAND = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
 """The terminal app. Python does not look into the current directory for it."""
 
 
@@ -43,7 +43,7 @@ def run_serve(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
         SapoError: if textual-serve is not installed, or the port can't be listened on.
     """
     try:
-        from sapo_edge.cli.web import PageServer
+        from sapo_edge.cli.web.server import PageServer
     except ModuleNotFoundError as error:
         raise SapoError(
             f"the app in a browser needs textual-serve ({error})",

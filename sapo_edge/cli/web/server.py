@@ -44,7 +44,7 @@ TERMINAL = {
     "COLORTERM": "truecolor",
     "LC_ALL": "C.UTF-8",
     "PYTHONUTF8": "1",
-    "TEXTUAL_DRIVER": "sapo_edge.cli.web_app:Driver",
+    "TEXTUAL_DRIVER": "sapo_edge.cli.web.app:Driver",
 }
 """Environment of an app. Its terminal is the browser's, whatever the one is in which the server was started."""
 

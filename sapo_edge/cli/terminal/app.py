@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sapo_edge.cli.launcher import ProgramLauncher
+from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.errors import ExitCode
 from sapo_edge.state import logs
 from sapo_edge.tui.app import SapoApp

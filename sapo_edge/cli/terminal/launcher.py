@@ -158,7 +158,7 @@ class ProgramLauncher:
 
     def chat(self) -> Chat:
         """A new conversation, not opened yet."""
-        from sapo_edge.cli.chat_client import ChatProcess
+        from sapo_edge.cli.terminal.chat_client import ChatProcess
 
         return ChatProcess(self._home)
 

@@ -1,0 +1,1 @@
+"""What the terminal app gets from the program that starts it."""

@@ -1,0 +1,1 @@
+"""`sapo serve`: the terminal app in a browser."""
