@@ -40,7 +40,7 @@ def _load_screens() -> None:
     from importlib import import_module
 
     for name in (*VIEWS, "help", "quit", "ended"):
-        import_module(f"sapo_edge.tui.screens.{name}")
+        import_module(f"sapo_edge.tui.screens.{name}.screen")
 
 
 def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
@@ -64,7 +64,7 @@ class SapoApp(App[ExitCode]):
     """
 
     TITLE = "sapo-edge"
-    CSS_PATH = "app.tcss"
+    CSS_PATH = "look/app.tcss"
     ENABLE_COMMAND_PALETTE = True
     MODES: ClassVar[dict[str, Any]] = {
         "dashboard": _screen("dashboard", "Dashboard"),

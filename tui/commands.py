@@ -45,7 +45,7 @@ def binding_ids(app: SapoApp) -> set[str]:
 
     owners: set[type] = {type(app)}
     for package in (screens, widgets):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             owners.update(item for item in vars(import_module(module.name)).values() if isinstance(item, type))
     bindings = (binding for owner in owners for binding in vars(owner).get("BINDINGS", ()))
     return {binding.id for binding in bindings if isinstance(binding, Binding) and binding.id}

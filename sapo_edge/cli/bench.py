@@ -81,8 +81,8 @@ def _measure(session: Session, name: str, model: Path, repeats: int) -> dict[str
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(
-        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(task)), stdout=subprocess.PIPE, text=True,
-        check=False,
+        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(task)), stdout=subprocess.PIPE,
+        text=True, check=False,
     )  # fmt: skip
     try:
         found: dict[str, Any] = json.loads(ended.stdout)

@@ -103,7 +103,8 @@ def connect(
         return Connection(Solo())
     from sapo_edge.swarm.judging.admission import Admission as SwarmAdmission
     from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
+    from sapo_edge.swarm.member.config import SwarmConfig
+    from sapo_edge.swarm.member.libp2p import Libp2pTransport
 
     settings = session.settings
     listen: Literal["all", "loopback"] = "loopback" if settings.listen == "loopback" else "all"

@@ -7,11 +7,13 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, Surroundings, look_around
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.visits.opinions import Opinion
 
 CLOCK_WARN = 60.0
 """Seconds by which this clock may differ from a peer's without a word."""
@@ -19,27 +21,8 @@ CLOCK_FAIL = 3600.0
 """Seconds from which on others may refuse this node's rollouts as too old, or from the future."""
 MULTICAST_SECONDS = 1.0
 """Time for a multicast packet to come back."""
-ASK_SECONDS = 15.0
-"""Time for asking peers, all together."""
-MAX_ASKED = 3
-"""Peers that are asked."""
 _MDNS_PORT = 5353
 _TRIAL_GROUP = "239.255.83.65"
-
-
-@dataclass(frozen=True, slots=True)
-class Opinion:
-    """What a peer said.
-
-    Attributes:
-        seen: the IP address from which this machine reaches it.
-        reachable: whether it could connect to the port named; None if it did not try.
-        clock_ahead: seconds by which its clock is ahead of this one.
-    """
-
-    seen: str
-    reachable: bool | None
-    clock_ahead: float
 
 
 def examine_network(

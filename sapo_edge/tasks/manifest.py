@@ -233,7 +233,7 @@ class Manifest:
 
 def shipped_manifests() -> tuple[str, ...]:
     """Names of the manifests that come with sapo-edge."""
-    files = resources.files("sapo_edge").joinpath("manifests").iterdir()
+    files = resources.files("sapo_edge.tasks").joinpath("manifests").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
@@ -245,7 +245,7 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
     """
     shipped = shipped_manifests()
     if name_or_path in shipped:
-        file = resources.files("sapo_edge").joinpath("manifests", f"{name_or_path}.toml")
+        file = resources.files("sapo_edge.tasks").joinpath("manifests", f"{name_or_path}.toml")
         return Manifest.from_toml(file.read_text("utf-8"), f"manifest {name_or_path}")
     path = Path(name_or_path)
     if path.is_file():

@@ -27,8 +27,9 @@ def loaded(code: str, directory: Path, names: tuple[str, ...] = HEAVY) -> str:
 @pytest.mark.parametrize(
     "module",
     [
-        "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.state.store", "sapo_edge.tasks.manifest",
-        "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor.machine", "sapo_edge.backends.choose.detect",
+        "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.state.store",
+        "sapo_edge.tasks.manifest", "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor.machine",
+        "sapo_edge.backends.choose.detect", "sapo_edge.node.rounds", "sapo_edge.control.server",
         "sapo_edge.doctor.bench", "sapo_edge.cli.bench",
     ],
 )  # fmt: skip

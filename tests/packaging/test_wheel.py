@@ -77,10 +77,12 @@ def test_it_holds_every_module_of_the_tree_once(wheel: list[str]) -> None:
 
 
 def test_it_holds_the_files_beside_the_code(wheel: list[str]) -> None:
-    manifests = {f"sapo_edge/manifests/{path.name}" for path in (ROOT / "sapo_edge" / "manifests").glob("*.toml")}
+    manifests = {
+        f"sapo_edge/tasks/manifests/{path.name}" for path in (ROOT / "sapo_edge" / "tasks" / "manifests").glob("*.toml")
+    }
     assert len(manifests) >= 2 and manifests <= set(wheel)
     assert "sapo_edge/py.typed" in wheel
-    assert "sapo_edge/cli/web.html" in wheel
+    assert "sapo_edge/cli/web/page.html" in wheel
     assert any(name.endswith("LICENSE") for name in wheel)
     assert any(name.endswith("entry_points.txt") for name in wheel)
 

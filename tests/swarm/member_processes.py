@@ -136,7 +136,8 @@ def main(options: dict[str, Any]) -> None:
     from sapo_edge.swarm.joining.membership import swarm_id
     from sapo_edge.swarm.judging.admission import Admission
     from sapo_edge.swarm.judging.reputation import Reputation
-    from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
+    from sapo_edge.swarm.member.config import SwarmConfig
+    from sapo_edge.swarm.member.libp2p import Libp2pTransport
     from sapo_edge.tasks.manifest import load_manifest
     from sapo_edge.tasks.source import TaskSource
 

@@ -31,7 +31,8 @@ from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
 from sapo_edge.swarm.judging.reputation import RATE, STRANGERS_BURST, Reputation
-from sapo_edge.swarm.member.libp2p import Libp2pTransport, SwarmConfig
+from sapo_edge.swarm.member.config import SwarmConfig
+from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.member.pull import ANSWER_SECONDS
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.tasks.manifest import load_manifest

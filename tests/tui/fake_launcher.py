@@ -42,7 +42,7 @@ INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789a
 KILLED = Ending(
     "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
     expected=False,
-    lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node.rounds: \x1b[31m[bold]round 40[/bold]", "Killed"),
+    lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
 )
 """An end that nobody asked for, with hostile last lines."""
 FINISHED = Ending("all 40 rounds are done", expected=True)

@@ -204,8 +204,8 @@ def test_whatever_stands_in_the_file_can_be_read(tmp_path: Path) -> None:
     path.write_bytes(
         b"no header at all\n" + b"\xff\xfe\x00 bytes\n" + written(0, "x" * 700_000).encode()
         + b'2027-13-99T99:99:99Z INFO a b: no such day\n'
-        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node.rounds: {"v":1,"event":[]}\n'
-        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node.rounds: {"v":1,"time":1,"event":"of_tomorrow"}\r\n'
+        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node: {"v":1,"event":[]}\n'
+        + b'2027-01-15T08:00:00Z INFO a sapo_edge.node: {"v":1,"time":1,"event":"of_tomorrow"}\r\n'
     )  # fmt: skip
     page = LogReader(path).last(everything, 1000)
     assert page is not None and page.edge

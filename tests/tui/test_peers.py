@@ -245,8 +245,8 @@ async def test_a_node_that_goes_takes_its_peers_along(launcher: FakeLauncher) ->
 
 @pytest.mark.asyncio
 async def test_what_peers_call_themselves_is_harmless(launcher: FakeLauncher) -> None:
-    for size in ((80, 24), (120, 40)):
-        async with opened(launcher, size) as (pilot, screen):
+    for terminal in ((80, 24), (120, 40)):
+        async with opened(launcher, terminal) as (pilot, screen):
             for index in range(len(PEERS)):
                 await pilot.press("home", *["down"] * index)
                 await pilot.pause()

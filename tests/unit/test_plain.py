@@ -15,7 +15,8 @@ from sapo_edge.plain import WIDTH, counted, duration, line, printable, reasons, 
     ("count", "said"),
     [
         (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"), (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
+        (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
+        (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
     ],
 )  # fmt: skip
 def test_bytes(count: float, said: str) -> None:

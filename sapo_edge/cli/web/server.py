@@ -134,7 +134,7 @@ class PageServer(Server):
         self.token = secrets.token_urlsafe(32)
         self._arguments, self._environment = tuple(command), dict(environment)
         self._sessions: dict[web.WebSocketResponse, AppProcess] = {}
-        self._page = Template(resources.files("sapo_edge.cli").joinpath("web.html").read_text("utf-8"))
+        self._page = Template(resources.files("sapo_edge.cli.web").joinpath("page.html").read_text("utf-8"))
 
     @property
     def sessions(self) -> int:

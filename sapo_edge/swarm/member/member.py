@@ -23,7 +23,7 @@ from sapo_edge.transport import Receiver
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.host.traffic import Meter
-    from sapo_edge.swarm.member.libp2p import SwarmConfig
+    from sapo_edge.swarm.member.config import SwarmConfig
 
 MAX_OUTBOX = 16
 """Messages that wait to be sent; the oldest gives way to a newer round's."""

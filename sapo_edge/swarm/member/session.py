@@ -24,7 +24,7 @@ from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.member.libp2p import SwarmConfig
+    from sapo_edge.swarm.member.config import SwarmConfig
 
 MAX_JUDGED = 512
 """Rollouts of established authors, and of all others, that wait for the check of their task; more are dropped."""

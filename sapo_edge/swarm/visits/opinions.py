@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
+from dataclasses import dataclass
 from typing import Literal
 
 import trio
 
-from sapo_edge.doctor.network import ASK_SECONDS, MAX_ASKED, Opinion
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
@@ -17,6 +17,26 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.meeting import meet
 from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 from sapo_edge.transport import SwarmError
+
+ASK_SECONDS = 15.0
+"""Time for asking peers, all together."""
+MAX_ASKED = 3
+"""Peers that are asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion:
+    """What a peer said.
+
+    Attributes:
+        seen: the IP address from which this machine reaches it.
+        reachable: whether it could connect to the port named; None if it did not try.
+        clock_ahead: seconds by which its clock is ahead of this one.
+    """
+
+    seen: str
+    reachable: bool | None
+    clock_ahead: float
 
 
 async def ask_peers(

@@ -29,7 +29,7 @@ def test_stderr_gets_its_level_and_stdout_nothing(capsys: pytest.CaptureFixture[
     logging.getLogger("sapo_edge.node").info("quiet")
     logging.getLogger("sapo_edge.node").warning("loud")
     captured = capsys.readouterr()
-    assert captured.out == "" and captured.err == "WARNING sapo_edge.node.rounds: loud\n"
+    assert captured.out == "" and captured.err == "WARNING sapo_edge.node: loud\n"
 
 
 def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,7 +39,7 @@ def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.Cap
     logging.getLogger("sapo_edge.node").info("kept \udc80")
     logging.getLogger("elsewhere").info("not ours")
     lines = file.read_text().splitlines()
-    assert len(lines) == 1 and lines[0].endswith("INFO MainThread sapo_edge.node.rounds: kept \\udc80")
+    assert len(lines) == 1 and lines[0].endswith("INFO MainThread sapo_edge.node: kept \\udc80")
     assert capsys.readouterr().err == ""
 
 

@@ -1,8 +1,8 @@
 """The node's log, read from its files in pages: the end first, what is older on demand.
 
-The node need not run. Its log is a file and two older ones beside it (`sapo_edge/state/logs.py`), which change places when
-the newest is full, and which somebody may remove or cut off at any time. Nothing is kept open between two pages, and
-a page never takes more memory than some blocks of `BLOCK_BYTES`.
+The node need not run. Its log is a file and two older ones beside it (`sapo_edge/state/logs.py`), which change places
+when the newest is full, and which somebody may remove or cut off at any time. Nothing is kept open between two pages,
+and a page never takes more memory than some blocks of `BLOCK_BYTES`.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def test_a_session_of_its_own_is_lowered_and_that_of_a_shell_is_not() -> None:
     assert told(code, session=True) == "() 10"
     code = """
 import subprocess, sys
-subprocess.run([sys.executable, "-c", "from sapo_edge.care.priority import lower_priority; lower_priority(10)"], check=True)
+subprocess.run([sys.executable, "-c", "from sapo_edge.care import priority; priority.lower_priority(10)"], check=True)
 print(open('/proc/self/autogroup').read().split()[-1])
 """
     assert told(code, session=True) == "0"

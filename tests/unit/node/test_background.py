@@ -31,9 +31,7 @@ def paths(tmp_path: Path) -> Paths:
 def leave(paths: Paths, *told: Event | str, output: str = "", started: float | None = NOW) -> None:
     """What a node of a process that is gone left behind."""
     lines = [
-        line
-        if isinstance(line, str)
-        else f"2027-01-15T08:00:00Z INFO MainThread sapo_edge.node.rounds: {to_json(line)}"
+        line if isinstance(line, str) else f"2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: {to_json(line)}"
         for line in told
     ]
     paths.log.write_text("".join(f"{line}\n" for line in lines))
@@ -55,7 +53,7 @@ def leave(paths: Paths, *told: Event | str, output: str = "", started: float | N
          "a fault of the program: ValueError: odd", False),
         ((NodeStopped(reason="asked to stop", rounds=1, time=NOW - 5),), "", WORDLESS, False),
         ((BEGUN, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", WORDLESS, False),
-        (("no event", "x sapo_edge.node.rounds: {}", "x sapo_edge.node.rounds: {broken}", BEGUN, DONE), "\xff", DONE.reason, True),
+        (("no event", "x sapo_edge.node: {}", "x sapo_edge.node: {broken}", BEGUN, DONE), "\xff", DONE.reason, True),
     ],
 )  # fmt: skip
 def test_the_last_words_tell_how_it_ended(

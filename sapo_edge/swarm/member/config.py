@@ -1,0 +1,46 @@
+"""How a node joins its swarm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sapo_edge.tasks.manifest import Manifest
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.joining.identity import Identity
+
+
+@dataclass(frozen=True)
+class SwarmConfig:
+    """How a node joins its swarm.
+
+    Attributes:
+        identity: the node's key.
+        manifest: what the swarm trains on; its digest is the swarm.
+        psk: 32 bytes that all members of a private swarm share; None in an open one.
+        bootstrap: multiaddresses with `/p2p/` of peers to dial.
+        port: TCP port to listen on; 0 for any.
+        listen: on all interfaces, or on this machine alone.
+        mdns: whether to look for peers on the local network, and to be found there.
+        upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
+            others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
+            pass in advance.
+        download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
+            neighbours send it nothing; beyond that it reads at the rate of the cap, and TCP slows the senders down.
+        known_peers: file in which addresses of peers are remembered; None to forget them.
+        keepalive: seconds between two signs of life on a connection; one that misses two is closed.
+    """
+
+    identity: Identity
+    manifest: Manifest
+    psk: bytes | None = None
+    bootstrap: tuple[str, ...] = ()
+    port: int = 0
+    listen: Literal["all", "loopback"] = "all"
+    mdns: bool = True
+    upload: int = 0
+    download: int = 0
+    known_peers: Path | None = None
+    keepalive: float = 15.0
