@@ -39,8 +39,8 @@ WARM_SECONDS = 2.0
 def _load_screens() -> None:
     from importlib import import_module
 
-    for name in (*VIEWS, "help", "quit", "ended"):
-        import_module(f"sapo_edge.tui.screens.{name}.screen")
+    for name in (*(f"{view}.screen" for view in VIEWS), "help.screen", "dialogs.quit", "dialogs.ended"):
+        import_module(f"sapo_edge.tui.screens.{name}")
 
 
 def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
@@ -49,7 +49,7 @@ def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
     def make() -> Screen[Any]:
         from importlib import import_module
 
-        made = getattr(import_module(f"sapo_edge.tui.screens.{module}"), name)()
+        made = getattr(import_module(f"sapo_edge.tui.screens.{module}.screen"), name)()
         assert isinstance(made, Screen)
         return made
 
