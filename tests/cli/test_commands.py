@@ -70,7 +70,7 @@ def test_export_to_gguf_loads_in_llama_cpp(sapo: Command, model: Path, home: Pat
 
 
 def test_export_to_mlx_is_what_mlx_lm_reads(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
-    # `test_export_mlx.py` loads such a directory in plain mlx-lm.
+    # `tests/unit/backends/adapter/test_export.py` loads such a directory in plain mlx-lm.
     target = tmp_path / "exported"
     result = sapo("export", target, "--to", "mlx", "--home", home, "--model", model)
     assert result.code == 0, result.err

@@ -118,7 +118,7 @@ def _torch(device: str) -> Backend:
         pytest.skip("torch has no CUDA device here")
 
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
-        # The suite's limits are those of float32; `test_torch_place.py` has those of bfloat16.
+        # The suite's limits are those of float32; `tests/unit/backends/pytorch/test_place.py` has those of bfloat16.
         place = replace(choose_place(shape_of(open_source(model)), device), weights="float32")
         return torch_policy.TorchPolicy(model, lora=lora, threads=1, trainable=trainable, place=place)
 

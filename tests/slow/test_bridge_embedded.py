@@ -13,7 +13,7 @@ from sapo_edge.backends.llama.requantise import _derive
 from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.policy import LoraSettings
-from tests.unit.backends.bridging import TorchSide, measure
+from tests.unit.backends.adapter.bridging import TorchSide, measure
 
 TEXT = (
     "<|im_start|>user\nA farmer has 12 sheep and buys 7 more. Then he sells 5 of them to his neighbour. How many sheep "

@@ -213,7 +213,7 @@ def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path, monkeypa
     (package / "version.py").write_text(text)
     ended = subprocess.run(
         [sys.executable, "-c", "from sapo_edge.backends.machine.host import torch_build; print(torch_build())"],
-        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}"}, capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[4]}"}, capture_output=True, text=True, check=True,
         timeout=60,
     )  # fmt: skip
     assert ended.stdout.strip() == str(TorchBuild("2.9.1+cu128", cuda="12.8"))

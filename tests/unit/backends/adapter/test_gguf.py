@@ -14,7 +14,7 @@ from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import LoraSettings
 from tests.models import SHAPES, encode_text
-from tests.unit.backends.bridging import TorchSide, measure
+from tests.unit.backends.adapter.bridging import TorchSide, measure
 
 TEXT = encode_text("The quick brown fox jumps over the lazy dog, twice.")
 LORA = LoraSettings(rank=8, alpha=16.0)

@@ -144,7 +144,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
 def test_a_gradient_through_narrow_weights_is_nearly_the_wide_one(headers: dict[str, GgufHeader]) -> None:
     from sapo_edge.backends.pytorch.learner import TorchLearner
     from sapo_edge.policy import Control
-    from tests.unit.backends.test_torch_update import SETTINGS, make_groups
+    from tests.unit.backends.pytorch.test_update import SETTINGS, make_groups
 
     gradients = []
     for place in (CPU, NARROW):
