@@ -1,4 +1,4 @@
-"""A run as a person reads it on stderr: a line of at most 80 columns a round, a bar for the step in progress."""
+"""Prints a run's events to stderr for a person: a line a round, and a progress bar for the step in progress."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge import events
+from sapo_edge.event_words import PHASES, describe_event, describe_held_out, describe_start, round_figures
 from sapo_edge.plain import duration
 
 RECENT = 10
-"""Rounds over which rate and time left are measured."""
-PHASES = {"load": "loading", "generate": "answering", "update": "learning", "evaluate": "held-out questions"}
+"""Rounds over which the time of a round is averaged."""
 
 
 class Narrator:
-    """Receives a node's events and tells them. Use it as a context manager.
+    """Prints events as they come. Use it as a context manager.
 
     Args:
-        rounds: after which the run ends; 0 if it has no end.
+        rounds: number of rounds after which the run ends; 0 if it has no end.
     """
 
     def __init__(self, rounds: int) -> None:
@@ -38,7 +38,7 @@ class Narrator:
         self._task = self._bar.add_task("", total=1, visible=False, unit="")
         self._times: deque[float] = deque(maxlen=RECENT + 1)
         self._base: events.HeldOut | None = None
-        self._resting: float | None = None
+        self._paused_at: float | None = None
 
     def __enter__(self) -> Narrator:
         self._bar.start()
@@ -50,35 +50,38 @@ class Narrator:
         self._bar.stop()
 
     def known_base(self, base: events.HeldOut | None) -> None:
-        """The evaluation before training, for a run that goes on from a checkpoint."""
+        """Set the evaluation before training, for a run that continues from a checkpoint."""
         self._base = base
 
     def __call__(self, event: events.Event) -> None:
-        """Tell one event."""
+        """Print one event."""
         match event:
             case events.Progress():
-                self._progress(event)
+                self._show_progress(event)
             case events.NodeStarted():
-                self._started(event)
+                self.say(event.model)
+                for reason in event.reasons:
+                    self.say(f"  {reason}")
+                self.say(describe_start(event.round))
+                self._times.append(time.monotonic())
             case events.RoundFinished():
-                self._round(event)
+                self._finish_round(event)
             case events.HeldOut():
-                self._held_out(event)
+                self._base = self._base or event
+                self.say(describe_held_out(event, self._base))
             case events.Notice():
-                self._say(f"{event.level}: {event.text}")
+                self.say(f"{event.level}: {event.text}")
             case events.Paused():
-                self._paused(event)
+                self.say(describe_event(event))
+                self._count_pause(paused=bool(event.reasons))
             case _:
                 pass
 
     def say(self, text: str) -> None:
-        """A line of our own."""
-        self._say(text)
-
-    def _say(self, text: str) -> None:
+        """Print a line above the bar."""
         self.console.print(text, markup=False, soft_wrap=True)
 
-    def _progress(self, event: events.Progress) -> None:
+    def _show_progress(self, event: events.Progress) -> None:
         self._bar.update(
             self._task,
             description=PHASES[event.phase],
@@ -88,48 +91,20 @@ class Narrator:
             visible=event.done < event.total,
         )
 
-    def _started(self, event: events.NodeStarted) -> None:
-        self._say(event.model)
-        for reason in event.reasons:
-            self._say(f"  {reason}")
-        self._say(f"going on after round {event.round}" if event.round else "a fresh start")
+    def _finish_round(self, event: events.RoundFinished) -> None:
         self._times.append(time.monotonic())
-
-    def _round(self, event: events.RoundFinished) -> None:
-        self._times.append(time.monotonic())
-        seconds = (self._times[-1] - self._times[0]) / max(len(self._times) - 1, 1)
         number = f"round {event.round}" + (f"/{self.rounds}" if self.rounds else "")
-        parts = [
-            f"{number:13} reward {event.reward_own:.2f}",
-            f"informative {event.informative}/{event.groups}",
-            f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s",
-            f"{event.seconds_generate + event.seconds_update:.1f} s",
-        ]
-        if event.reward_external is not None:
-            parts.insert(1, f"others {event.reward_external:.2f}")
+        parts = [f"{number:13} {'  '.join(round_figures(event))}"]
         if self.rounds > event.round:
+            seconds = (self._times[-1] - self._times[0]) / max(len(self._times) - 1, 1)
             parts.append(f"{duration(seconds * (self.rounds - event.round))} left")
-        self._say("  ".join(parts))
+        self.say("  ".join(parts))
 
-    def _paused(self, event: events.Paused) -> None:
-        if event.reasons:
-            self._say(f"resting: {', '.join(event.reasons)}")
-            self._resting = self._resting or time.monotonic()
-            return
-        self._say("going on")
-        if self._resting is not None:
-            # The time left is estimated from work alone.
-            rested = time.monotonic() - self._resting
-            self._times = deque((begin + rested for begin in self._times), self._times.maxlen)
-            self._resting = None
-
-    def _held_out(self, event: events.HeldOut) -> None:
-        share = (
-            f"{event.accuracy:.2f}  ({event.correct} of {event.questions}, 95 % {event.low:.2f} to {event.high:.2f})"
-        )
-        if self._base is None:
-            self._base = event
-        if event.round == self._base.round:
-            self._say(f"held-out before training: {share}")
-        else:
-            self._say(f"held-out after round {event.round}: {self._base.accuracy:.2f} -> {share}")
+    def _count_pause(self, *, paused: bool) -> None:
+        """Leave pauses out of the estimate of the time left."""
+        if paused:
+            self._paused_at = self._paused_at or time.monotonic()
+        elif self._paused_at is not None:
+            seconds = time.monotonic() - self._paused_at
+            self._times = deque((begin + seconds for begin in self._times), self._times.maxlen)
+            self._paused_at = None

@@ -11,6 +11,8 @@ from typing import Any
 from sapo_edge.cli.session import narrate
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
+from sapo_edge.event_words import PHASES, describe_event
+from sapo_edge.events import from_dict
 from sapo_edge.plain import counted, line, printable, reasons, size
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
@@ -93,7 +95,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     state = f"{status.get('state')}, round {status.get('round')}"
     state += f" of {status['rounds']}" if status.get("rounds") else ""
     if status.get("state") == "running" and status.get("phase"):
-        state += f", {_PHASES.get(status['phase'], status['phase'])}"
+        state += f", {PHASES.get(status['phase'], status['phase'])}"
     if status.get("state") == "paused" and status.get("paused"):
         state += f", {', '.join(status['paused'])}"
     told = [
@@ -121,9 +123,6 @@ def event_line(event: Mapping[str, Any]) -> str:
     level = _level(event)
     mark = f"{level}: " if level in ("warning", "error") else ""
     return f"{moment}  {mark}{printable(_described(event))}"
-
-
-_PHASES = {"load": "loading", "generate": "answering", "update": "learning", "evaluate": "held-out questions"}
 
 
 def _rewards(status: Mapping[str, Any]) -> str:
@@ -194,30 +193,11 @@ def _level(event: Mapping[str, Any]) -> str:
 
 
 def _described(event: Mapping[str, Any]) -> str:
-    match event.get("event"):
-        case "notice":
-            return str(event.get("text"))
-        case "round":
-            others = f", others {event['reward_external']:.2f}" if event.get("reward_external") is not None else ""
-            batch = (
-                f"{event.get('own')} own + {event.get('external')} of others, {event.get('informative')} informative"
-            )
-            return f"round {event.get('round')}: reward {_number(event.get('reward_own'))}{others}; {batch}"
-        case "held_out":
-            right = f"{event.get('correct')} of {event.get('questions')}"
-            return f"held-out after round {event.get('round')}: {_number(event.get('accuracy'))} ({right})"
-        case "checkpoint":
-            return f"checkpoint of round {event.get('round')}" + (", the best so far" if event.get("best") else "")
-        case "node_started":
-            return f"started after round {event.get('round')}: {event.get('model')}"
-        case "node_stopped":
-            return f"stopped: {event.get('reason')}"
-        case "paused":
-            return f"resting: {', '.join(event['reasons'])}" if event.get("reasons") else "going on"
-        case "progress":
-            return f"{event.get('phase')} {event.get('done')}/{event.get('total')} {event.get('unit')}"
-        case name:
-            return str(name)
+    try:
+        return describe_event(from_dict(event))
+    except ValueError:
+        # Of a newer node.
+        return str(event.get("event"))
 
 
 def _number(value: object) -> str:

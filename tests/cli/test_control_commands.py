@@ -114,10 +114,10 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
     with running(tmp_path, FakeNode(), lambda count: PAST[-count:]):
         told = invoke("logs", "--home", tmp_path)
         assert [line[21:] for line in told.out.splitlines()] == [
-            "started after round 0: SmolLM2",
-            "held-out after round 0: 0.50 (5 of 10)",
-            "round 1: reward 0.25, others 0.75; 4 own + 4 of others, 6 informative",
-            "checkpoint of round 1, the best so far",
+            "started: SmolLM2; a fresh start",
+            "held-out before training: 0.50 (5 of 10, 95 % 0.20 to 0.80)",
+            "round 1: reward 0.25, others 0.75, informative 6/8, 9 tok/s, 2.0 s",
+            "checkpoint of round 1 saved, the best so far",
             "warning: odd\\x1b[31m",
         ]
         warnings = invoke("logs", "--level", "warning", "--json", "--home", tmp_path)
@@ -138,5 +138,5 @@ def test_logs_follow_until_the_node_ends(invoke: Invoke, tmp_path: Path) -> None
         threading.Timer(0.5, go_on).start()
         told = invoke("logs", "--follow", "--lines", "1", "--home", tmp_path)
     assert told.code == 0 and [line[21:] for line in told.out.splitlines()] == [
-        "warning: odd\\x1b[31m", "stopped: asked to stop",
+        "warning: odd\\x1b[31m", "stopped: asked to stop; 1 round finished",
     ]  # fmt: skip

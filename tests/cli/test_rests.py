@@ -93,11 +93,11 @@ def test_only_a_running_node_takes_a_low_priority(sapo: Command, model: Path, tm
     low = {"SAPO_EDGE_NICE": "3"}
     told = sapo(*quick(model, tmp_path, "--rounds", "1"), rewarded=True, environment=low)
     assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
-    assert "  rests only when asked to" in told.err.splitlines() and "resting" not in told.err
+    assert "  rests only when asked to" in told.err.splitlines() and "paused" not in told.err
     assert "priority" not in sapo("config", "validate", "--home", tmp_path, environment=low).err
 
 
-def test_a_person_reads_when_it_rests_and_goes_on(
+def test_pauses_are_printed_and_left_out_of_the_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
@@ -118,6 +118,6 @@ def test_a_person_reads_when_it_rests_and_goes_on(
             )
         )  # fmt: skip
     lines = capsys.readouterr().err.splitlines()
-    assert lines[2:5] == ["resting: on battery (71 %)", "resting: on battery (70 %), asked to pause", "going on"]
-    # Three rounds of 20 seconds of work each, two hours of rest left out.
+    assert lines[2:5] == ["paused: on battery (71 %)", "paused: on battery (70 %), asked to pause", "resumed"]
+    # Three rounds of 20 seconds of work each, two hours of pause left out.
     assert lines[5].endswith("1 min 0 s left")

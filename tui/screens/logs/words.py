@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import calendar
 import json
-import math
 import re
 import time
 from dataclasses import dataclass
 
 from sapo_edge import events
+from sapo_edge.event_words import describe_event
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.screens.logs.reader import Line, Place
 
@@ -80,44 +80,13 @@ def record_of(line: Line) -> Record:
         source = _harmless(header[4].removeprefix(_PACKAGE))
         moment = _seconds(header[1])
         if (event := _event(body)) is not None:
-            source, text = "", _harmless(told(event)[:MAX_TEXT])
+            source, text = "", _harmless(describe_event(event)[:MAX_TEXT])
             level = event.level if isinstance(event, events.Notice) else level
     if further:
         text = f"{text}  {_further(further)}"
     raw = "\n".join(_harmless(part) for part in whole[:MAX_RAW].split("\n"))
     cut = len(line.data) > 4 * MAX_RAW or len(whole) > MAX_RAW
     return Record(line.place, moment, level, source, thread, text, raw, cut)
-
-
-def told(event: events.Event) -> str:
-    """An event in one line of words."""
-    match event:
-        case events.NodeStarted():
-            when = f"started, going on after round {event.round}" if event.round else "started afresh"
-            return f"{when}: {event.model}"
-        case events.RoundFinished():
-            others = "" if event.reward_external is None else f", others {_number(event.reward_external)}"
-            seconds = event.seconds_generate + event.seconds_update
-            teach = f"{event.informative} of {event.groups} informative"
-            if not event.groups:
-                # A generator, which learns nothing.
-                teach = f"{counted(event.own, 'question')} answered"
-            return f"round {event.round}: reward {_number(event.reward_own)}{others}; {teach}; {seconds:.1f} s"
-        case events.HeldOut():
-            interval = f"95 % {_number(event.low)} to {_number(event.high)}"
-            right = f"{event.correct} of {event.questions}, {interval}"
-            when = f"after round {event.round}" if event.round else "before training"
-            return f"held-out {when}: {_number(event.accuracy)} ({right})"
-        case events.CheckpointSaved():
-            return f"checkpoint of round {event.round} saved" + (", the best so far" if event.best else "")
-        case events.Notice():
-            return event.text
-        case events.Paused():
-            return f"resting: {', '.join(event.reasons)}" if event.reasons else "going on"
-        case events.NodeStopped():
-            return f"stopped: {event.reason}; {counted(event.rounds, 'round')} finished"
-        case _:
-            return event.event
 
 
 def pretty(record: Record) -> str:
@@ -163,7 +132,3 @@ def _seconds(text: str) -> float | None:
 def _harmless(text: str) -> str:
     # The quick test passes nothing that `printable` would write out.
     return text if text.isprintable() else printable(text)
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}" if math.isfinite(value) else "unknown"

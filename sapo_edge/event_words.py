@@ -1,0 +1,82 @@
+"""Events in words, one sentence each: what `sapo run`, `sapo logs` and the terminal app's log print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from sapo_edge import events
+from sapo_edge.plain import counted
+
+PHASES: Mapping[str, str] = {
+    "load": "loading",
+    "generate": "answering",
+    "update": "learning",
+    "evaluate": "held-out questions",
+}
+"""The steps of a round by `events.Phase`."""
+
+
+def describe_event(event: events.Event) -> str:
+    """An event in one sentence. It may hold text of others: pass it through `plain.printable` before it is shown."""
+    match event:
+        case events.NodeStarted():
+            return f"started: {event.model}; {describe_start(event.round)}"
+        case events.Progress():
+            return f"{PHASES[event.phase]}: {event.done} of {event.total} {event.unit}"
+        case events.RoundFinished():
+            return f"round {event.round}: {', '.join(round_figures(event))}"
+        case events.HeldOut():
+            return describe_held_out(event)
+        case events.CheckpointSaved():
+            return f"checkpoint of round {event.round} saved" + (", the best so far" if event.best else "")
+        case events.Notice():
+            return event.text
+        case events.Paused():
+            return f"paused: {', '.join(event.reasons)}" if event.reasons else "resumed"
+        case events.NodeStopped():
+            return f"stopped: {event.reason}; {counted(event.rounds, 'round')} finished"
+        case _:
+            return event.event
+
+
+def describe_start(last_round: int) -> str:
+    """Where a run starts.
+
+    Args:
+        last_round: that is finished; 0 if none is.
+    """
+    return f"continuing after round {last_round}" if last_round else "a fresh start"
+
+
+def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None) -> str:
+    """A held-out evaluation with its 95 % interval.
+
+    Args:
+        event: the evaluation.
+        base: an earlier one to compare with.
+    """
+    when = f"after round {event.round}" if event.round else "before training"
+    change = f"{format_share(base.accuracy)} -> " if base is not None and base.round != event.round else ""
+    interval = f"95 % {format_share(event.low)} to {format_share(event.high)}"
+    return f"held-out {when}: {change}{format_share(event.accuracy)} ({event.correct} of {event.questions}, {interval})"
+
+
+def round_figures(event: events.RoundFinished) -> list[str]:
+    """The figures of a round: rewards, informative groups, speed, time."""
+    figures = [f"reward {format_share(event.reward_own)}"]
+    if event.reward_external is not None:
+        figures.append(f"others {format_share(event.reward_external)}")
+    if event.groups:
+        figures.append(f"informative {event.informative}/{event.groups}")
+    else:
+        # A generator trains on nothing.
+        figures.append(f"{counted(event.own, 'question')} answered")
+    figures.append(f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s")
+    figures.append(f"{event.seconds_generate + event.seconds_update:.1f} s")
+    return figures
+
+
+def format_share(value: float) -> str:
+    """A reward or an accuracy with two digits; "unknown" if it is not finite."""
+    return f"{value:.2f}" if math.isfinite(value) else "unknown"

@@ -1,0 +1,54 @@
+"""Every kind of event has its sentence."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sapo_edge import events
+from sapo_edge.event_words import describe_event, describe_held_out
+
+ROUND = events.RoundFinished(
+    round=34, reward_own=0.7, reward_external=0.54, groups=8, informative=5, own=4, external=4, tokens=2500,
+    seconds_generate=5.0, seconds_update=2.5,
+)  # fmt: skip
+GENERATED = events.RoundFinished(
+    round=2, reward_own=math.nan, reward_external=None, groups=0, informative=0, own=1, external=0, tokens=10,
+    seconds_generate=0.0, seconds_update=0.0,
+)  # fmt: skip
+BEFORE = events.HeldOut(round=0, accuracy=0.04, correct=4, questions=100, low=0.02, high=0.1)
+AFTER = events.HeldOut(round=10, accuracy=0.19, correct=19, questions=100, low=0.13, high=0.28)
+SENTENCES: list[tuple[events.Event, str]] = [
+    (events.NodeStarted(model="M", backend="b"), "started: M; a fresh start"),
+    (events.NodeStarted(model="M", backend="b", round=4), "started: M; continuing after round 4"),
+    (events.Progress(phase="update", done=1, total=2, unit="groups"), "learning: 1 of 2 groups"),
+    (ROUND, "round 34: reward 0.70, others 0.54, informative 5/8, 500 tok/s, 7.5 s"),
+    (BEFORE, "held-out before training: 0.04 (4 of 100, 95 % 0.02 to 0.10)"),
+    (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
+    (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
+    (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),
+    (events.Notice(level="warning", text="the disk is nearly full"), "the disk is nearly full"),
+    (events.Paused(reasons=("on battery", "hot")), "paused: on battery, hot"),
+    (events.Paused(reasons=()), "resumed"),
+    (events.NodeStopped(reason="asked to stop", rounds=1), "stopped: asked to stop; 1 round finished"),
+]
+
+
+@pytest.mark.parametrize(("event", "sentence"), SENTENCES)
+def test_an_event_is_described_in_one_sentence(event: events.Event, sentence: str) -> None:
+    assert describe_event(event) == sentence
+
+
+def test_every_kind_of_event_is_covered() -> None:
+    assert {event.event for event, _ in SENTENCES} == set(events.EVENTS)
+
+
+def test_a_generator_s_round_and_unknown_figures() -> None:
+    text = describe_event(GENERATED)
+    assert text.startswith("round 2: reward unknown, 1 question answered, ") and text.endswith(", 0.0 s")
+
+
+def test_a_held_out_evaluation_is_compared_with_an_earlier_one() -> None:
+    assert describe_held_out(AFTER, BEFORE).startswith("held-out after round 10: 0.04 -> 0.19 (19 of 100")
+    assert describe_held_out(BEFORE, BEFORE) == describe_held_out(BEFORE)
