@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sapo_edge.policy import STOP_TEXT, Control, Message, Policy
+from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy
 from sapo_edge.tasks.manifest import Manifest
 
 PLAIN_TOKENS = 512
@@ -54,7 +54,7 @@ class Conversation:
         self._adapted = adapted
         self._max_tokens = max_tokens
         self._lock = threading.Lock()
-        self._control: Control | None = None
+        self._handle: CallHandle | None = None
 
     def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[Piece], None]) -> None:
         """Have both answer, one after the other.
@@ -69,23 +69,23 @@ class Conversation:
             Cancelled: if `cancel` was called meanwhile.
             ModelError: if the question is too long for the model.
         """
-        control = Control()
+        handle = CallHandle()
         with self._lock:
-            self._control = control
+            self._handle = handle
         # The same for both: with an adapter that does nothing, the answers are the same.
         seed = secrets.randbits(31)
         try:
             for adapter in (False, True) if self._adapted else (False,):
-                self._answer(text, task, temperature, seed, adapter, control, show)
+                self._answer(text, task, temperature, seed, adapter, handle, show)
         finally:
             with self._lock:
-                self._control = None
+                self._handle = None
 
     def cancel(self) -> None:
         """End the question in progress, if there is one; may be called from any thread."""
         with self._lock:
-            if self._control is not None:
-                self._control.cancel()
+            if self._handle is not None:
+                self._handle.cancel()
 
     def _answer(
         self,
@@ -94,7 +94,7 @@ class Conversation:
         temperature: float,
         seed: int,
         adapter: bool,
-        control: Control,
+        handle: CallHandle,
         show: Callable[[Piece], None],
     ) -> None:
         prompt = self._manifest.prompt_for(text) if task else (Message("user", text),)
@@ -105,9 +105,9 @@ class Conversation:
             if clock.due(tokens):
                 show(Piece(adapter, so_far, False, False, tokens, clock.rate(tokens)))
 
-        control.growing = growing
+        handle.growing = growing
         ((sample,),) = self._policy.generate(
-            [prompt], 1, limit, temperature, seed, control, use_adapter=adapter, stop_text=STOP_TEXT if task else ""
+            [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=STOP_TEXT if task else ""
         )
         tokens = len(sample.token_ids)
         show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from sapo_edge.policy import Control, Policy, Prompt
+from sapo_edge.policy import CallHandle, Policy, Prompt
 from sapo_edge.rollout import Task
 
 
@@ -73,7 +73,7 @@ def evaluate(
     prompt_for: Callable[[str], Prompt],
     score: Callable[[Task, str], float],
     max_tokens: int,
-    control: Control | None = None,
+    handle: CallHandle | None = None,
     *,
     use_adapter: bool = True,
 ) -> Evaluation:
@@ -84,14 +84,14 @@ def evaluate(
         tasks: the held-out ones.
         prompt_for, score: the manifest's prompt and verifier.
         max_tokens: longest answer.
-        control: progress and cancellation.
+        handle: progress and cancellation.
         use_adapter: False evaluates the base model.
 
     Raises:
         Cancelled: between decode steps.
     """
     prompts = [prompt_for(task.question) for task in tasks]
-    groups = policy.generate(prompts, 1, max_tokens, 0.0, 0, control, use_adapter=use_adapter)
+    groups = policy.generate(prompts, 1, max_tokens, 0.0, 0, handle, use_adapter=use_adapter)
     texts = tuple(group[0].text for group in groups)
     correct = tuple(score(task, text) >= 1.0 for task, text in zip(tasks, texts, strict=True))
     return Evaluation(correct, texts, tuple(task.ref.entry for task in tasks))

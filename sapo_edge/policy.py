@@ -177,19 +177,19 @@ class MemoryEstimate:
         return self.sampler + self.learner + self.adapter + self.activations + self.runtime
 
 
-class Control:
-    """The handle by which a caller watches and cancels a long call of a policy.
+class CallHandle:
+    """Watches and cancels one long call of a policy.
 
-    Thread-safe: the call runs in a worker thread, `cancel()` comes from another one or from a signal handler.
+    Thread-safe: the call runs in a worker thread; `cancel` may come from another thread or a signal handler.
 
     Args:
-        progress: told (done, total), in answers or groups.
-        growing: told (group, answer, text so far, tokens so far) as each answer grows, but not when it is complete;
-            what it is told first stands at the beginning of what it is told later.
+        progress: called with (done, total), in answers or groups.
+        growing: called with (group, answer, text so far, tokens so far) while an answer grows, not when it is complete.
+            Each text begins with the one before.
 
     Attributes:
-        growing: as above; None if nobody wants to know.
-        rested: seconds that the call was held up in `check`, and did not work.
+        growing: as above; None if nobody follows the answers.
+        paused_seconds: how long `check` held the call up.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Control:
         progress: Callable[[int, int], None] | None = None,
         growing: Callable[[int, int, str, int], None] | None = None,
     ) -> None:
-        self.rested = 0.0
+        self.paused_seconds = 0.0
         self.growing = growing
         self._cancelled = threading.Event()
         self._progress = progress
@@ -256,7 +256,7 @@ class Policy(Protocol):
         max_tokens: int,
         temperature: float,
         seed: int,
-        control: Control | None = None,
+        handle: CallHandle | None = None,
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
@@ -269,7 +269,7 @@ class Policy(Protocol):
             max_tokens: most tokens per completion, the end token included.
             temperature: 0 is greedy.
             seed: with the same seed, prompts and adapter the result is the same.
-            control: progress (in answers) and cancellation.
+            handle: progress (in answers) and cancellation.
             use_adapter: False samples from the base model.
             stop_text: an answer that holds it is complete; "" for none.
 
@@ -283,7 +283,7 @@ class Policy(Protocol):
         ...
 
     def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
         """Make one policy-gradient update of the adapter, and let the next `generate` sample from it.
 

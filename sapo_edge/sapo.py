@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sapo_edge.advantage import group_advantages
-from sapo_edge.policy import Control, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.pool import Pool, ScoredRollout, Strategy
 from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.transport import Transport
@@ -122,8 +122,8 @@ def sapo_round(
     first_sequence: int,
     context: RoundContext,
     settings: RoundSettings,
-    generating: Control,
-    updating: Control,
+    generating: CallHandle,
+    updating: CallHandle,
 ) -> RoundResult:
     """Run one round.
 
@@ -151,7 +151,7 @@ def sapo_round(
     # 2 Generate
     begin = time.perf_counter()
     own = generate(number, tasks, seed, first_sequence, context, settings, generating)
-    seconds_generate = time.perf_counter() - begin - generating.rested
+    seconds_generate = time.perf_counter() - begin - generating.paused_seconds
 
     # 3 SelectSubset, Communicate
     # A generator of its own: what is shared must not change what is trained on.
@@ -174,7 +174,7 @@ def sapo_round(
         # 6 PolicyGradient
         begin = time.perf_counter()
         statistics = context.policy.update(groups, settings.update, updating)
-        seconds_update = time.perf_counter() - begin - updating.rested
+        seconds_update = time.perf_counter() - begin - updating.paused_seconds
         context.pool.take([scored.rollout for scored in external])
 
     return RoundResult(
@@ -200,12 +200,12 @@ def generate(
     first_sequence: int,
     context: RoundContext,
     settings: RoundSettings,
-    control: Control,
+    handle: CallHandle,
 ) -> list[ScoredRollout]:
     """L answers to each task, as own rollouts with their rewards."""
     prompts = [context.prompt_for(task.question) for task in tasks]
     samples = context.policy.generate(
-        prompts, settings.answers, settings.max_tokens, settings.temperature, seed, control
+        prompts, settings.answers, settings.max_tokens, settings.temperature, seed, handle
     )
     now = time.time()
     scored = []

@@ -11,7 +11,7 @@ from pathlib import Path
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import (
     STOP_TEXT,
-    Control,
+    CallHandle,
     MemoryEstimate,
     Message,
     Prompt,
@@ -76,12 +76,12 @@ class FakePolicy:
         max_tokens: int,
         temperature: float,
         seed: int,
-        control: Control | None = None,
+        handle: CallHandle | None = None,
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
     ) -> list[list[Sample]]:
-        control = control or Control()
+        handle = handle or CallHandle()
         greedy = temperature == 0
         self.log.append("evaluate" if greedy else "generate")
         if not greedy:
@@ -91,9 +91,9 @@ class FakePolicy:
                 self.before_generate(self)
         groups = []
         for number, prompt in enumerate(prompts):
-            control.check()
+            handle.check()
             groups.append([self._sample(prompt, position, seed) for position in range(answers)])
-            control.report((number + 1) * answers, len(prompts) * answers)
+            handle.report((number + 1) * answers, len(prompts) * answers)
         return groups
 
     def _sample(self, prompt: Prompt, position: int, seed: int) -> Sample:
@@ -105,16 +105,16 @@ class FakePolicy:
         return Sample(ids, text, (-1.0,) * len(ids), True)
 
     def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
-        control = control or Control()
+        handle = handle or CallHandle()
         self.log.append("update")
         self.updates.append(tuple(groups))
         if self.before_update is not None:
             self.before_update(self)
         for number, _ in enumerate(groups):
-            control.check()
-            control.report(number + 1, len(groups))
+            handle.check()
+            handle.report(number + 1, len(groups))
         informative = sum(group.informative for group in groups)
         if informative and self.steps:
             self.state = f"{_number(self.state, repr(groups)):016x}"

@@ -25,7 +25,7 @@ from sapo_edge.backends.common.learner import LossSums, PackedLearner
 from sapo_edge.backends.common.loss import Floats, k3, token_losses
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
 ADAM_EPSILON = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -71,10 +71,10 @@ class MlxLearner(PackedLearner[Floats]):
         """See `PackedLearner.set_threads`."""
         set_threads(threads)
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
         try:
-            return super().update(groups, settings, control)
+            return super().update(groups, settings, handle)
         finally:
             mx.clear_cache()
 

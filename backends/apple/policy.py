@@ -17,7 +17,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.source import ModelSource, open_source, open_vocabulary, shape_of
 from sapo_edge.backends.model.vocabulary import Vocabulary
 from sapo_edge.policy import (
-    Control,
+    CallHandle,
     LoraSettings,
     MemoryEstimate,
     Sample,
@@ -100,7 +100,7 @@ class MlxPolicy(BasePolicy):
         finally:
             return_freed_memory()
 
-    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+    def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         from sapo_edge.backends.apple.sampler import GroupSampler
 
         base: AbstractContextManager[None] = nullcontext()
@@ -111,7 +111,7 @@ class MlxPolicy(BasePolicy):
                 self.model,
                 self.vocabulary,
                 request,
-                control,
+                handle,
                 slots=SLOTS,
                 batch=BATCH,
                 between_steps=lambda: set_threads(self.governor.current()),

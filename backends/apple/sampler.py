@@ -26,7 +26,7 @@ from sapo_edge.backends.common.draw import draw
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request, Results
 from sapo_edge.backends.model.vocabulary import Vocabulary
-from sapo_edge.policy import Control, Sample
+from sapo_edge.policy import CallHandle, Sample
 
 Cache = list[Any]
 """One of mlx-lm's caches for each layer."""
@@ -73,9 +73,9 @@ class _Drawing:
         self._drawn.append(logprob)
         return mx.array([token], mx.uint32)
 
-    def append(self, token: int, control: Control) -> bool:
+    def append(self, token: int, handle: CallHandle) -> bool:
         """Add a token that mlx-lm handed over to the answer; False if that completed it."""
-        return self.answer.append(token, self._drawn.popleft(), control)
+        return self.answer.append(token, self._drawn.popleft(), handle)
 
 
 class GroupSampler:
@@ -85,7 +85,7 @@ class GroupSampler:
         model: one of mlx-lm's models.
         vocabulary: of the model.
         request: what is asked for.
-        control: progress and cancellation.
+        handle: progress and cancellation.
         slots: answers decoded at once.
         batch: most tokens of a prompt computed at once.
         between_steps: called before each decode step.
@@ -96,7 +96,7 @@ class GroupSampler:
         model: nn.Module,
         vocabulary: Vocabulary,
         request: Request,
-        control: Control,
+        handle: CallHandle,
         *,
         slots: int,
         batch: int,
@@ -107,13 +107,13 @@ class GroupSampler:
         self.request = request
         self.slots = slots
         self.batch = batch
-        self.control = control
+        self.handle = handle
         self.between_steps = between_steps
         self.shared = common_prefix(request.prompts)
         self.prefix = request.prompts[0][: self.shared]
         self.pending = deque(enumerate(prompt[self.shared :] for prompt in request.prompts))
         self.drawing: dict[int, _Drawing] = {}
-        self.results = Results(request, control)
+        self.results = Results(request, handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
@@ -122,7 +122,7 @@ class GroupSampler:
             shared: Cache = [_PromptCache() for _ in self.model.layers]
             self._compute(self.prefix, shared)
             while self.pending or self.drawing:
-                self.control.check()
+                self.handle.check()
                 self.between_steps()
                 while self.pending and len(self.drawing) < self.slots:
                     self._start(generator, shared)
@@ -135,7 +135,7 @@ class GroupSampler:
     def _compute(self, token_ids: Sequence[int], cache: Cache) -> None:
         """Compute tokens of a prompt into its cache."""
         for start in range(0, len(token_ids), self.batch):
-            self.control.check()
+            self.handle.check()
             self.model(mx.array([token_ids[start : start + self.batch]]), cache=cache)
             # Without the logits, which are therefore never computed.
             mx.eval([layer.state for layer in cache])
@@ -164,7 +164,7 @@ class GroupSampler:
         _, responses = generator.next()
         stopped = []
         for response in responses:
-            if not self.drawing[response.uid].append(response.token, self.control):
+            if not self.drawing[response.uid].append(response.token, self.handle):
                 self.results.add(self.drawing.pop(response.uid).answer)
                 if response.finish_reason is None:
                     stopped.append(response.uid)

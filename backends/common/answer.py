@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabulary import Vocabulary
-from sapo_edge.policy import Control, Sample
+from sapo_edge.policy import CallHandle, Sample
 from sapo_edge.rollout import MAX_ANSWER_BYTES
 
 
@@ -49,8 +49,8 @@ class AnswerInProgress:
         """The random number of the next token."""
         return float(self.uniforms[len(self.token_ids)])
 
-    def append(self, token: int, logprob: float, control: Control) -> bool:
-        """Add a token; False if that completed the answer. Tells `control` how it grows."""
+    def append(self, token: int, logprob: float, handle: CallHandle) -> bool:
+        """Add a token; False if that completed the answer. Tells `handle` how it grows."""
         self.token_ids.append(token)
         self._logprobs.append(logprob)
         self._ended = self._vocabulary.ends(token)
@@ -60,10 +60,10 @@ class AnswerInProgress:
         full = len(self.token_ids) >= self._max_tokens or len(self._text) >= MAX_ANSWER_BYTES
         if self._ended or full:
             return False
-        if control.growing is not None:
+        if handle.growing is not None:
             # Without the bytes of a character that is not complete yet.
             text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._text))
-            control.growing(self.group, self.index, text, len(self.token_ids))
+            handle.growing(self.group, self.index, text, len(self.token_ids))
         return True
 
     def sample(self) -> Sample:

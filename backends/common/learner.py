@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import Control, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
 Logprobs = TypeVar("Logprobs")
 """(m,) log-probabilities of a pack's answer tokens, as the learner's library has them."""
@@ -90,7 +90,7 @@ class PackedLearner(ABC, Generic[Logprobs]):
     def _step(self, rate: float, settings: UpdateSettings) -> float:
         """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """One policy-gradient update; see `torch_loss` for the loss.
 
         Raises:
@@ -98,14 +98,14 @@ class PackedLearner(ABC, Generic[Logprobs]):
         """
         kept = self._keep(settings.epochs)
         try:
-            return self._update(groups, settings, control)
+            return self._update(groups, settings, handle)
         except Cancelled:
             self._restore(kept)
             raise
         finally:
             self._clear_gradient()
 
-    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+    def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         informative = [group for group in groups if group.informative]
         # The KL term has a gradient everywhere.
         trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
@@ -115,15 +115,15 @@ class PackedLearner(ABC, Generic[Logprobs]):
         old: list[Logprobs] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0
         if layouts:
-            control.report(0, epochs * len(layouts))
+            handle.report(0, epochs * len(layouts))
         for epoch in range(epochs):
             self._clear_gradient()
             for index, layout in enumerate(layouts):
-                control.check()
+                handle.check()
                 logprobs = self._accumulate(layout, old[index] if epoch else None, all_tokens, settings, sums)
                 if epoch == 0:
                     old.append(logprobs)
-                control.report(epoch * len(layouts) + index + 1, epochs * len(layouts))
+                handle.report(epoch * len(layouts) + index + 1, epochs * len(layouts))
             rate = settings.rate(self.steps + 1)
             norms.append(self._step(rate, settings))
             steps += math.isfinite(norms[-1])

@@ -20,7 +20,7 @@ from sapo_edge.backends.model.vocabulary import Vocabulary
 from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
     STOP_TEXT,
-    Control,
+    CallHandle,
     LoraSettings,
     MemoryEstimate,
     Prompt,
@@ -85,7 +85,7 @@ class BasePolicy(ABC):
         max_tokens: int,
         temperature: float,
         seed: int,
-        control: Control | None = None,
+        handle: CallHandle | None = None,
         *,
         use_adapter: bool = True,
         stop_text: str = STOP_TEXT,
@@ -97,14 +97,14 @@ class BasePolicy(ABC):
         check_length(encoded, max_tokens, self.shape.context)
         request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode())
         with self._working():
-            return self._sample(request, control or Control(), use_adapter=use_adapter)
+            return self._sample(request, handle or CallHandle(), use_adapter=use_adapter)
 
     @abstractmethod
-    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+    def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         """Sample what is asked for."""
 
     def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, control: Control | None = None
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
         """One update of the adapter; see `Policy.update`."""
         if self.learner is None:
@@ -112,7 +112,7 @@ class BasePolicy(ABC):
         encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
         self.learner.set_threads(self.governor.current())
         with self._working():
-            statistics = self.learner.update(encoded, settings, control or Control())
+            statistics = self.learner.update(encoded, settings, handle or CallHandle())
         if statistics.steps:
             self._learned()
         return counted(statistics, groups, encoded)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sapo_edge.backends.common.answer import AnswerInProgress
 from sapo_edge.backends.model.vocabulary import Vocabulary
-from sapo_edge.policy import Control, Sample
+from sapo_edge.policy import CallHandle, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class Results:
 
     Args:
         request: what is asked for.
-        control: told how many are finished.
+        handle: told how many are finished.
     """
 
-    def __init__(self, request: Request, control: Control) -> None:
-        self._control = control
+    def __init__(self, request: Request, handle: CallHandle) -> None:
+        self._handle = handle
         self._total = len(request.prompts) * request.answers
         self._samples: list[list[Sample | None]] = [[None] * request.answers for _ in request.prompts]
         self._finished = 0
-        control.report(0, self._total)
+        handle.report(0, self._total)
 
     def add(self, answer: AnswerInProgress) -> None:
         """Take in one that is finished."""
         self._samples[answer.group][answer.index] = answer.sample()
         self._finished += 1
-        self._control.report(self._finished, self._total)
+        self._handle.report(self._finished, self._total)
 
     def groups(self) -> list[list[Sample]]:
         """All of them, one list for each prompt."""

@@ -21,7 +21,7 @@ from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.memory import learning_bytes
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.policy import (
-    Control,
+    CallHandle,
     LoraSettings,
     MemoryEstimate,
     Sample,
@@ -89,7 +89,7 @@ class LlamaCppPolicy(BasePolicy):
         """The name in the settings."""
         return "llama_cpp"
 
-    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+    def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         shape = sampling_shape(request, SLOTS)
         # Made anew for each call, which takes some tenths of a second: between calls the learner needs the memory.
         with LlamaContext(
@@ -101,7 +101,7 @@ class LlamaCppPolicy(BasePolicy):
                 context,
                 request,
                 shape,
-                control,
+                handle,
                 between_steps=lambda: context.set_threads(self.governor.current()),
             ).run()
 

@@ -19,7 +19,7 @@ from sapo_edge.backends.common.draw import draw
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request, Results
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
-from sapo_edge.policy import Control, Sample
+from sapo_edge.policy import CallHandle, Sample
 
 SHARED = 0
 """The sequence that holds what all prompts have in common."""
@@ -73,14 +73,14 @@ class GroupSampler:
         context: LlamaContext,
         request: Request,
         shape: SamplingShape,
-        control: Control,
+        handle: CallHandle,
         *,
         between_steps: Callable[[], None],
     ) -> None:
         self.context = context
         self.model: LlamaModel = context.model
         self.request = request
-        self.control = control
+        self.handle = handle
         self.between_steps = between_steps
         self.shared = common_prefix(request.prompts)
         self.prefix = list(request.prompts[0][: self.shared])
@@ -89,13 +89,13 @@ class GroupSampler:
         self.active: list[_Active] = []
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
-        self.results = Results(request, control)
+        self.results = Results(request, handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
         self._decode_prefix()
         while self.pending or self.waiting or self.active:
-            self.control.check()
+            self.handle.check()
             self.between_steps()
             self._start_answers()
             self._step()
@@ -103,7 +103,7 @@ class GroupSampler:
 
     def _decode_prefix(self) -> None:
         for start in range(0, self.shared, self.context.batch_size):
-            self.control.check()
+            self.handle.check()
             self.context.add(self.prefix[start : start + self.context.batch_size], start, SHARED, logits=False)
             self.context.decode()
 
@@ -170,7 +170,7 @@ class GroupSampler:
         """Decode so much of a long prompt that the rest fits into one batch."""
         size = self.context.batch_size
         while len(group.rest) - group.decoded > size:
-            self.control.check()
+            self.handle.check()
             part = group.rest[group.decoded : group.decoded + size]
             self.context.add(part, self.shared + group.decoded, group.sequence, logits=False)
             self.context.decode()
@@ -178,7 +178,7 @@ class GroupSampler:
 
     def _append(self, active: _Active, token: int, logprob: float) -> bool:
         """Add a token to an answer; False if that finished it."""
-        if active.answer.append(token, logprob, self.control):
+        if active.answer.append(token, logprob, self.handle):
             return True
         self._finish(active)
         return False

@@ -28,7 +28,7 @@ from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.device import prepare_device, reproducible
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base, require_torch
 from sapo_edge.backends.pytorch.place import CPU, Place
-from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
 if TYPE_CHECKING:
     import torch
@@ -81,11 +81,11 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
         """The adapter's weights by PEFT's names."""
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
-    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, control: Control) -> UpdateStatistics:
+    def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
         try:
             with reproducible(self.place.device):
-                return super().update(groups, settings, control)
+                return super().update(groups, settings, handle)
         finally:
             # The torch backend samples from the same layers.
             self._keep_activations(0)

@@ -20,7 +20,7 @@ from sapo_edge.backends.pytorch.memory import estimate_torch_memory
 from sapo_edge.backends.pytorch.model import add_adapter, load_base, require_torch, set_adapter
 from sapo_edge.backends.pytorch.place import Place, choose_place, free_memory, slots_for
 from sapo_edge.policy import (
-    Control,
+    CallHandle,
     LoraSettings,
     MemoryEstimate,
     Sample,
@@ -97,7 +97,7 @@ class TorchPolicy(BasePolicy):
     def _working(self) -> AbstractContextManager[object]:
         return memory_told(self.place.device)
 
-    def _sample(self, request: Request, control: Control, *, use_adapter: bool) -> list[list[Sample]]:
+    def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         from sapo_edge.backends.pytorch.sampler import TorchSampler
 
         own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
@@ -105,7 +105,7 @@ class TorchPolicy(BasePolicy):
             self._workspace,
             self.vocabulary,
             request,
-            control,
+            handle,
             slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
             use_adapter=use_adapter,
             between_steps=self._use_threads,

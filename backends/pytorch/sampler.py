@@ -22,7 +22,7 @@ from sapo_edge.backends.pytorch.draw import draw
 from sapo_edge.backends.pytorch.place import BATCH, Place
 from sapo_edge.backends.pytorch.rows import RowCache
 from sapo_edge.backends.pytorch.steps import SEEN_STEP, Network, Record, Steps, record_with_cuda
-from sapo_edge.policy import Control, Sample
+from sapo_edge.policy import CallHandle, Sample
 
 Tensor = torch.Tensor
 
@@ -112,7 +112,7 @@ class TorchSampler:
         workspace: of the policy.
         vocabulary: its tokenizer.
         request: what is asked for.
-        control: progress and cancellation.
+        handle: progress and cancellation.
         slots: answers decoded at once.
         use_adapter: whether the adapter takes part.
         between_steps: called before each.
@@ -123,7 +123,7 @@ class TorchSampler:
         workspace: Workspace,
         vocabulary: Vocabulary,
         request: Request,
-        control: Control,
+        handle: CallHandle,
         *,
         slots: int,
         use_adapter: bool,
@@ -132,7 +132,7 @@ class TorchSampler:
         self._request = request
         self._slots = slots
         self._vocabulary = vocabulary
-        self._control = control
+        self._handle = handle
         self._between_steps = between_steps
         self._use_adapter = use_adapter
         self._workspace = workspace
@@ -142,7 +142,7 @@ class TorchSampler:
         self._waiting: deque[_Waiting] = deque()
         self._active: list[AnswerInProgress] = []
         self._lengths: list[int] = []
-        self._results = Results(request, control)
+        self._results = Results(request, handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
@@ -157,13 +157,13 @@ class TorchSampler:
             try:
                 self._compute_prefix()
                 while self._pending or self._waiting or self._active:
-                    self._control.check()
+                    self._handle.check()
                     self._between_steps()
                     if self._pending and not self._waiting and self._free:
                         self._compute_prompts()
                     self._start_answers()
                     if self._active:
-                        self._control.check()
+                        self._handle.check()
                         self._step()
             finally:
                 self._workspace.done()
@@ -173,7 +173,7 @@ class TorchSampler:
         if self._prefix is not None:
             common = self._request.prompts[0][: self._shared]
             for start in range(0, self._shared, BATCH):
-                self._control.check()
+                self._handle.check()
                 self._steps.forward(self._prefix, [common[start : min(start + BATCH, self._shared)]], [start])
 
     def _compute_prompts(self) -> None:
@@ -191,7 +191,7 @@ class TorchSampler:
         # One that is longer than a batch stands alone.
         while len(rests[0]) - start > BATCH:
             self._steps.forward(source, [rests[0][start : start + BATCH]], [start])
-            self._control.check()
+            self._handle.check()
             start += BATCH
         logits = self._steps.forward(source, [rest[start:] for rest in rests], [start] * len(rests))
         for row, group in enumerate(groups):
@@ -233,7 +233,7 @@ class TorchSampler:
         completed = [
             first + place
             for place, (answer, token, logprob) in enumerate(drawn)
-            if not answer.append(token, logprob, self._control)
+            if not answer.append(token, logprob, self._handle)
         ]
         # From the last on, so that what moves into a place is not complete itself.
         for row in reversed(completed):

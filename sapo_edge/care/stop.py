@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from sapo_edge.policy import Control
+from sapo_edge.policy import CallHandle
 
 
 class Stop:
@@ -94,9 +94,9 @@ class Stop:
             # Not without a limit: Windows doesn't interrupt an endless wait for Ctrl-C.
             self._going_on.wait(1.0)
 
-    def control(self, progress: Callable[[int, int], None]) -> Control:
-        """A control for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
-        return _StopControl(progress, self)
+    def call_handle(self, progress: Callable[[int, int], None]) -> CallHandle:
+        """A handle for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
+        return _StopHandle(progress, self)
 
     @property
     def now(self) -> bool:
@@ -104,8 +104,8 @@ class Stop:
         return self._now.is_set()
 
 
-class _StopControl(Control):
-    """A control that all long steps of a node share the end and the rests of."""
+class _StopHandle(CallHandle):
+    """The handle of a node's long step: it pauses and ends with the node."""
 
     def __init__(self, progress: Callable[[int, int], None], stop: Stop) -> None:
         super().__init__(progress)
@@ -124,5 +124,5 @@ class _StopControl(Control):
         """
         begin = time.perf_counter()
         self._stop.rest()
-        self.rested += time.perf_counter() - begin
+        self.paused_seconds += time.perf_counter() - begin
         super().check()

@@ -16,7 +16,7 @@ from sapo_edge.backends.adapter.export import ExportFormat, export, usage
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
-from sapo_edge.policy import Control
+from sapo_edge.policy import CallHandle
 from sapo_edge.state.checkpoint import RECORD
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.tasks.manifest import load_manifest
@@ -90,14 +90,14 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
             policy.load(directory)
             results = {}
             for name, use_adapter in (("base", False), ("adapter", True)):
-                with _progress(name) as control:
+                with _progress(name) as handle:
                     results[name] = evaluate(
                         policy,
                         tasks,
                         source.manifest.prompt_for,
                         source.score,
                         settings.max_tokens or source.manifest.max_tokens,
-                        control,
+                        handle,
                         use_adapter=use_adapter,
                     )
         finally:
@@ -111,13 +111,13 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[Control]:
+def _progress(name: str) -> Iterator[CallHandle]:
     """A bar on stderr while a policy answers."""
     console = Console(stderr=True)
     columns = TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=1)
-        yield Control(lambda done, total: bar.update(task, completed=done, total=total))
+        yield CallHandle(lambda done, total: bar.update(task, completed=done, total=total))
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:

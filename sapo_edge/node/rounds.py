@@ -23,7 +23,7 @@ from sapo_edge.events import (
     Progress,
     RoundFinished,
 )
-from sapo_edge.policy import Control, Policy, UpdateSettings
+from sapo_edge.policy import CallHandle, Policy, UpdateSettings
 from sapo_edge.pool import STRATEGIES, Admission, Pool, ScoredRollout
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
@@ -252,8 +252,8 @@ class Node:
             self.store.journal.reserve_sequences(max(settings.questions, settings.own + settings.external)),
             self._context,
             settings,
-            self._control("generate", "answers"),
-            self._control("update", "groups"),
+            self._call_handle("generate", "answers"),
+            self._call_handle("update", "groups"),
         )
         if result.statistics.informative and not result.statistics.steps:
             self.emit(
@@ -355,7 +355,7 @@ class Node:
             self.source.manifest.prompt_for,
             self.source.score,
             self.max_tokens,
-            self._control("evaluate", "answers"),
+            self._call_handle("evaluate", "answers"),
         )
 
     def _save_pool(self) -> None:
@@ -371,12 +371,12 @@ class Node:
     def _receive(self, rollout: Rollout) -> None:
         self.pool.add(rollout)
 
-    def _control(self, phase: Phase, unit: str) -> Control:
+    def _call_handle(self, phase: Phase, unit: str) -> CallHandle:
         last = 0.0
 
         def progress(done: int, total: int) -> None:
             nonlocal last
-            # Here and not where the control is made: those of a round are all made at its beginning.
+            # Set here because the handles of a round are all created when it begins.
             self.phase = phase
             self.progress = Progress(phase=phase, done=done, total=total, unit=unit)
             now = time.monotonic()
@@ -384,7 +384,7 @@ class Node:
                 last = now
                 self._emit(self.progress)
 
-        return self.stop.control(progress)
+        return self.stop.call_handle(progress)
 
 
 def finished_event(result: RoundResult, received: int) -> RoundFinished:

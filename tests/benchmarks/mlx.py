@@ -15,7 +15,7 @@ from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
-from sapo_edge.policy import Control, Message, Prompt, UpdateSettings
+from sapo_edge.policy import CallHandle, Message, Prompt, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
 
 GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 200
@@ -108,7 +108,7 @@ def packed_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> dict[str, A
         return 0.0
 
     step, learner._step = learner._step, keep  # type: ignore[method-assign]
-    learner.update(batch, UpdateSettings(), Control())
+    learner.update(batch, UpdateSettings(), CallHandle())
     learner._step = step  # type: ignore[method-assign]
     return kept
 
@@ -161,7 +161,7 @@ def run(repeats: int) -> None:
     policy = MlxPolicy(find_model(""), threads=cores)
     assert policy.learner is not None
     batch = groups()
-    policy.learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), Control())  # B is no longer zero
+    policy.learner.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
     figures = interleaved(
         {OURS: lambda: sampled(policy), "mlx_lm.batch_generate": lambda: batch_generated(policy)}, repeats
     )

@@ -18,7 +18,7 @@ from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
-from sapo_edge.policy import Control, LoraSettings, UpdateSettings
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
 
 GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 100
@@ -80,7 +80,7 @@ def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[st
         return 0.0
 
     step, learner._step = learner._step, keep  # type: ignore[method-assign]
-    learner.update(batch, UpdateSettings(), Control())
+    learner.update(batch, UpdateSettings(), CallHandle())
     learner._step = step  # type: ignore[method-assign]
     return found
 
@@ -89,7 +89,7 @@ def run(repeats: int) -> None:
     """Print the table and the largest relative difference of the gradients."""
     learner = TorchLearner(read_header(find_model("")), LoraSettings(), available_cores())
     batch = groups()
-    learner.update(batch[:2], UpdateSettings(learning_rate=1e-3), Control())  # B is no longer zero
+    learner.update(batch[:2], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
     packed = packed_gradient(learner, batch)
     plain = plain_model(learner)
     padded_gradient(plain, batch)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import BackendError, Cancelled, ModelError
-from sapo_edge.policy import STOP_TEXT, Control, Message, Policy, Sample, UpdateSettings
+from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, Sample, UpdateSettings
 from tests.contract.conftest import Backend
 from tests.models import (
     CLOSE_END,
@@ -174,8 +174,8 @@ def test_without_a_stop_text_an_answer_goes_on_behind_it(policy: Policy) -> None
 
 def test_answers_are_told_while_they_grow(policy: Policy) -> None:
     told: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    control = Control(growing=lambda *at: told.setdefault(at[:2], []).append(at[2:]))
-    groups = policy.generate(PROMPTS, 3, 24, 1.0, seed=4, control=control)
+    handle = CallHandle(growing=lambda *at: told.setdefault(at[:2], []).append(at[2:]))
+    groups = policy.generate(PROMPTS, 3, 24, 1.0, seed=4, handle=handle)
     assert groups == policy.generate(PROMPTS, 3, 24, 1.0, seed=4)
     for group, samples in enumerate(groups):
         for answer, sample in enumerate(samples):
@@ -246,7 +246,7 @@ def test_another_seed_gives_other_answers(policy: Policy) -> None:
 
 def test_sampling_reports_progress_in_answers(policy: Policy) -> None:
     reports: list[tuple[int, int]] = []
-    policy.generate(PROMPTS, 3, 8, 1.0, seed=1, control=Control(lambda done, total: reports.append((done, total))))
+    policy.generate(PROMPTS, 3, 8, 1.0, seed=1, handle=CallHandle(lambda done, total: reports.append((done, total))))
     assert reports[0] == (0, 15) and reports[-1] == (15, 15)
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
     assert {total for _, total in reports} == {15}
@@ -261,12 +261,12 @@ def test_sampling_is_cancelled_within_one_decode_step(
 
     def cancel(done: int, _total: int) -> None:
         if done:
-            control.cancel()
+            handle.cancel()
             seen.append(len(decodes))
 
-    control = Control(cancel)
+    handle = CallHandle(cancel)
     with pytest.raises(Cancelled):
-        policy.generate(PROMPTS, 3, 30, 1.0, seed=1, control=control)
+        policy.generate(PROMPTS, 3, 30, 1.0, seed=1, handle=handle)
     assert len(decodes) <= seen[0] + 1
     # Nothing of the cancelled call stays behind.
     assert policy.generate(PROMPTS, 3, 30, 1.0, seed=1) == expected
@@ -276,10 +276,10 @@ def test_sampling_that_is_cancelled_beforehand_decodes_nothing(
     backend: Backend, policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decodes = backend.count_decodes(monkeypatch)
-    control = Control()
-    control.cancel()
+    handle = CallHandle()
+    handle.cancel()
     with pytest.raises(Cancelled):
-        policy.generate([PROMPT], 1, 4, 1.0, seed=1, control=control)
+        policy.generate([PROMPT], 1, 4, 1.0, seed=1, handle=handle)
     assert not decodes
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import Control, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.contract.conftest import Backend
 from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
 from tests.models import SHAPES, ReferenceModel, encode_prompt, encode_text, question
@@ -24,12 +24,12 @@ def external_group(*answers: tuple[str, bool, float]) -> TrainingGroup:
     return TrainingGroup(PROMPT, tuple(TrainingAnswer(*answer) for answer in answers))
 
 
-def cancel_after(reports: int) -> Control:
+def cancel_after(reports: int) -> CallHandle:
     """A handle that is cancelled once so much progress has been reported; at 0, from the start."""
-    control = Control(lambda done, _total: control.cancel() if done == reports else None)
+    handle = CallHandle(lambda done, _total: handle.cancel() if done == reports else None)
     if reports == 0:
-        control.cancel()
-    return control
+        handle.cancel()
+    return handle
 
 
 @pytest.mark.parametrize("model", list(SHAPES))
@@ -159,8 +159,8 @@ def test_learning_reports_progress(backend: Backend, policy: Policy, epochs: int
     backend.limit_pack(policy, 1)
     groups = [own_group(policy, question(text)) for text in ("a", "b", "c")]
     reports: list[tuple[int, int]] = []
-    control = Control(lambda done, total: reports.append((done, total)))
-    assert policy.update(groups, UpdateSettings(epochs=epochs), control).steps == epochs
+    handle = CallHandle(lambda done, total: reports.append((done, total)))
+    assert policy.update(groups, UpdateSettings(epochs=epochs), handle).steps == epochs
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
     assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1]
     assert len(reports) >= 4

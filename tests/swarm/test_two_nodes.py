@@ -13,7 +13,7 @@ from sapo_edge import events
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.config.settings import Settings
 from sapo_edge.node.rounds import Node, adapter_seed
-from sapo_edge.policy import Control, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
@@ -81,10 +81,10 @@ class Lab:
         update = policy.update
 
         def recorded(
-            groups: tuple[TrainingGroup, ...], settings: UpdateSettings, control: Control | None = None
+            groups: tuple[TrainingGroup, ...], settings: UpdateSettings, handle: CallHandle | None = None
         ) -> UpdateStatistics:
             member.groups.append(tuple(groups))
-            return update(groups, settings, control)
+            return update(groups, settings, handle)
 
         policy.update = recorded  # type: ignore[method-assign, assignment]
         member.node.open()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import Cancelled
 from sapo_edge.evaluate import Evaluation, evaluate, wilson_interval
-from sapo_edge.policy import Control
+from sapo_edge.policy import CallHandle
 from sapo_edge.rollout import Task, TaskRef
 from tests.fakes import RIGHT, WRONG, FakePolicy, ask
 
@@ -62,10 +62,10 @@ def test_partial_credit_is_not_right() -> None:
 
 
 def test_it_can_be_cancelled() -> None:
-    control = Control()
-    control.cancel()
+    handle = CallHandle()
+    handle.cancel()
     with pytest.raises(Cancelled):
-        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, control)
+        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, handle)
 
 
 def test_base_model_or_adapter_is_evaluated_as_asked() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sapo_edge.advantage import group_advantages
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import Control, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings
 from sapo_edge.pool import STRATEGIES, Admission, Pool, PoolLimits
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
@@ -49,7 +49,7 @@ class Bench:
         self.settings = RoundSettings(
             own, external, questions or own, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings()
         )
-        self.generating, self.updating = Control(), Control()
+        self.generating, self.updating = CallHandle(), CallHandle()
         self.context = RoundContext(
             self.policy,
             self.pool,
@@ -300,7 +300,7 @@ def test_cancellation_leaves_policy_and_pool_as_they_were(step: str) -> None:
 
 def test_progress_of_both_steps_is_reported() -> None:
     bench, seen = Bench(own=2), []
-    bench.generating = Control(lambda done, total: seen.append(("answers", done, total)))
-    bench.updating = Control(lambda done, total: seen.append(("groups", done, total)))
+    bench.generating = CallHandle(lambda done, total: seen.append(("answers", done, total)))
+    bench.updating = CallHandle(lambda done, total: seen.append(("groups", done, total)))
     bench.run()
     assert seen == [("answers", 4, 8), ("answers", 8, 8), ("groups", 1, 2), ("groups", 2, 2)]

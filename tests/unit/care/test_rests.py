@@ -380,9 +380,9 @@ def test_a_step_of_a_node_rests_and_goes_on(running: Machine) -> None:
 
     def work() -> None:
         nonlocal steps
-        control = running.stop.control(lambda done, total: None)
+        handle = running.stop.call_handle(lambda done, total: None)
         while not ended.is_set():
-            control.check()
+            handle.check()
             steps += 1
             time.sleep(0.001)
 
@@ -468,14 +468,14 @@ def test_a_reasons_text_can_change_but_not_bring_it_back() -> None:
 
 def test_the_time_of_a_rest_is_not_that_of_the_step() -> None:
     stop = Stop()
-    control = stop.control(lambda done, total: None)
-    control.check()
-    assert control.rested < 0.05
+    handle = stop.call_handle(lambda done, total: None)
+    handle.check()
+    assert handle.paused_seconds < 0.05
     stop.pause("asked")
     threading.Timer(0.2, stop.resume).start()
-    control.check()
+    handle.check()
     # A timer may be late on a busy machine, and is never early by more than the clock's step.
-    assert 0.19 < control.rested < 20
+    assert 0.19 < handle.paused_seconds < 20
 
 
 BURN = "import time; begin = time.process_time()\nwhile time.process_time() - begin < 60: pass"

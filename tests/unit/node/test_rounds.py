@@ -15,7 +15,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import Control, UpdateStatistics
+from sapo_edge.policy import CallHandle, UpdateStatistics
 from sapo_edge.rollout import Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -236,24 +236,24 @@ def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
 
 def test_a_stop_ends_steps_that_began_before_and_after_it() -> None:
     stop = Stop()
-    generating, updating = stop.control(lambda *_: None), stop.control(lambda *_: None)
+    generating, updating = stop.call_handle(lambda *_: None), stop.call_handle(lambda *_: None)
     stop.after_round()
     assert not generating.cancelled and not updating.cancelled
     updating.cancel()
     assert not generating.cancelled and updating.cancelled
     stop.at_once()
-    assert generating.cancelled and stop.control(lambda *_: None).cancelled
+    assert generating.cancelled and stop.call_handle(lambda *_: None).cancelled
 
 
 def test_it_rests_while_there_is_a_reason_and_goes_on_without_any() -> None:
     told: list[tuple[str, ...]] = []
     stop = Stop(told.append)
-    control = stop.control(lambda *_: None)
-    control.check()
+    handle = stop.call_handle(lambda *_: None)
+    handle.check()
     stop.pause("asked")
     stop.pause("asked")
     stop.pause("battery")
-    checking = threading.Thread(target=control.check)
+    checking = threading.Thread(target=handle.check)
     checking.start()
     stop.resume("asked")
     checking.join(0.1)
@@ -267,11 +267,11 @@ def test_it_rests_while_there_is_a_reason_and_goes_on_without_any() -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_node_that_rests_can_be_ended(at_once: bool) -> None:
     stop = Stop()
-    control = stop.control(lambda *_: None)
+    handle = stop.call_handle(lambda *_: None)
     stop.pause("asked")
     threading.Timer(0.05, stop.at_once if at_once else stop.after_round).start()
     with pytest.raises(Cancelled) if at_once else nullcontext():
-        control.check()
+        handle.check()
 
 
 def test_a_generator_shares_goes_on_and_never_learns(machine: Machine) -> None:
@@ -464,7 +464,7 @@ def test_progress_is_told_of_each_step_at_most_ten_times_a_second_and_at_its_end
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
     monkeypatch.setattr(
-        FakePolicy, "update", lambda self, groups, settings, control: seen.append(settings) or UpdateStatistics()
+        FakePolicy, "update", lambda self, groups, settings, handle: seen.append(settings) or UpdateStatistics()
     )
     changed = {
         "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
@@ -477,20 +477,20 @@ def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.Mon
 
 
 def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine) -> None:
-    seen: list[Control] = []
+    seen: list[CallHandle] = []
 
     def prepare(machine: Machine) -> None:
-        original = machine.node.stop.control
+        original = machine.node.stop.call_handle
 
-        def control(progress: Callable[[int, int], None]) -> Control:
+        def call_handle(progress: Callable[[int, int], None]) -> CallHandle:
             seen.append(original(progress))
             return seen[-1]
 
-        machine.node.stop.control = control  # type: ignore[method-assign]
+        machine.node.stop.call_handle = call_handle  # type: ignore[method-assign]
 
     def stop(machine: Machine) -> None:
         machine.node.stop.at_once()
-        assert all(control.cancelled for control in seen[-2:])
+        assert all(handle.cancelled for handle in seen[-2:])
 
     machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)
     assert machine.rounds == []

@@ -16,7 +16,7 @@ from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.common.encoding import encode_group
 from sapo_edge.backends.common.packing import EncodedGroup, pack
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import Control, LoraSettings, Sample, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, LoraSettings, Sample, TrainingGroup, UpdateSettings
 from tests import needs
 from tests.contract.test_policy_gradient import batch, randomise
 from tests.contract.training import PROMPT, STRONG, own_group, saved
@@ -149,7 +149,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
     assert policy.update(groups, SETTINGS).steps == 1
 
 
-class CancelledWhileResting(Control):
+class CancelledWhilePaused(CallHandle):
     """Not cancelled when it is looked at, but in `check`, where a node rests."""
 
     def __init__(self, checks: int) -> None:
@@ -172,7 +172,7 @@ def test_an_update_that_is_cancelled_while_it_rests_leaves_everything_as_it_was(
     groups = batch(policy)
     before = saved(policy, tmp_path / "before")
     with pytest.raises(Cancelled):
-        policy.update(groups, replace(STRONG, epochs=2), CancelledWhileResting(3))
+        policy.update(groups, replace(STRONG, epochs=2), CancelledWhilePaused(3))
     after = saved(policy, tmp_path / "after")
     assert {name: array.tobytes() for name, array in before.items()} == {n: a.tobytes() for n, a in after.items()}
 

@@ -21,7 +21,7 @@ from sapo_edge.backends.pytorch.fused import AdaptedLinear
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import Control, LoraSettings, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 Gradients = dict[str, torch.Tensor]
@@ -141,7 +141,7 @@ class Recorder:
         return model.to(dtype)
 
     def update(self, groups: list[EncodedGroup], settings: UpdateSettings) -> UpdateStatistics:
-        return self.learner.update(groups, settings, Control())
+        return self.learner.update(groups, settings, CallHandle())
 
 
 @pytest.fixture
@@ -270,9 +270,9 @@ def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(recorder: Record
 
 
 def test_a_cancelled_update_leaves_no_gradient(recorder: Recorder) -> None:
-    control = Control(lambda done, _total: control.cancel())
+    handle = CallHandle(lambda done, _total: handle.cancel())
     recorder.learner.pack_tokens = 1
     with pytest.raises(Cancelled):
-        recorder.learner.update(make_groups(), SETTINGS, control)
+        recorder.learner.update(make_groups(), SETTINGS, handle)
     assert all(parameter.grad is None for parameter in recorder.learner.parameters.values())
     assert recorder.learner.steps == 0
