@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.benchmarks.sharing import free_port
-from tests.swarm.member_processes import MemberProcess
+from tests.swarm.member.member_processes import MemberProcess
 
 MEMBERS = 16
 BOOTSTRAP = 3

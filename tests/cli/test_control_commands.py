@@ -13,7 +13,7 @@ from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeS
 from sapo_edge.swarm.status import PeerInfo, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.test_bad_input import refused
-from tests.swarm.test_invite import HERE, PEER
+from tests.swarm.joining.test_invite import HERE, PEER
 
 PEERS = (
     PeerInfo(PEER, "amber-otter-041", HERE, "out", 1.0, True, True, 1_234_567, 999, {"forged": 2, "rate": 1}, 0.5),

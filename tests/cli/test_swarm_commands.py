@@ -19,7 +19,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.test_bad_input import refused
-from tests.swarm.test_invite import BEHIND, HERE, PEER
+from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
 NINE = load_manifest("reasoning-gym-nine")

@@ -3,7 +3,7 @@
 //   address   multiaddress of the member to dial, with /p2p/
 //   secret    seed of its key, hexadecimal
 //   manifest  digest of the swarm's manifest, hexadecimal; it takes part in the open swarm of that
-//   publish   rollouts to sign and send in one message: the fields of tests/swarm/vectors/rollouts.json, without author
+//   publish   rollouts to sign and send in one message: the fields of tests/swarm/wire/vectors/rollouts.json, without author
 //   announce  rollouts to announce only, so that they are pulled
 //
 // It ends with its standard input.

@@ -1,4 +1,4 @@
-// Checks tests/swarm/vectors: `node vectors.mjs DIRECTORY`. Prints a JSON line, and fails at the first difference.
+// Checks tests/swarm/wire/vectors: `node vectors.mjs DIRECTORY`. Prints a JSON line, and fails at the first difference.
 
 import assert from 'node:assert/strict'
 import { createPrivateKey, sign } from 'node:crypto'

@@ -1,7 +1,7 @@
 """A hostile peer, in a process of its own: attacks a node on request, each time under fresh names.
 
-`python -m tests.swarm.hostile OPTIONS` reads one command a line, `{"id": 1, "attack": NAME, ...}`, and answers with
-`{"id": 1, "result": {...}}`. Attacks run side by side.
+`python -m tests.swarm.member.hostile OPTIONS` reads one command a line, `{"id": 1, "attack": NAME, ...}`, and answers
+with `{"id": 1, "result": {...}}`. Attacks run side by side.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
 SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
 """Addresses from which raw connections come, so that the node's bound for one address is not that of honest peers."""
@@ -45,7 +45,7 @@ class HostilePeer:
     def __init__(self, **options: Any) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.swarm.hostile", json.dumps(options)],
+            [sys.executable, "-m", "tests.swarm.member.hostile", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -195,7 +195,7 @@ class Hostile:
         from libp2p import new_host
         from libp2p.crypto.ed25519 import create_new_key_pair
 
-        from tests.swarm.victims import dial
+        from tests.swarm.host.victims import dial
 
         secret = self.secret()
         host = new_host(key_pair=create_new_key_pair(secret))

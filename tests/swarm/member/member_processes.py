@@ -1,6 +1,6 @@
-"""Members of a swarm as processes of their own, driven line by line: several hosts in one event loop collapse.
+"""Members of a swarm, each in its own process: several hosts in one event loop collapse.
 
-`python -m tests.swarm.member_processes OPTIONS` is a member: commands come in as JSON lines, what happens goes out so.
+`python -m tests.swarm.member.member_processes OPTIONS` runs a member: JSON lines bring commands and report events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class MemberProcess:
@@ -29,7 +29,7 @@ class MemberProcess:
     def __init__(self, **options: Any) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.swarm.member_processes", json.dumps(options)],
+            [sys.executable, "-m", "tests.swarm.member.member_processes", json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

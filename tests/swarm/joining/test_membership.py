@@ -14,7 +14,7 @@ from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id
 from sapo_edge.tasks.manifest import Manifest, load_manifest
-from tests.swarm.test_invite import BEHIND, HERE, PEER
+from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
 NINE = load_manifest("reasoning-gym-nine")

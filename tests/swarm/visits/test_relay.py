@@ -24,7 +24,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import Hop
-from tests.swarm.processes import SWARM, Relay
+from tests.swarm.finding.processes import SWARM, Relay
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from tests.swarm.processes import Node, Relay
+from tests.swarm.finding.processes import Node, Relay
 
 PREFIX = f"sapo{os.getpid() % 10000}"
 RULES = """

@@ -1,4 +1,4 @@
-"""Test vectors of docs/protocol.md. After a change of it, `python -m tests.swarm.make_vectors` writes them anew.
+"""Test vectors of docs/protocol.md. After a change of it, `python -m tests.swarm.wire.make_vectors` writes them anew.
 
 They are data for other implementations: bytes in hexadecimal, integers as decimal text (JavaScript's numbers end at
 2**53). What the compressor makes differs between versions of zlib, so a compressed message is only ever decoded.

@@ -18,7 +18,7 @@ class Process:
 
     def __init__(self, *command, namespace=None):
         prefix = ["ip", "netns", "exec", namespace] if namespace else []
-        path = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [str(HERE.parents[2]), os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
         self.process = subprocess.Popen(
             [*prefix, sys.executable, *command],

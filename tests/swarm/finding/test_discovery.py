@@ -24,7 +24,7 @@ from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
-from tests.swarm.processes import Node, Relay
+from tests.swarm.finding.processes import Node, Relay
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 

@@ -38,9 +38,9 @@ from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
-from tests.swarm.hostile import HostilePeer
+from tests.swarm.member.hostile import HostilePeer
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 NODE = """
 import functools, sys
 from sapo_edge.swarm import host, libp2p, reputation

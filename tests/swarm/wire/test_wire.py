@@ -26,7 +26,7 @@ from sapo_edge.swarm.wire import codec as wire_codec
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.messages import RawRecord, Request, WireError
 from sapo_edge.swarm.wire.rejection import Rejection
-from tests.swarm import make_vectors
+from tests.swarm.wire import make_vectors
 
 US = Identity.from_secret(b"\x07" * 32)
 SWARM = b"\x5a" * 32
@@ -260,7 +260,7 @@ def test_errors_repeat_nothing_that_a_peer_wrote() -> None:
 
 
 def test_the_bounds_are_documented() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "protocol.md").read_text("utf-8")
     documented = {name: int(value) for name, value in re.findall(r"^\| `(MAX_\w+)` \| (\d+) \|", text, re.MULTILINE)}
     # The time's bound is a power of two in the text.
     assert documented == {
@@ -291,7 +291,7 @@ def test_vectors_are_those_of_this_version() -> None:
             vector.pop("compressed", None)
             if "compressed" in vector.get("name", "") or "zeros" in vector.get("name", ""):
                 vector.pop("data")
-        assert kept == current, f"{name} is of another version; see tests/swarm/make_vectors.py"
+        assert kept == current, f"{name} is of another version; see tests/swarm/wire/make_vectors.py"
 
 
 @pytest.mark.parametrize("vector", vectors("rollouts.json"), ids=lambda vector: vector["name"])

@@ -23,9 +23,9 @@ from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.swarm.make_vectors import DIRECTORY, rollout_fields
+from tests.swarm.wire.make_vectors import DIRECTORY, rollout_fields
 
-INTEROP = Path(__file__).parents[1] / "interop"
+INTEROP = Path(__file__).parents[2] / "interop"
 NODE_VERSION = 18
 US, THEM = Identity.from_secret(b"\x15" * 32), Identity.from_secret(b"\x16" * 32)
 

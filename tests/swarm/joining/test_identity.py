@@ -16,7 +16,7 @@ from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.joining.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
-from tests.swarm.make_vectors import DIRECTORY
+from tests.swarm.wire.make_vectors import DIRECTORY
 
 US = Identity.from_secret(b"\x07" * 32)
 

@@ -25,7 +25,19 @@ from sapo_edge.swarm.host import hardening, traffic
 from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import Meter, MeteredStream, TokenBucket
 from sapo_edge.swarm.tally import Tally
-from tests.swarm.victims import TOPIC, Victim, attacker, bare, bare_host, dial, frame, hardened, send, signed, until
+from tests.swarm.host.victims import (
+    TOPIC,
+    Victim,
+    attacker,
+    bare,
+    bare_host,
+    dial,
+    frame,
+    hardened,
+    send,
+    signed,
+    until,
+)
 
 Attack = Callable[[IHost, Victim], Awaitable[None]]
 
