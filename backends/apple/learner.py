@@ -13,6 +13,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import Arrays, read_checked
 from sapo_edge.backends.adapter.state import write_state
@@ -21,12 +22,13 @@ from sapo_edge.backends.apple.exponential import exp
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import set_threads
 from sapo_edge.backends.apple.trunk import Trunk
-from sapo_edge.backends.common.learner import LossSums, PackedLearner
-from sapo_edge.backends.common.loss import Floats, k3, token_losses
+from sapo_edge.backends.common.learner import PackedLearner
+from sapo_edge.backends.common.loss import LossSums, token_losses
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
+Floats = npt.NDArray[np.float64]
 ADAM_EPSILON = 1e-8
 MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's moments by the names that torch gives them in the optimizer's file."""
@@ -132,24 +134,15 @@ class MlxLearner(PackedLearner[Floats]):
         before = logprobs if old is None else old[rows]
         sampler = layout.sampler_logprobs[rows].astype(np.float64)
         base = None if reference is None else reference[rows]
-        losses, slopes, clipped = token_losses(
-            logprobs, before, sampler, layout.advantages[rows].astype(np.float64), base, settings
-        )
+        advantages = layout.advantages[rows].astype(np.float64)
+        losses, slopes, clipped = token_losses(np, logprobs, before, sampler, advantages, base, settings)
         # By each logit: slope x (1 where it is the target's, else 0, minus its probability) / temperature.
         scaled = mx.array((slopes / (all_tokens * settings.temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
         mx.eval(by_hidden)
-        own = ~np.isnan(sampler)
-        sums.tokens += len(logprobs)
-        sums.loss += float(losses.sum())
-        sums.clipped += float(clipped.sum())
+        sums.add(np, logprobs, sampler, base, losses, clipped, first_epoch=old is None)
         sums.entropy += float(np.array(entropy, np.float64).sum())
-        if base is not None:
-            sums.reference_kl += float(k3(logprobs, base).sum())
-        if old is None:
-            sums.own_tokens += int(own.sum())
-            sums.mismatch_kl += float(k3(sampler[own], logprobs[own]).sum())
         return by_hidden, logprobs
 
     def _head(self, hidden: mx.array) -> mx.array:

@@ -5,29 +5,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from sapo_edge.backends.common.loss import LossSums
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
 Logprobs = TypeVar("Logprobs")
 """(m,) log-probabilities of a pack's answer tokens, as the learner's library has them."""
-
-
-@dataclass(slots=True)
-class LossSums:
-    """Sums over answer tokens, turned into means at the end of an update."""
-
-    tokens: int = 0
-    own_tokens: int = 0
-    loss: float = 0.0
-    clipped: float = 0.0
-    entropy: float = 0.0
-    mismatch_kl: float = 0.0
-    reference_kl: float = 0.0
 
 
 class PackedLearner(ABC, Generic[Logprobs]):
@@ -91,7 +78,7 @@ class PackedLearner(ABC, Generic[Logprobs]):
         """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
-        """One policy-gradient update; see `torch_loss` for the loss.
+        """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
 
         Raises:
             Cancelled: between packs; the adapter and the optimizer are then as they were.

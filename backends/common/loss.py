@@ -1,59 +1,112 @@
-"""The loss of `torch_loss` with its derivative written out, in numpy: for a backend without torch.
+"""The policy-gradient loss: GRPO's clipped surrogate with the corrections that a quantised sampler needs.
 
-Per answer token, from its log-probability p under the policy:
+Per answer token, with its log-probability p under the policy and its answer's advantage A:
 
-    surrogate = min(r A, clip(r) A), r = exp(p - p_old)       d/dp: r A, or 0 where the clip takes it away
-    k3        = exp(p_base - p) - 1 - (p_base - p)            d/dp: 1 - exp(p_base - p)
+    ratio  = exp(p - p_old)                      p_old: the learner before the first epoch
+    weight = min(exp(p_old - p_sampler), cap)    own tokens; 1 for external ones, as in the paper
+    loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
 
-In float64: these are a few numbers a token, the learner's own precision is what counts.
+The loss of an update is the sum divided by the number of answer tokens of the *whole* update, groups without a signal
+included. Leaving those out of the forward pass therefore saves time and changes nothing. With a KL term, which has a
+gradient everywhere, no group is left out.
+
+Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip range (DAPO, 2503.14476), truncated importance sampling
+for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html).
+
+One definition serves all learners: it computes with numpy's arrays and with torch's tensors. torch differentiates it by
+itself, which keeps its gradients on the device and bit-equal to those of earlier versions; MLX's learner calls it in
+float64 and uses the derivative that is written out.
 """
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
 
 from sapo_edge.policy import UpdateSettings
 
-Floats = npt.NDArray[np.float64]
+Array = Any
+"""(m,) one number for each answer token: an array of numpy or a tensor of torch."""
 
 
-def k3(logprobs: Floats, others: Floats) -> Floats:
+def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
     """k3 estimate of KL(first || second), per token drawn from the first: never negative, low variance."""
     difference = others - logprobs
-    return np.asarray(np.exp(difference) - 1.0 - difference)
+    return library.exp(difference) - 1.0 - difference
 
 
 def token_losses(
-    logprobs: Floats,
-    old: Floats,
-    sampler: Floats,
-    advantages: Floats,
-    reference: Floats | None,
+    library: ModuleType,
+    logprobs: Array,
+    old: Array,
+    sampler: Array,
+    advantages: Array,
+    reference: Array | None,
     settings: UpdateSettings,
-) -> tuple[Floats, Floats, npt.NDArray[np.bool_]]:
-    """The loss of each token, its derivative, and whether the clip took its gradient away.
+) -> tuple[Array, Array, Array]:
+    """The loss of each token, its derivative, and whether clipping removed its gradient.
 
     Args:
-        logprobs: (m,) of the policy.
-        old: (m,) of the learner before the first epoch.
-        sampler: (m,) NaN where a token is not the policy's own.
-        advantages: (m,).
-        reference: (m,) of the base model, or None without a KL term.
+        library: numpy or torch, which the arrays belong to.
+        logprobs: under the policy.
+        old: under the learner before the first epoch.
+        sampler: under the sampler; NaN where a token is not the policy's own.
+        advantages: of each token's answer.
+        reference: under the base model, or None without a KL term.
         settings: clip range, cap, KL coefficient.
 
     Returns:
-        (m,) losses, (m,) their derivatives by `logprobs`, (m,) booleans.
+        Losses, their derivatives by `logprobs`, booleans.
     """
-    ratio = np.exp(logprobs - old)
+    ratio = library.exp(logprobs - old)
     clipped_ratio = ratio.clip(1.0 - settings.clip_low, 1.0 + settings.clip_high)
     clipped = (ratio != clipped_ratio) & (clipped_ratio * advantages < ratio * advantages)
-    surrogate = np.minimum(ratio * advantages, clipped_ratio * advantages)
-    own = ~np.isnan(sampler)
-    weight = np.where(own, np.exp(old - np.where(own, sampler, 0.0)).clip(max=settings.importance_cap), 1.0)
+    surrogate = library.minimum(ratio * advantages, clipped_ratio * advantages)
+    own = ~library.isnan(sampler)
+    importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=settings.importance_cap)
+    weight = library.where(own, importance, 1.0)
     losses = -weight * surrogate
-    slopes = -weight * np.where(clipped, 0.0, ratio * advantages)
+    slopes = -weight * library.where(clipped, 0.0, ratio * advantages)
     if reference is not None:
-        losses = losses + settings.kl_coefficient * k3(logprobs, reference)
-        slopes = slopes + settings.kl_coefficient * (1.0 - np.exp(reference - logprobs))
+        losses = losses + settings.kl_coefficient * k3(library, logprobs, reference)
+        slopes = slopes + settings.kl_coefficient * (1.0 - library.exp(reference - logprobs))
     return losses, slopes, clipped
+
+
+@dataclass(slots=True)
+class LossSums:
+    """Sums over answer tokens, turned into means at the end of an update."""
+
+    tokens: int = 0
+    own_tokens: int = 0
+    loss: float = 0.0
+    clipped: float = 0.0
+    entropy: float = 0.0
+    mismatch_kl: float = 0.0
+    reference_kl: float = 0.0
+
+    def add(
+        self,
+        library: ModuleType,
+        logprobs: Array,
+        sampler: Array,
+        reference: Array | None,
+        losses: Array,
+        clipped: Array,
+        *,
+        first_epoch: bool,
+    ) -> None:
+        """Add some tokens, all but their entropy; see `token_losses` for the arrays.
+
+        The mismatch of sampler and learner is measured in the first epoch, before the learner changes.
+        """
+        self.tokens += len(logprobs)
+        self.loss += float(losses.sum())
+        self.clipped += float(clipped.sum())
+        if reference is not None:
+            self.reference_kl += float(k3(library, logprobs, reference).sum())
+        if first_epoch:
+            own = ~library.isnan(sampler)
+            self.own_tokens += int(own.sum())
+            self.mismatch_kl += float(k3(library, sampler[own], logprobs[own]).sum())

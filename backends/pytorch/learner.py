@@ -20,7 +20,8 @@ from sapo_edge.backends.adapter.files import (
     read_checked,
     write_tensors,
 )
-from sapo_edge.backends.common.learner import LossSums, PackedLearner
+from sapo_edge.backends.common.learner import PackedLearner
+from sapo_edge.backends.common.loss import LossSums, token_losses
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
@@ -130,8 +131,6 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
         """Loss and gradient of some rows; returns their log-probabilities, detached."""
         import torch
 
-        from sapo_edge.backends.pytorch.loss import k3, token_losses
-
         targets = self._tensor(layout.targets[rows])
         distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
         logprobs = distribution.gather(1, targets[:, None])[:, 0]
@@ -140,19 +139,11 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
         sampler = self._tensor(layout.sampler_logprobs[rows])
         advantages = self._tensor(layout.advantages[rows])
         base = None if reference is None else reference[rows]
-        losses, clipped = token_losses(logprobs, before, sampler, advantages, base, settings)
+        losses, _, clipped = token_losses(torch, logprobs, before, sampler, advantages, base, settings)
         torch.autograd.backward(losses.sum() / all_tokens)
-        own = ~torch.isnan(sampler)
         with torch.no_grad():
-            sums.tokens += len(targets)
-            sums.loss += float(losses.sum())
-            sums.clipped += float(clipped.sum())
+            sums.add(torch, detached, sampler, base, losses, clipped, first_epoch=old is None)
             sums.entropy -= float((distribution.exp() * distribution).sum())
-            if base is not None:
-                sums.reference_kl += float(k3(detached, base).sum())
-            if old is None:
-                sums.own_tokens += int(own.sum())
-                sums.mismatch_kl += float(k3(sampler[own], detached[own]).sum())
         return detached
 
     def _hidden(self, layout: Pack) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The loss of an update and its gradient, computed plainly in float64 by transformers and PEFT.
 
-Written as `sapo_edge.backends.pytorch.loss` states the formula: one answer after the other, no packing, no shortcuts.
+Written as `sapo_edge.backends.common.loss` states the formula: one answer after the other, no packing, no shortcuts.
 Nothing of `sapo_edge.backends` is used here.
 """
 
