@@ -147,9 +147,9 @@ class SapoApp(App[ExitCode]):
 
     # What the keeper and the node tell.
 
-    def node_event(self, event: events.Event, replayed: bool) -> None:
+    def node_event(self, event: events.Event) -> None:
         """Take in an event of the node."""
-        self.state.happened(event, replayed=replayed)
+        self.state.happened(event)
         change = Change.EVENT
         match event:
             case events.Progress():

@@ -147,7 +147,7 @@ async def test_many_events_at_once_are_drawn_at_most_ten_times_a_second(launcher
 
         app._draw = count  # type: ignore[method-assign]
         for number in range(500):
-            app.node_event(Notice(level="info", text=f"{number}"), False)
+            app.node_event(Notice(level="info", text=f"{number}"))
         await asyncio.sleep(0.5)
         # The poll for the status may come in between.
         assert 1 <= drawn <= 5

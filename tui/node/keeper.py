@@ -96,9 +96,9 @@ class Keeper:
         # Textual finds its app there, and another thread has none.
         context = contextvars.copy_context()
 
-        def happened(event: events.Event, replayed: bool) -> None:
+        def happened(event: events.Event) -> None:
             with contextlib.suppress(RuntimeError):  # the app has just ended
-                loop.call_soon_threadsafe(self._app.node_event, event, replayed, context=context)
+                loop.call_soon_threadsafe(self._app.node_event, event, context=context)
 
         def ended(reason: str) -> None:
             with contextlib.suppress(RuntimeError):
@@ -132,7 +132,7 @@ class Keeper:
     async def _follow(self, link: Link) -> Ending | None:
         """Show the node until it is gone, and find out why it went; None if its process still runs."""
         self.why, self.lines, self.ending = "", (), None
-        self._app.state.attached(link.status, link.history)
+        self._app.state.attached(link.status, link.settings, link.history)
         link.follow()
         self._app.node_standing()
         await self._gone.wait()

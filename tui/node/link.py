@@ -15,13 +15,8 @@ from sapo_edge.errors import NoNodeError, SapoError
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS, History
 
-REPLAY = 300
-"""Past events that are asked for, for the log screen."""
-
 OPEN_SECONDS = 3.0
 """How long a node may take to greet; whoever quits meanwhile waits as long."""
-
-OnEvents = Callable[[events.Event, bool], None]
 
 
 class Link:
@@ -29,11 +24,11 @@ class Link:
 
     Args:
         paths: of the installation.
-        happened: called with each event and whether it is a past one, from the following thread.
+        happened: called with each event, from the following thread.
         ended: called once when the node is gone or drops this client, with the reason in words; from that thread.
     """
 
-    def __init__(self, paths: Paths, happened: OnEvents, ended: Callable[[str], None]) -> None:
+    def __init__(self, paths: Paths, happened: Callable[[events.Event], None], ended: Callable[[str], None]) -> None:
         self._paths = paths
         self._happened = happened
         self._ended = ended
@@ -42,9 +37,10 @@ class Link:
         self._lock = threading.Lock()
         self.history = History()
         self.status: Mapping[str, Any] = {}
+        self.settings: Mapping[str, Any] = {}
 
     def open(self) -> None:
-        """Connect, and read status and history. Blocks.
+        """Connect, and read status, settings and history. Blocks.
 
         Raises:
             NoNodeError: if no node answers.
@@ -54,12 +50,12 @@ class Link:
             requests = opened.enter_context(connect(self._paths, OPEN_SECONDS))
             following = opened.enter_context(connect(self._paths, OPEN_SECONDS))
             # Subscribed first: what happens while the history is read comes as an event, and is not counted twice.
-            replayed = following.subscribe(REPLAY)
+            following.subscribe()
             self.status = requests.request("status")
+            self.settings = requests.request("settings")["all"]
             self.history = History.from_reply(requests.request("history", {"points": MAX_POINTS}))
             self._requests, self._following = requests, following
             opened.pop_all()
-        self._replayed = replayed
 
     def follow(self) -> None:
         """Hand on events from now on, in a thread of its own."""
@@ -95,13 +91,11 @@ class Link:
         following = self._following
         assert following is not None
         reason = "the node has ended"
-        left = self._replayed
         try:
             for found in following.events():
-                replayed, left = left > 0, left - 1
                 with contextlib.suppress(ValueError):
                     # An event of a kind that a newer node knows.
-                    self._happened(events.from_dict(found), replayed)
+                    self._happened(events.from_dict(found))
         except SapoError as error:
             reason = error.message
         self._ended(reason)

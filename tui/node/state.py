@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,9 +10,6 @@ from typing import Any
 from sapo_edge import events
 from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import Evaluation, History
-
-RECENT_EVENTS = 500
-"""Events that are kept for the log screen."""
 
 
 class Standing(StrEnum):
@@ -32,33 +28,30 @@ class NodeState:
     Attributes:
         standing: of the app to it.
         status: the last reply to `status`; empty before the first.
+        settings: by name, as they were when the app connected.
         history: for the curves.
         clock: of the round in progress.
-        recent: the newest events but `progress`, oldest first.
         paused: why it rests; empty while it works.
-        started: its `node_started` event.
     """
 
     standing: Standing = Standing.LOOKING
     status: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=History)
     clock: RoundClock = field(default_factory=RoundClock)
-    recent: deque[events.Event] = field(default_factory=lambda: deque(maxlen=RECENT_EVENTS))
     paused: tuple[str, ...] = ()
-    started: events.NodeStarted | None = None
 
     @property
     def round(self) -> int:
         """The last finished round."""
         return max(int(self.status.get("round") or 0), self.history.last_round)
 
-    def attached(self, status: Mapping[str, Any], history: History) -> None:
+    def attached(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
         """Begin with a node that was just reached."""
         self.standing = Standing.ATTACHED
         self.history = history
         self.clock = RoundClock()
-        self.recent.clear()
-        self.started = None
+        self.settings = settings
         self.told(status)
         if last := status.get("last_round"):
             self.clock.finished(float(last.get("seconds_generate") or 0), float(last.get("seconds_update") or 0))
@@ -70,14 +63,8 @@ class NodeState:
         self.status = status
         self._rest(tuple(str(reason) for reason in status.get("paused") or ()))
 
-    def happened(self, event: events.Event, *, replayed: bool = False) -> None:
-        """Take in an event, of now or of the past; each takes bounded time and memory."""
-        if not isinstance(event, events.Progress):
-            self.recent.append(event)
-        if isinstance(event, events.NodeStarted):
-            self.started = event
-        if replayed:
-            return
+    def happened(self, event: events.Event) -> None:
+        """Update the state from an event, in bounded time and memory."""
         match event:
             case events.Progress():
                 self.clock.progress(event.phase, event.done, event.total, event.unit)

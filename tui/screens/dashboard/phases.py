@@ -55,7 +55,7 @@ def _left(clock: RoundClock, state: NodeState) -> str:
 
 def _due(state: NodeState) -> str:
     """When the next held-out evaluation is."""
-    every = int((state.started.settings.get("evaluate_every") if state.started else None) or 0)
+    every = int(state.settings.get("evaluate_every") or 0)
     if not every or state.clock.phase == "evaluate":
         return ""
     until = every - state.round % every
