@@ -1,10 +1,11 @@
-"""Text for a terminal of 80 columns: nothing that others sent is printed raw, numbers as people say them."""
+"""Plain text for people: escaped text of others, wrapped lines, sizes, durations, counts and "did you mean"."""
 
 from __future__ import annotations
 
+import difflib
 import textwrap
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 WIDTH = 80
 """Columns of plain output."""
@@ -69,3 +70,14 @@ def reasons(counts: Mapping[str, int]) -> str:
     """Counts by name, the largest first: "forged 2, rate 1"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {number}" for name, number in ordered if number)
+
+
+def did_you_mean(name: object, options: Iterable[str], otherwise: str) -> str:
+    """A remedy for a mistyped name: the option nearest to it, or `otherwise` if none resembles it.
+
+    Case does not count, nor does "-" for "_".
+    """
+    folded = {option.lower().replace("-", "_"): option for option in options}
+    # The comparison is quadratic and the name may be a peer's.
+    nearest = difflib.get_close_matches(str(name)[:64].lower().replace("-", "_"), folded, n=1)
+    return f"did you mean {folded[nearest[0]]}?" if nearest else otherwise

@@ -44,8 +44,8 @@ class ScoredRollout:
     rewards: tuple[float, ...]
 
 
-class Admission(StrEnum):
-    """What became of a rollout that was offered to the pool."""
+class PoolOutcome(StrEnum):
+    """Whether the pool accepted a rollout, and why not; `OLD` counts those that expired in it."""
 
     ADDED = "added"
     DUPLICATE = "duplicate"
@@ -121,7 +121,7 @@ class Pool:
     ) -> None:
         self.own_author = own_author
         self.limits = limits or PoolLimits()
-        self.counts: Counter[Admission] = Counter()
+        self.counts: Counter[PoolOutcome] = Counter()
         self._clock = clock
         self._wall_clock = wall_clock
         self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
@@ -140,7 +140,7 @@ class Pool:
         """Bytes of text held."""
         return self._bytes
 
-    def add(self, rollout: Rollout) -> Admission:
+    def add(self, rollout: Rollout) -> PoolOutcome:
         """Offer a rollout that was checked already; the oldest give way to it."""
         with self._lock:
             self._expire()
@@ -153,14 +153,14 @@ class Pool:
         with self._lock:
             return self._heard.estimate(self._clock())
 
-    def _admit(self, rollout: Rollout, arrived: float) -> Admission:
+    def _admit(self, rollout: Rollout, arrived: float) -> PoolOutcome:
         identity, size = rollout.id, rollout.size_bytes()
         if rollout.author == self.own_author:
-            return Admission.OWN
+            return PoolOutcome.OWN
         if identity in self._held or identity in self._gone:
-            return Admission.DUPLICATE
+            return PoolOutcome.DUPLICATE
         if size > self.limits.bytes:
-            return Admission.TOO_LARGE
+            return PoolOutcome.TOO_LARGE
         while self._authors[rollout.author] and self._over_share(rollout.author, size):
             self._remove(next(key for key, (held, _) in self._held.items() if held.author == rollout.author))
         while self._held and (len(self._held) >= self.limits.rollouts or self._bytes + size > self.limits.bytes):
@@ -170,7 +170,7 @@ class Pool:
         self._authors[rollout.author] += 1
         self._author_bytes[rollout.author] += size
         self._bytes += size
-        return Admission.ADDED
+        return PoolOutcome.ADDED
 
     def _over_share(self, author: str, more: int) -> bool:
         """Whether an author would have more than its share with one more rollout of so many bytes."""
@@ -195,7 +195,7 @@ class Pool:
         oldest = self._clock() - self.limits.seconds
         while self._held and next(iter(self._held.values()))[1] < oldest:
             self._remove(next(iter(self._held)))
-            self.counts[Admission.OLD] += 1
+            self.counts[PoolOutcome.OLD] += 1
 
     def _remove(self, identity: str) -> None:
         rollout, _ = self._held.pop(identity)

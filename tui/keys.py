@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
 
 from sapo_edge.errors import ConfigError
+from sapo_edge.plain import did_you_mean
 
 FILE = "keys.toml"
 """Name of the file beside `config.toml`."""
@@ -35,8 +35,7 @@ def read_keys(file: Path, known: Collection[str]) -> dict[str, str]:
     keys: dict[str, str] = {}
     for name, value in found.items():
         if name not in known:
-            near = difflib.get_close_matches(name, list(known), n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else "F1 in the app lists the names"
+            remedy = did_you_mean(name, known, "F1 in the app lists the names")
             raise ConfigError(f"{file}: no key is called {name!r}", f"write names in quotes; {remedy}")
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(f"{file}: {name!r} is not text", 'write it as "node.pause" = "space"')

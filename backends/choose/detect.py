@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from sapo_edge.backends.choose.backend import Backend, Opened, Opening, Standing
 from sapo_edge.backends.choose.builtin import BUILT_IN
 from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.errors import BackendError
+from sapo_edge.plain import did_you_mean
 
 if TYPE_CHECKING:
     from sapo_edge.policy import LoraSettings
@@ -113,9 +113,8 @@ def find_backend(name: str) -> Backend:
     entries = others_entries()
     if name not in entries:
         known = [backend.name for backend in BUILT_IN] + sorted(entries)
-        near = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean {near[0]}?" if near else f"use one of: {', '.join([AUTO, *known])}"
-        raise BackendError(f"there is no backend {name!r}", hint)
+        remedy = did_you_mean(name, known, f"use one of: {', '.join([AUTO, *known])}")
+        raise BackendError(f"there is no backend {name!r}", remedy)
     return _load(entries[name])
 
 

@@ -17,7 +17,7 @@ from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.policy import CallHandle
-from sapo_edge.state.checkpoint import RECORD
+from sapo_edge.state.checkpoint import RECORD, read_checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
@@ -61,16 +61,11 @@ def check_model(adapter: Path, digest: str) -> None:
         digest: SHA-256 (hex) of the model's file.
 
     Raises:
-        CheckpointError: if it was made with another one, or its record is damaged.
+        CheckpointError: if it was made with another one, or is damaged.
     """
-    record = adapter / RECORD
-    if not record.is_file():
+    if not (adapter / RECORD).is_file():
         return
-    try:
-        made_with = json.loads(record.read_bytes())["model_digest"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{record} can't be read: {error}", "give another checkpoint as --adapter") from error
-    if made_with != digest:
+    if read_checkpoint(adapter).model_digest != digest:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 

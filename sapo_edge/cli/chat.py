@@ -17,10 +17,10 @@ from typing import Any
 from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter
 from sapo_edge.cli.session import Session, narrate, open_policy
 from sapo_edge.conversation import Conversation, Piece
-from sapo_edge.errors import Cancelled, ExitCode, SapoError
+from sapo_edge.errors import Cancelled, ExitCode, SapoError, StateError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-from sapo_edge.state.checkpoint import RECORD
+from sapo_edge.state.checkpoint import read_record
 from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 
@@ -126,9 +126,9 @@ def _described(model: str, manifest: Manifest, directory: Path | None) -> Opened
     if directory is None:
         return Opened(model, manifest.name, None, None, None)
     try:
-        record = json.loads((directory / RECORD).read_bytes())
-        return Opened(model, manifest.name, str(directory), int(record["round"]), record["accuracy"])
-    except (OSError, ValueError, TypeError, KeyError):
+        checkpoint = read_record(directory)
+        return Opened(model, manifest.name, str(directory), checkpoint.round, checkpoint.accuracy)
+    except StateError:
         # An adapter from elsewhere says nothing of its origin.
         return Opened(model, manifest.name, str(directory), None, None)
 

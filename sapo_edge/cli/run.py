@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
-import json
 import logging
 import os
 import shutil
@@ -33,6 +32,7 @@ from sapo_edge.node.controlled import NodeControl, Waiting
 from sapo_edge.node.rounds import Node
 from sapo_edge.person import Outbox
 from sapo_edge.state import logs
+from sapo_edge.state.checkpoint import read_record
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.source import TaskSource
 
@@ -132,8 +132,7 @@ def told(joined: Joined) -> str:
 
 
 def _rounds_done(store: Store, rounds: int) -> bool:
-    latest = store.checkpoints.latest()
-    return bool(rounds) and latest is not None and latest.round >= rounds
+    return bool(rounds) and store.latest is not None and store.latest.round >= rounds
 
 
 def _print_event(event: events.Event) -> None:
@@ -188,12 +187,12 @@ def _tell_result(stopped: events.NodeStopped, evaluations: list[events.HeldOut],
     if stopped.adapter is None:
         return
     directory = Path(stopped.adapter)
-    best = json.loads((directory / "checkpoint.json").read_text())
-    if evaluations and best.get("accuracy") is not None:
+    best = read_record(directory)
+    if evaluations and best.accuracy is not None:
         first, last = evaluations[0], evaluations[-1]
         narrate(
             f"held-out accuracy: {first.accuracy:.2f} before training, {last.accuracy:.2f} after round {last.round}, "
-            f"{best['accuracy']:.2f} at its best, after round {best['round']}"
+            f"{best.accuracy:.2f} at its best, after round {best.round}"
         )
     narrate(f"adapter: {directory}")
     started = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"

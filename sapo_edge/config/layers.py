@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import ConfigError
+from sapo_edge.plain import did_you_mean
 from sapo_edge.state.durable import write_atomically
 from sapo_edge.state.paths import HOME_VARIABLE
 
@@ -208,7 +208,4 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
 
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    names = list(known)
-    by_fold = {item.lower(): item for item in names}
-    matches = difflib.get_close_matches(name.lower().replace("-", "_"), by_fold, n=1, cutoff=0.6)
-    return f"did you mean {by_fold[matches[0]]}?" if matches else f"{otherwise}; `sapo config show` lists the settings"
+    return did_you_mean(name, known, f"{otherwise}; `sapo config show` lists the settings")

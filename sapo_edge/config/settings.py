@@ -6,7 +6,6 @@ Validation, `sapo config show` and the documentation all read this one table; `c
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -15,6 +14,7 @@ from typing import Any
 
 from sapo_edge.config import quiet_hours
 from sapo_edge.errors import ConfigError
+from sapo_edge.plain import did_you_mean
 
 MAX_SEED = 2**63 - 1
 """Largest seed."""
@@ -105,9 +105,9 @@ class Setting:
         """The error for a value that is not allowed."""
         shown = reprlib.repr(value)
         known = (*self.choices, *(self.further() if self.further else ()))
-        near = difflib.get_close_matches(value, known, 1) if isinstance(value, str) else []
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", f"give {self.allowed}{hint}")
+        hint = did_you_mean(value, known, "")
+        remedy = f"give {self.allowed}; {hint}" if hint else f"give {self.allowed}"
+        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", remedy)
 
     def _converted(self, value: object) -> int | float | str | None:
         if isinstance(value, bool):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sapo_edge.advantage import informative
-from sapo_edge.state.journal import ScoredRollout, reported_errors, scored_from
+from sapo_edge.state.journal import JournaledRollout, reported_errors, rollout_from_row
 from sapo_edge.swarm.joining.identity import readable_name
 
 Origin = Literal["any", "own", "external"]
@@ -185,7 +185,7 @@ class JournalReader:
                     found.append(summary)
         return found, None
 
-    def rollout(self, round: int, position: int) -> ScoredRollout | None:
+    def rollout(self, round: int, position: int) -> JournaledRollout | None:
         """One rollout with all its answers; None if there is none (any more).
 
         Raises:
@@ -194,7 +194,7 @@ class JournalReader:
         with self._connection() as connection:
             query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
             row = connection.execute(query, (round, position)).fetchone()
-        return None if row is None else scored_from(row)
+        return None if row is None else rollout_from_row(row)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
@@ -206,7 +206,7 @@ class JournalReader:
             yield connection
 
 
-def in_full(round: int, position: int, scored: ScoredRollout) -> dict[str, Any]:
+def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:
     """One rollout as it travels on the control socket, with all its answers."""
     rollout = scored.rollout
     # What a peer sent may be all control characters, of which each takes six bytes of JSON.

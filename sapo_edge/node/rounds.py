@@ -24,12 +24,12 @@ from sapo_edge.events import (
     RoundFinished,
 )
 from sapo_edge.policy import CallHandle, Policy, UpdateSettings
-from sapo_edge.pool import STRATEGIES, Admission, Pool, ScoredRollout
+from sapo_edge.pool import STRATEGIES, Pool, PoolOutcome, ScoredRollout
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.journal import ScoredRollout as JournaledRollout
+from sapo_edge.state.journal import JournaledRollout
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.external import ExternalScorer
@@ -184,7 +184,7 @@ class Node:
         except Cancelled:
             reason = "stopped at once; the round in progress is lost"
         self._save_pool()
-        best = self.best or self.store.checkpoints.latest()
+        best = self.best or self.store.latest
         stopped = NodeStopped(reason=reason, rounds=self._saved - first, adapter=str(best.directory) if best else None)
         self.emit(stopped)
         return stopped
@@ -277,7 +277,7 @@ class Node:
 
     def _receipts(self) -> int:
         """Rollouts of others that were admitted since the last call."""
-        total = self.pool.counts[Admission.ADDED]
+        total = self.pool.counts[PoolOutcome.ADDED]
         received, self._seen = total - self._seen, total
         self.selector.observe(received)
         return received
@@ -319,7 +319,7 @@ class Node:
             self._evaluate()
 
     def _final_evaluation(self) -> None:
-        if self.round and self._evaluated != self.round and self.store.checkpoints.latest():
+        if self.round and self._evaluated != self.round and self.store.latest:
             known = self.store.journal.held_out(1, before=None)
             if known and known[-1].round == self.round:
                 return

@@ -1,6 +1,6 @@
-"""One checkpoint: a directory with the policy's own files and `checkpoint.json`, which describes all of them.
+"""One checkpoint: a directory with the policy's files and `checkpoint.json`, which lists them with their digests.
 
-`checkpoints.py` writes and chooses among them.
+`checkpoints.py` writes checkpoints and chooses among them.
 """
 
 from __future__ import annotations
@@ -23,24 +23,22 @@ FORMAT_VERSION = 1
 RECORD = "checkpoint.json"
 """Name of the file that describes a checkpoint."""
 
-_OTHER = "go on with the one it was made with, or use --home for a new state directory"
-
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint holds beside the policy's own files.
+    """The state of a node after a round, apart from the policy's own files.
 
     Attributes:
         round: the last finished round.
         model_digest: SHA-256 (hex) of the base model.
         manifest_digest: SHA-256 (hex) of the task manifest.
         seed: of the task sequence.
-        cursor: where the task sources stand; JSON values.
+        cursor: position in the task sequence; JSON values.
         settings: the resolved settings by name.
         accuracy: held-out accuracy of this adapter; None if it was not evaluated.
         time: Unix seconds.
-        files: name below the directory -> (bytes, SHA-256); filled in by `Checkpoints`.
-        directory: where it lies; filled in by `Checkpoints`.
+        files: name below the directory -> (bytes, SHA-256); set when the checkpoint is written.
+        directory: where the checkpoint is; set when it is written or read.
     """
 
     round: int
@@ -66,47 +64,68 @@ class Checkpoint:
         return sum(size for size, _ in self.files.values())
 
     def write_record(self, directory: Path) -> None:
-        """Write `checkpoint.json` into `directory`, or leave the one that is there.
+        """Write `checkpoint.json` into `directory`; on an error the existing one stays.
 
         Raises:
             OSError: if it can't be written.
             TypeError, ValueError: if cursor or settings are not JSON values.
         """
         values = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "directory"}
-        # Through JSON and back, so that the digest covers what a reader gets: text as keys, lists for tuples.
+        # Through JSON and back: the digest must cover what a reader gets (keys are text, tuples are lists).
         body = json.loads(json.dumps({"v": FORMAT_VERSION, **values}, allow_nan=False))
         text = json.dumps({**body, "digest": _digest(body)}, allow_nan=False, indent=1)
         write_atomically(directory / RECORD, text.encode("ascii"))
 
-    def verify(self, *, model_digest: str | None = None, manifest_digest: str | None = None) -> None:
-        """Make sure that every file is there and unchanged, and belongs to this model and manifest.
-
-        Args:
-            model_digest, manifest_digest: what it must have been made with; None is not compared.
+    def check_origin(self, model_digest: str, manifest_digest: str) -> None:
+        """Check that the checkpoint was made with this model and this manifest.
 
         Raises:
-            CheckpointError: if it is damaged, or was made with another model or manifest.
+            CheckpointError: if it was made with another one.
+        """
+        for name, expected, actual in (
+            ("model", model_digest, self.model_digest),
+            ("manifest", manifest_digest, self.manifest_digest),
+        ):
+            if expected != actual:
+                raise CheckpointError(
+                    f"{self.directory} was made with another {name}",
+                    "continue with the one it was made with, or use --home for a new state directory",
+                )
+
+    def verify_files(self) -> None:
+        """Compare size and digest of every file with the record.
+
+        Raises:
+            CheckpointError: if a file is missing or has changed.
             StateError: if a file may not be read.
         """
-        if model_digest is not None and model_digest != self.model_digest:
-            raise CheckpointError(f"{self.directory} was made with another model", _OTHER)
-        if manifest_digest is not None and manifest_digest != self.manifest_digest:
-            raise CheckpointError(f"{self.directory} was made with another manifest", _OTHER)
         for name, expected in self.files.items():
             path = self.directory / name
             try:
                 with path.open("rb") as file:
-                    found = (path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+                    actual = (path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
             except PermissionError as error:
                 raise state_error(error, "read", path) from error
             except OSError as error:
                 raise _damaged(self.directory, f"{name}: {error.strerror or error}") from error
-            if found != expected:
+            if actual != expected:
                 raise _damaged(self.directory, f"{name} has changed")
 
 
-def read_record(directory: Path, round: int) -> Checkpoint:
-    """The checkpoint of `round` in `directory`, without looking at the policy's files.
+def read_checkpoint(directory: Path) -> Checkpoint:
+    """Read the checkpoint in `directory` and verify all its files.
+
+    Raises:
+        CheckpointError: if it is missing or damaged.
+        StateError: if it may not be read, or was written by a newer version.
+    """
+    checkpoint = read_record(directory)
+    checkpoint.verify_files()
+    return checkpoint
+
+
+def read_record(directory: Path) -> Checkpoint:
+    """Read and verify `checkpoint.json` alone: cheap, for lists and for choosing among checkpoints.
 
     Raises:
         CheckpointError: if it is missing or damaged.
@@ -117,7 +136,7 @@ def read_record(directory: Path, round: int) -> Checkpoint:
         digest = body.pop("digest", None)
         version = body.get("v")
         if isinstance(version, int) and version > FORMAT_VERSION:
-            # Not a CheckpointError: it is intact, and must not be passed over or set aside.
+            # Not a CheckpointError: it is intact, so it must be neither skipped nor set aside.
             raise StateError(
                 f"{directory} was written by a newer sapo-edge", "update it, or use --home for a new start"
             )
@@ -125,20 +144,21 @@ def read_record(directory: Path, round: int) -> Checkpoint:
             raise _damaged(directory, f"{RECORD} has changed")
         del body["v"]
         body["files"] = {name: (size, file_digest) for name, (size, file_digest) in body["files"].items()}
-        checkpoint = Checkpoint(**body, directory=directory)
+        return Checkpoint(**body, directory=directory)
     except PermissionError as error:
         raise state_error(error, "read", directory / RECORD) from error
     except OSError as error:
         raise _damaged(directory, f"{RECORD}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(directory, f"{RECORD} can't be read: {error}") from error
-    if checkpoint.round != round:
-        raise _damaged(directory, f"{RECORD} is of round {checkpoint.round}")
-    return checkpoint
 
 
 def sync_files(directory: Path) -> dict[str, tuple[int, str]]:
-    """Flush every file below `directory` to the disk; its bytes and SHA-256 by name, with "/" between levels."""
+    """Flush every file below `directory` to the disk.
+
+    Returns:
+        name, with "/" between levels -> (bytes, SHA-256).
+    """
     files: dict[str, tuple[int, str]] = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():
@@ -157,5 +177,6 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def _damaged(directory: Path, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"the checkpoint {directory} is damaged ({problem})", "use an earlier checkpoint, or start anew with --home"
+        f"the checkpoint {directory} is damaged ({problem})",
+        "use an earlier checkpoint, or start a new state directory with --home",
     )

@@ -1,6 +1,6 @@
-"""The checkpoints of a state directory: each complete or absent, whatever happens while one is written.
+"""The checkpoints of a state directory: each is complete or absent, even if a write is interrupted.
 
-A checkpoint is written in a hidden sibling, flushed to the disk and then renamed to `round-000012`.
+A checkpoint is written to a hidden directory beside the others, flushed to the disk and then renamed to `round-000012`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, SapoError, StateError
-from sapo_edge.state.checkpoint import Checkpoint, read_record, sync_files
+from sapo_edge.state.checkpoint import Checkpoint, read_checkpoint, read_record, sync_files
 from sapo_edge.state.durable import check_space, is_disk_full, make_private_directory, reported, sync_directory
 
 _NAME = re.compile(r"round-(\d{6,18})")
@@ -27,15 +27,14 @@ _logger = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one state directory. Only the holder of its lock may change them."""
+    """The checkpoints of one state directory. Only the holder of its lock may change them.
+
+    Args:
+        directory: of all checkpoints; the first `save` creates it.
+        keep: newest checkpoints to keep, beside the best one.
+    """
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
-        """Name the directory; it is created by the first `save`.
-
-        Args:
-            directory: of all checkpoints.
-            keep: newest ones that are kept, beside the best one.
-        """
         if keep < 1:
             raise ValueError("at least one checkpoint must be kept")
         self.directory = directory
@@ -53,32 +52,31 @@ class Checkpoints:
             names = (_NAME.fullmatch(path.name) for path in self.directory.iterdir())
             return sorted(int(match[1]) for match in names if match)
 
-    def save(self, state: Checkpoint, write: Callable[[Path], None], *, expected_bytes: int = 0) -> Checkpoint:
-        """Write a checkpoint; one of the same round is replaced. Older ones beyond `keep` are removed afterwards.
+    def save(self, state: Checkpoint, write: Callable[[Path], None]) -> Checkpoint:
+        """Write a checkpoint, replacing one of the same round, then remove those beyond `keep`.
 
         Args:
             state: what to write into `checkpoint.json`.
-            write: writes the policy's files into the empty directory that it is given.
-            expected_bytes: of these files; at least the size of the newest checkpoint is expected.
+            write: writes the policy's files into an empty directory.
 
         Returns:
             `state` with its directory and files.
 
         Raises:
-            StateError: if the disk is or becomes full, or can't be written; earlier checkpoints are untouched.
+            StateError: if the disk is full or can't be written; earlier checkpoints are untouched.
         """
         make_private_directory(self.directory)
         with reported("write a checkpoint in", self.directory):
-            check_space(self.directory, max(expected_bytes, self._newest_size()))
+            check_space(self.directory, self._newest_size())
             beside = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"{_WRITING}{_name(state.round)}-"))
         try:
             with reported("write a checkpoint in", self.directory):
                 saved = self._write(state, write, beside)
         except BaseException as error:
-            # Asked before the leftovers go, which frees space.
+            # Checked before the leftovers are removed, which frees space.
             foreign = isinstance(error, Exception) and not isinstance(error, SapoError)
             full = foreign and is_disk_full(error, self.directory)
-            # What can't be removed now is removed by `recover` at the next start.
+            # `recover` removes the rest at the next start.
             shutil.rmtree(beside, ignore_errors=True)
             if full:
                 raise StateError(
@@ -90,31 +88,25 @@ class Checkpoints:
         return saved
 
     def read(self, round: int) -> Checkpoint:
-        """The record of one checkpoint, without looking at its files.
+        """The record of one checkpoint; its files are not checked.
 
         Raises:
             CheckpointError: if it is missing or damaged.
             StateError: if it may not be read, or was written by a newer version.
         """
-        return read_record(self.directory / _name(round), round)
+        return _of_round(read_record(self.directory / _name(round)), round)
 
-    def load(self, round: int, *, model_digest: str | None = None, manifest_digest: str | None = None) -> Checkpoint:
-        """The record of one checkpoint whose files are all there and unchanged; the policy can then read them.
-
-        Args:
-            round: of the checkpoint.
-            model_digest, manifest_digest: what it must have been made with; None is not compared.
+    def load(self, round: int) -> Checkpoint:
+        """One checkpoint with all its files verified.
 
         Raises:
-            CheckpointError: if it is missing, damaged, or was made with another model or manifest.
+            CheckpointError: if it is missing or damaged.
             StateError: if it may not be read, or was written by a newer version.
         """
-        checkpoint = self.read(round)
-        checkpoint.verify(model_digest=model_digest, manifest_digest=manifest_digest)
-        return checkpoint
+        return _of_round(read_checkpoint(self.directory / _name(round)), round)
 
     def latest(self) -> Checkpoint | None:
-        """The newest complete checkpoint; damaged ones are skipped with a warning in the log. Changes nothing.
+        """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log.
 
         Raises:
             StateError: if one may not be read, or was written by a newer version.
@@ -127,7 +119,7 @@ class Checkpoints:
         return None
 
     def best(self) -> Checkpoint | None:
-        """The checkpoint with the highest held-out accuracy, the earliest of equal ones; None if none was evaluated.
+        """The checkpoint with the highest held-out accuracy, the earliest on a tie; None if none was evaluated.
 
         Raises:
             StateError: if one may not be read, or was written by a newer version.
@@ -144,7 +136,7 @@ class Checkpoints:
         return max(evaluated, key=lambda checkpoint: checkpoint.accuracy or 0.0, default=None)
 
     def record_accuracy(self, round: int, accuracy: float) -> Checkpoint:
-        """Add the result of a held-out evaluation that was made after the checkpoint.
+        """Add the result of a held-out evaluation to a checkpoint.
 
         Raises:
             CheckpointError: if it is missing or damaged.
@@ -155,49 +147,33 @@ class Checkpoints:
             checkpoint.write_record(checkpoint.directory)
         return checkpoint
 
-    def truncate_after(self, round: int) -> list[int]:
-        """Remove the checkpoints of later rounds, for a node that goes back to an earlier one.
+    def recover(self) -> tuple[Checkpoint | None, list[str]]:
+        """Repair what a killed node left: delete half-written and half-removed checkpoints, set damaged ones aside.
+
+        A damaged checkpoint that is newer than the newest complete one is renamed to `round-000012.damaged`.
 
         Returns:
-            The rounds removed.
-
-        Raises:
-            StateError: if one can't be removed.
-        """
-        later = [number for number in self.rounds() if number > round]
-        for number in reversed(later):
-            self._remove(number)
-        return later
-
-    def recover(self) -> list[str]:
-        """Tidy up after a node that was killed: remove what it left half-written, set damaged checkpoints aside.
-
-        A damaged checkpoint that is newer than the newest complete one is renamed to `round-000012.damaged`; only
-        half-written and half-removed ones are deleted.
-
-        Returns:
-            What was done, one sentence each.
+            The newest complete checkpoint, verified, and what was repaired, one sentence each.
 
         Raises:
             StateError: if the directory can't be changed.
         """
-        done: list[str] = []
+        repairs: list[str] = []
         with reported("tidy up", self.directory):
             if not self.directory.exists():
-                return done
+                return None, repairs
             for path in sorted(self.directory.iterdir()):
-                done.extend(self._tidy(path))
+                repairs.extend(self._tidy(path))
             for round in reversed(self.rounds()):
                 try:
-                    self.load(round)
-                    break
+                    return self.load(round), repairs
                 except CheckpointError as error:
                     aside = _unused(self.directory / f"{_name(round)}.damaged")
                     (self.directory / _name(round)).rename(aside)
-                    done.append(
+                    repairs.append(
                         f"{error.message}; it was renamed to {aside.name} and an earlier one is used if there is any"
                     )
-        return done
+        return None, repairs
 
     def _write(self, state: Checkpoint, write: Callable[[Path], None], beside: Path) -> Checkpoint:
         write(beside)
@@ -246,7 +222,7 @@ class Checkpoints:
                 try:
                     self._remove(round)
                 except StateError as error:
-                    # The new checkpoint is safe all the same, and the next `save` tries again.
+                    # The new checkpoint is safe; the next `save` tries again.
                     _logger.warning("%s", error)
 
     def _remove(self, round: int) -> None:
@@ -262,6 +238,14 @@ class Checkpoints:
 
 def _name(round: int) -> str:
     return f"round-{round:06d}"
+
+
+def _of_round(checkpoint: Checkpoint, round: int) -> Checkpoint:
+    if checkpoint.round != round:
+        raise CheckpointError(
+            f"{checkpoint.directory} holds a checkpoint of round {checkpoint.round}", "use an earlier checkpoint"
+        )
+    return checkpoint
 
 
 def _unused(path: Path) -> Path:

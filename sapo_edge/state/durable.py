@@ -102,13 +102,6 @@ def make_private_directory(path: Path) -> None:
         raise state_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "write to", path)
 
 
-def sync_file(path: Path) -> None:
-    """Flush a closed file to the disk."""
-    # Opened for writing because Windows refuses to flush a read-only handle.
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-
-
 def sync_directory(path: Path) -> None:
     """Flush a directory's entries to the disk, where the system can (not on Windows)."""
     if os.name == "nt":

@@ -1,6 +1,7 @@
-"""The journal: what happened, in SQLite, read page by page.
+"""The journal: rounds, rollouts, held-out evaluations and other events in SQLite, read page by page.
 
-One connection per process, usable from any thread. The node writes; other processes may read at the same time.
+The node that holds the state directory's lock writes it, over one connection that any thread may use.
+`control/journal_view.py` reads it at the same time, over connections of its own.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.durable import make_private_directory
 
 SCHEMA_VERSION = 2
-"""Version of the tables below; `Journal` brings those of version 1 up to it."""
+"""Version of the tables below; `Journal` upgrades those of version 1."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_PAGE = 1000
 """Most rows that one query returns."""
 KEEP_ROLLOUTS = 500
-"""Rounds whose rollouts are kept by default."""
+"""Newest rounds whose rollouts are kept by default."""
 KEEP_EVENTS = 10_000
 """Other events that are kept."""
 CHECKED_BYTES = 64 * 1024 * 1024
-"""Journals up to this size are looked through whenever they are opened; larger ones only after an end without order."""
+"""Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
+_HELD_OUT_COLUMNS = ("round", "time", "accuracy", "correct", "questions", "low", "high")
 _SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -53,13 +55,13 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 
 
 @dataclass(frozen=True, slots=True)
-class ScoredRollout:
-    """A rollout with what the local verifier and its group made of each answer.
+class JournaledRollout:
+    """A rollout with the local reward and the advantage of each answer.
 
     Attributes:
-        rollout: stored as it is shared, without token ids.
+        rollout: as it is shared, without token ids.
         rewards, advantages: one number per answer.
-        own: whether this node made it; else it was trained on.
+        own: whether this node generated it; otherwise it is another node's, in this round's update.
     """
 
     rollout: Rollout
@@ -78,13 +80,12 @@ class ScoredRollout:
 class Journal:
     """Rounds, their rollouts, held-out evaluations and other events of one state directory."""
 
-    def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS, read_only: bool = False) -> None:
+    def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS) -> None:
         """Open the journal; create it if it doesn't exist.
 
         Args:
-            path: the SQLite file; it has its directory for itself, which is created.
+            path: the SQLite file, in a directory of its own, which is created.
             keep_rollouts: newest rounds whose rollouts are kept; 0 keeps all.
-            read_only: for a process that doesn't hold the state directory's lock.
 
         Raises:
             StateError: if it can't be opened, is damaged, or is not a journal of this version.
@@ -92,15 +93,13 @@ class Journal:
         self.path = path
         self.keep_rollouts = keep_rollouts
         self._guard = threading.RLock()
-        suspect = _suspect(path)
-        if not read_only:
-            make_private_directory(path.parent)
-        uri = f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}"
-        with reported_errors(self.path):
-            self._connection = sqlite3.connect(uri, uri=True, timeout=10, isolation_level=None, check_same_thread=False)
+        needs_check = _needs_check(path)
+        make_private_directory(path.parent)
+        with reported_errors(path):
+            self._connection = sqlite3.connect(path, timeout=10, isolation_level=None, check_same_thread=False)
         try:
-            with reported_errors(self.path):
-                self._prepare(read_only, suspect)
+            with reported_errors(path):
+                self._prepare(needs_check)
         except BaseException:
             self._connection.close()
             raise
@@ -110,12 +109,12 @@ class Journal:
         with self._guard, reported_errors(self.path):
             self._connection.close()
 
-    def record(self, event: Event, rollouts: Sequence[ScoredRollout] = ()) -> None:
-        """Write one event; `Progress` is not kept. An event of the same round replaces the earlier one.
+    def record(self, event: Event, rollouts: Sequence[JournaledRollout] = ()) -> None:
+        """Write one event, except `Progress`. A round or evaluation replaces an earlier one of the same round.
 
         Args:
-            event: a `RoundFinished` is written together with its rollouts, or neither is.
-            rollouts: of that round, the node's own ones first.
+            event: a `RoundFinished` and its rollouts are written in one transaction.
+            rollouts: of that round, the node's own first.
 
         Raises:
             StateError: if the disk is full or the journal is damaged.
@@ -131,50 +130,29 @@ class Journal:
                 connection.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", (event.round, event.time, text))
                 self._replace_rollouts(connection, event.round, rollouts)
             elif isinstance(event, HeldOut):
-                numbers = (
-                    event.round,
-                    event.time,
-                    event.accuracy,
-                    event.correct,
-                    event.questions,
-                    event.low,
-                    event.high,
-                )
-                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?)", numbers)
+                row = [getattr(event, name) for name in _HELD_OUT_COLUMNS]
+                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             else:
-                row = (getattr(event, "round", None), event.time, text)
+                row = [getattr(event, "round", None), event.time, text]
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
                 connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (KEEP_EVENTS,))
 
-    def prune_rollouts(self, keep_rounds: int) -> int:
-        """Drop the rollouts of all but the newest `keep_rounds` rounds; their numbers stay.
-
-        Returns:
-            Rollouts dropped.
-        """
-        with self._transaction() as connection:
-            return connection.execute(
-                "DELETE FROM rollouts WHERE round <= (SELECT max(round) FROM rollouts) - ?", (keep_rounds,)
-            ).rowcount
-
     def truncate_after(self, round: int) -> int:
-        """Drop what belongs to later rounds, so that a history which goes on from a checkpoint has no duplicates.
+        """Delete everything of later rounds: a node that resumes from a checkpoint repeats them.
 
         Returns:
-            Rounds dropped.
+            Rounds deleted.
         """
         with self._transaction() as connection:
-            dropped = connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
-            connection.execute("DELETE FROM rollouts WHERE round > ?", (round,))
-            connection.execute("DELETE FROM held_out WHERE round > ?", (round,))
-            connection.execute("DELETE FROM events WHERE round > ?", (round,))
-            return dropped
+            for table in ("rollouts", "held_out", "events"):
+                connection.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
+            return connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
 
     def reserve_sequences(self, count: int) -> int:
-        """Take `count` running numbers for rollouts; none is ever given twice, not even after `truncate_after`.
+        """Reserve `count` sequence numbers for rollouts; none is ever reserved twice, not even after `truncate_after`.
 
         Returns:
-            The first of them, from 1.
+            The first of them, counted from 1.
         """
         if count < 1:
             raise ValueError(f"can't reserve {count} numbers")
@@ -185,17 +163,17 @@ class Journal:
             return last - count + 1
 
     def counter(self, name: str) -> int:
-        """A number that is kept under a name, 0 if there is none."""
-        found = self._rows("SELECT value FROM counters WHERE name = ?", (name,))
-        return int(found[0][0]) if found else 0
+        """The number stored under a name, 0 if there is none."""
+        rows = self._rows("SELECT value FROM counters WHERE name = ?", (name,))
+        return int(rows[0][0]) if rows else 0
 
     def set_counter(self, name: str, value: int) -> None:
-        """Keep a number under a name."""
+        """Store a number under a name."""
         with self._transaction() as connection:
             connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
 
     def sync(self) -> None:
-        """Make everything recorded so far survive a power cut (a killed process loses nothing anyway).
+        """Make everything recorded so far survive a power cut. A killed process loses nothing in any case.
 
         Raises:
             StateError: if the disk is full or the journal is damaged.
@@ -213,37 +191,34 @@ class Journal:
         Args:
             limit: 1 to `MAX_PAGE`.
             after: the first `limit` rounds after this one.
-            before: else, the last `limit` rounds before this one; without either, the newest.
+            before: otherwise, the last `limit` rounds before this one; without either, the newest.
         """
-        found = [
-            events.from_json(row[1]) for row in self._page("round, event FROM rounds", "round", limit, after, before)
-        ]
-        return [event for event in found if isinstance(event, RoundFinished)]
+        page = [events.from_json(row[0]) for row in self._page("event FROM rounds", "round", limit, after, before)]
+        return [event for event in page if isinstance(event, RoundFinished)]
 
     def held_out(self, limit: int = 100, *, after: int | None = None, before: int | None = None) -> list[HeldOut]:
         """A page of held-out evaluations, oldest first; arguments as in `rounds`."""
-        columns = "round, time, accuracy, correct, questions, low, high"
-        found = []
-        for row in self._page(f"{columns} FROM held_out", "round", limit, after, before):
+        page = []
+        for row in self._page(f"{', '.join(_HELD_OUT_COLUMNS)} FROM held_out", "round", limit, after, before):
             # SQLite stores NaN as NULL.
-            numbers: list[Any] = [math.nan if value is None else value for value in row]
-            found.append(HeldOut(**dict(zip(columns.split(", "), numbers, strict=True))))
-        return found
+            values: list[Any] = [math.nan if value is None else value for value in row]
+            page.append(HeldOut(**dict(zip(_HELD_OUT_COLUMNS, values, strict=True))))
+        return page
 
     def events(
         self, limit: int = 100, *, after: int | None = None, before: int | None = None
     ) -> list[tuple[int, Event]]:
-        """A page of all other events with their running ids, oldest first; `after` and `before` are such ids."""
+        """A page of all other events with their ids, oldest first; `after` and `before` are such ids."""
         rows = self._page("id, event FROM events", "id", limit, after, before)
         return [(row[0], events.from_json(row[1])) for row in rows]
 
-    def rollouts(self, round: int, limit: int = 64, offset: int = 0) -> list[ScoredRollout]:
-        """A page of the rollouts of one round, own ones first, each kind in its order; empty once pruned."""
+    def rollouts(self, round: int, limit: int = 64, offset: int = 0) -> list[JournaledRollout]:
+        """A page of the rollouts of one round, own ones first; empty if the round's rollouts are no longer kept."""
         _check_page(limit)
         query = "SELECT * FROM rollouts WHERE round = ? ORDER BY position LIMIT ? OFFSET ?"
-        return [scored_from(row) for row in self._rows(query, (round, limit, offset))]
+        return [rollout_from_row(row) for row in self._rows(query, (round, limit, offset))]
 
-    def _prepare(self, read_only: bool, suspect: bool) -> None:
+    def _prepare(self, needs_check: bool) -> None:
         connection = self._connection
         application, version, tables = (
             connection.execute(query).fetchone()[0]
@@ -251,31 +226,31 @@ class Journal:
         )
         if tables and application != APPLICATION_ID:
             raise StateError(
-                f"{self.path} is a database of something else", "move it away, or use --home to keep state elsewhere"
+                f"{self.path} is another program's database", "move it away, or use --home to keep state elsewhere"
             )
         if version > SCHEMA_VERSION:
             raise StateError(
                 f"{self.path} was written by a newer sapo-edge",
                 "update sapo-edge, or use --home to keep state elsewhere",
             )
-        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if suspect else "ok"
+        problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if needs_check else "ok"
         if problem != "ok":
             raise _damaged(self.path, problem)
-        if read_only:
-            return
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
         if not tables:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         elif version < SCHEMA_VERSION:
-            # Version 1 kept own rollouts alone.
+            # Version 1 stored own rollouts only.
             connection.executescript(
                 f"BEGIN; ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
                 f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
             )
 
-    def _replace_rollouts(self, connection: sqlite3.Connection, round: int, rollouts: Sequence[ScoredRollout]) -> None:
+    def _replace_rollouts(
+        self, connection: sqlite3.Connection, round: int, rollouts: Sequence[JournaledRollout]
+    ) -> None:
         connection.execute("DELETE FROM rollouts WHERE round = ?", (round,))
         rows = [_row(round, position, scored) for position, scored in enumerate(rollouts)]
         connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
@@ -311,7 +286,7 @@ class Journal:
 
 @contextmanager
 def reported_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite says of the journal at `path` into what its owner can do.
+    """Turn an error of SQLite about the journal at `path` into one with a remedy.
 
     Raises:
         StateError: for any `sqlite3.Error` of the block.
@@ -325,31 +300,31 @@ def reported_errors(path: Path) -> Iterator[None]:
         if code.startswith("SQLITE_FULL"):
             remedy = "free some space on that disk, or use --home to keep state elsewhere"
         elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-            remedy = "another program holds it: close that program, then try again"
+            remedy = "another program has locked it: close that program, then try again"
         else:
             remedy = "check the owner and the permissions of its directory, or use --home to keep state elsewhere"
         raise StateError(f"the journal {path} can't be used: {error}", remedy) from error
 
 
 def _damaged(path: Path, problem: object) -> StateError:
-    # The whole directory: a write-ahead log that stays behind would be played into the new journal.
+    # The whole directory: SQLite would replay a write-ahead log that stays behind into the new journal.
     return StateError(
         f"the journal {path} is damaged ({' '.join(str(problem).split())})",
-        f"rename {path.parent} to {path.parent.name}.damaged: a new journal begins, and the checkpoints stay",
+        f"rename {path.parent} to {path.parent.name}.damaged: a new journal is created, and the checkpoints stay",
     )
 
 
-def _suspect(path: Path) -> bool:
-    """Whether a journal has to be looked through, which takes seconds for one of a gigabyte and a slow disk.
+def _needs_check(path: Path) -> bool:
+    """Whether to check the whole journal for damage, which takes seconds for a gigabyte on a slow disk.
 
-    SQLite removes the write-ahead log when the last one who uses it ends in order. What is damaged and not found now is
-    told by `StateError` when it is met.
+    SQLite deletes the write-ahead log when its last user closes it, so a remaining log means a crash. Damage that is
+    not found here raises a `StateError` when it is read.
     """
     try:
         if path.stat().st_size <= CHECKED_BYTES:
             return True
     except OSError:
-        # Opening it will say why.
+        # Opening the file reports the reason.
         return True
     return path.with_name(f"{path.name}-wal").exists()
 
@@ -359,7 +334,7 @@ def _check_page(limit: int) -> None:
         raise ValueError(f"a page holds 1 to {MAX_PAGE} rows, not {limit}")
 
 
-def _row(round: int, position: int, scored: ScoredRollout) -> tuple[Any, ...]:
+def _row(round: int, position: int, scored: JournaledRollout) -> tuple[Any, ...]:
     rollout = scored.rollout
     answers = json.dumps([[answer.text, answer.ended] for answer in rollout.answers], ensure_ascii=False)
     return (
@@ -369,26 +344,10 @@ def _row(round: int, position: int, scored: ScoredRollout) -> tuple[Any, ...]:
     )
 
 
-def scored_from(row: tuple[Any, ...]) -> ScoredRollout:
-    """The rollout that a row of the table `rollouts` holds; one of version 1 has no last column."""
-    (
-        _,
-        _,
-        entry,
-        version,
-        seed,
-        index,
-        question,
-        truth,
-        answers,
-        rewards,
-        advantages,
-        author,
-        made_in,
-        sequence,
-        time,
-        *own,
-    ) = row
+def rollout_from_row(row: tuple[Any, ...]) -> JournaledRollout:
+    """The rollout in a row of the table `rollouts`."""
+    _, _, entry, version, seed, index, question, truth, answers, rewards, advantages, *rest = row
+    author, made_in, sequence, time, own = rest
     rollout = Rollout(
         ref=TaskRef(entry, version, seed, index),
         question=question,
@@ -399,4 +358,4 @@ def scored_from(row: tuple[Any, ...]) -> ScoredRollout:
         sequence=sequence,
         time=time,
     )
-    return ScoredRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)), own != [0])
+    return JournaledRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)), bool(own))

@@ -109,11 +109,6 @@ class Paths:
         """What the owner agreed to on the terminal app's first screen."""
         return self.state / "consent.json"
 
-    @property
-    def models(self) -> Path:
-        """Directory of fetched models."""
-        return self.cache / "models"
-
     def create(self) -> None:
         """Create all four directories with mode 0700; those that exist keep their mode.
 

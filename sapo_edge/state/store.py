@@ -7,32 +7,33 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sapo_edge.plain import counted
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.journal import KEEP_ROLLOUTS, Journal
+from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 
 
 class Store:
-    """What a node remembers. One per state directory; use it as a context manager.
+    """The open state directory of the running node. Use it as a context manager.
 
     Attributes:
         paths: the directories.
         journal: of rounds, rollouts and events.
         checkpoints: of the adapter.
+        latest: the newest complete checkpoint, verified once at startup; None before the first.
         secret: the identity's 32 bytes.
-        notices: what was repaired when it was opened, one sentence each, for the user.
+        notices: what was repaired at startup, one sentence each, for the user.
     """
 
-    def __init__(self, paths: Paths, *, keep_checkpoints: int = 3, keep_rollouts: int = KEEP_ROLLOUTS) -> None:
-        """Create the directories, take the lock, tidy up and open everything.
+    def __init__(self, paths: Paths, *, keep_checkpoints: int = 3) -> None:
+        """Create the directories, take the lock, repair what a killed node left, and open everything.
 
         Args:
             paths: the directories.
             keep_checkpoints: newest checkpoints to keep, beside the best one.
-            keep_rollouts: newest rounds whose rollouts are kept; 0 keeps all.
 
         Raises:
             StateLockedError: if another node uses the directory.
@@ -45,8 +46,8 @@ class Store:
         self._lock.acquire()
         try:
             self.secret = read_or_create_secret(paths.identity)
-            self.notices = self.checkpoints.recover()
-            self.journal = Journal(paths.journal, keep_rollouts=keep_rollouts)
+            self.latest, self.notices = self.checkpoints.recover()
+            self.journal = Journal(paths.journal)
         except BaseException:
             self._lock.release()
             raise
@@ -57,57 +58,39 @@ class Store:
         return seed_from_secret(self.secret)
 
     def resume(self, *, model_digest: str, manifest_digest: str) -> Checkpoint | None:
-        """The checkpoint to go on from; the journal forgets what came after it.
+        """The checkpoint to continue from; later rounds are removed from the journal.
 
         Returns:
             None for a fresh start.
 
         Raises:
-            CheckpointError: if the newest complete one was made with another model or manifest; then nothing changes.
+            CheckpointError: if it was made with another model or manifest; nothing changes then.
         """
         latest = self.newest(model_digest=model_digest, manifest_digest=manifest_digest)
         round = latest.round if latest is not None else 0
         dropped = self.journal.truncate_after(round)
         if dropped:
-            self.notices.append(
-                f"{dropped} finished rounds came after the checkpoint of round {round} and are made again"
-            )
+            self.notices.append(f"{counted(dropped, 'round')} after the checkpoint of round {round} will be repeated")
         return latest
 
     def newest(self, *, model_digest: str, manifest_digest: str) -> Checkpoint | None:
         """The newest complete checkpoint; the journal stays as it is.
 
-        Returns:
-            None if there is none.
-
         Raises:
             CheckpointError: if it was made with another model or manifest.
         """
-        latest = self.checkpoints.latest()
-        if latest is not None:
-            self.checkpoints.load(latest.round, model_digest=model_digest, manifest_digest=manifest_digest)
-        return latest
+        if self.latest is not None:
+            self.latest.check_origin(model_digest, manifest_digest)
+        return self.latest
 
-    def go_back_to(self, round: int, *, model_digest: str, manifest_digest: str) -> Checkpoint:
-        """Make an earlier checkpoint the newest: later ones and their history are removed.
-
-        Raises:
-            CheckpointError: if it is missing, damaged, or of another model or manifest; then nothing changes.
-        """
-        checkpoint = self.checkpoints.load(round, model_digest=model_digest, manifest_digest=manifest_digest)
-        self.checkpoints.truncate_after(round)
-        self.journal.truncate_after(round)
-        return checkpoint
-
-    def save_checkpoint(
-        self, state: Checkpoint, write: Callable[[Path], None], *, expected_bytes: int = 0
-    ) -> Checkpoint:
-        """Write a checkpoint as `Checkpoints.save` does, after the history that leads to it is safe on disk."""
+    def save_checkpoint(self, state: Checkpoint, write: Callable[[Path], None]) -> Checkpoint:
+        """Write a checkpoint as `Checkpoints.save` does, after flushing the history that leads to it."""
         self.journal.sync()
-        return self.checkpoints.save(state, write, expected_bytes=expected_bytes)
+        self.latest = self.checkpoints.save(state, write)
+        return self.latest
 
     def close(self) -> None:
-        """Close the journal and give the lock back."""
+        """Close the journal and release the lock."""
         try:
             self.journal.close()
         finally:

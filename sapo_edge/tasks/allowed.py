@@ -7,13 +7,13 @@ of which only one is given.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from sapo_edge.errors import ManifestError, UnknownGeneratorError
+from sapo_edge.plain import did_you_mean
 
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
 
@@ -241,12 +241,9 @@ def shorten(key: object) -> str:
 
 
 def nearest(name: str, options: Iterable[str]) -> str:
-    """A remedy that names the nearest matches of a mistyped name, or everything there is."""
+    """A remedy that names the nearest match of a mistyped name, or all options."""
     options = sorted(options)
-    if not options:
-        return "leave it out"
-    close = difflib.get_close_matches(name[:_SHOWN], options, n=3, cutoff=0.6)
-    return f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(options)}"
+    return did_you_mean(name, options, f"choose one of {', '.join(options)}" if options else "leave it out")
 
 
 def check_generator(name: str) -> str:

@@ -14,7 +14,7 @@ from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.events import HeldOut, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
-from sapo_edge.state.journal import Journal, ScoredRollout
+from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.benchmarks.measure import seconds
 
 LENGTHS = (10_000, 100_000)
@@ -100,13 +100,13 @@ def _round(number: int) -> RoundFinished:
     )  # fmt: skip
 
 
-def _rollout(rng: random.Random, number: int, place: int) -> ScoredRollout:
+def _rollout(rng: random.Random, number: int, place: int) -> JournaledRollout:
     answers = tuple(Answer(" ".join(rng.choices(WORDS, k=200)), True) for _ in range(8))
     rollout = Rollout(
         TaskRef("sums", "1", 1, place), f"What is {number} + {place}?", "5", answers, "12D3KooW" + "x" * 44, number,
         1000 * number + place, float(number),
     )  # fmt: skip
-    return ScoredRollout(rollout, (1.0, *[0.0] * 7), (1.0, *[-0.1] * 7), own=place % 2 == 0)
+    return JournaledRollout(rollout, (1.0, *[0.0] * 7), (1.0, *[-0.1] * 7), own=place % 2 == 0)
 
 
 def _report(name: str, repeats: int, work: Callable[[], object]) -> None:

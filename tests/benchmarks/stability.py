@@ -18,7 +18,7 @@ def run(homes: Iterable[Path]) -> None:
     print("| rounds | best mean of 10 | mean of the last 10 | last / best | held-out accuracy |")
     print("|---|---|---|---|---|")
     for home in homes:
-        journal = Journal(Paths.default(home).journal, read_only=True)
+        journal = Journal(Paths.default(home).journal)
         rewards = [event.reward_own for event in journal.rounds(1000)]
         held_out = [f"{event.accuracy:.2f}" for event in journal.held_out(1000)]
         journal.close()

@@ -131,7 +131,7 @@ def test_a_model_with_a_mad_header(sapo: Command, model: Path, tmp_path: Path, p
 def test_a_state_of_another_model(sapo: Command, other_model: Path, home: Path) -> None:
     result = sapo(*quick(other_model, home))
     assert result.code == 1 and "Traceback" not in result.err
-    assert "was made with another model; go on with" in result.err.splitlines()[-1]
+    assert "was made with another model; continue with" in result.err.splitlines()[-1]
 
 
 def test_a_state_of_another_seed(sapo: Command, model: Path, home: Path) -> None:

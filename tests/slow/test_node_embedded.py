@@ -68,7 +68,7 @@ def test_the_base_is_measured_and_three_rounds_are_made(told: list[events.Event]
 
 def answers(home: Path) -> list[list[str]]:
     """All own answers of each round."""
-    with closing(Journal(home / "state" / "journal" / "journal.sqlite", read_only=True)) as journal:
+    with closing(Journal(home / "state" / "journal" / "journal.sqlite")) as journal:
         rounds = [journal.rollouts(number) for number in (1, 2, 3)]
     return [[answer.text for scored in rollouts for answer in scored.rollout.answers] for rollouts in rounds]
 

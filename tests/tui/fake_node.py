@@ -39,7 +39,7 @@ from sapo_edge.events import (
 )
 from sapo_edge.person import Given, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
-from sapo_edge.state.journal import Journal, ScoredRollout
+from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.identity import readable_name
@@ -134,7 +134,7 @@ def round_to(value: float) -> float:
     return round(value, 6)
 
 
-def rollouts(round: int) -> list[ScoredRollout]:
+def rollouts(round: int) -> list[JournaledRollout]:
     """Four own ones and two of others; the last own one of every round has no gradient."""
     made = [_rollout(round, position, OWN, own=True) for position in range(4)]
     made += [_rollout(round, position, FRIEND if position == 5 else STRANGER, own=False) for position in (4, 5)]
@@ -147,7 +147,7 @@ def rollouts(round: int) -> list[ScoredRollout]:
     return made
 
 
-def _rollout(round: int, position: int, author: str, *, own: bool) -> ScoredRollout:
+def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledRollout:
     first, second = 10 + round, 3 + position
     flat = position == 3
     right = f"{first} plus {second} makes {first + second}.\n<answer>{first + second}</answer>"
@@ -164,7 +164,7 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> ScoredRoll
         100 * round + position,
         BEGAN + ROUND_SECONDS * round - 30 + position,
     )
-    return ScoredRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
+    return JournaledRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
 
 
 class FakeNode:

@@ -40,7 +40,7 @@ def test_a_file_gives_keys_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message", "remedy"),
     [
-        ('"node.pauze" = "x"', "no key is called 'node.pauze'", "did you mean 'node.pause'"),
+        ('"node.pauze" = "x"', "no key is called 'node.pauze'", "did you mean node.pause?"),
         ('"quite.different.altogether" = "x"', "no key is called", "F1 in the app lists the names"),
         ('node.pause = "x"', "no key is called 'node'", "write names in quotes"),
         ('"node.pause" = 5', "'node.pause' is not text", "write it as"),
@@ -113,7 +113,7 @@ async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('"logs.folow" = "x"\n"node.pause" = "y"\n', "did you mean 'logs.follow'"),
+        ('"logs.folow" = "x"\n"node.pause" = "y"\n', "did you mean logs.follow?"),
         ('"logs.follow" = [\n', "is not valid TOML"),
         ('"logs.follow" = true\n"\\u001b[31m[bold]" = "x"\n', "is not text"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.plain import WIDTH, counted, duration, line, printable, reasons, size
+from sapo_edge.plain import WIDTH, counted, did_you_mean, duration, line, printable, reasons, size
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,15 @@ def test_counts() -> None:
     assert counted(1, "peer") == "1 peer" and counted(0, "peer") == "0 peers"
     assert counted(2, "setting waits", "settings wait") == "2 settings wait"
     assert reasons({"rate": 1, "forged": 2, "age": 1, "size": 0}) == "forged 2, age 1, rate 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("ownn", "did you mean own?"), ("Learning-Rate", "did you mean learning_rate?"), ("zebra", "see the list"),
+     (3, "see the list"), ("o" * 10**6, "see the list")],
+)  # fmt: skip
+def test_a_mistyped_name_gets_the_nearest_option(name: object, remedy: str) -> None:
+    assert did_you_mean(name, ["own", "learning_rate"], "see the list") == remedy
 
 
 @given(st.text())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.advantage import informative
-from sapo_edge.pool import STRATEGIES, Admission, Pool, PoolLimits, ScoredRollout, balanced, informative_only, uniform
+from sapo_edge.pool import STRATEGIES, Pool, PoolLimits, PoolOutcome, ScoredRollout, balanced, informative_only, uniform
 from tests.fakes import WRONG, Clock, make_rollout
 
 FLAT = (WRONG, WRONG)
@@ -27,9 +27,9 @@ def sequences(pool: Pool) -> list[int]:
 
 def test_what_arrives_is_offered_oldest_first() -> None:
     pool = Pool("me")
-    assert [pool.add(make_rollout(sequence=number)) for number in (3, 1, 2)] == [Admission.ADDED] * 3
+    assert [pool.add(make_rollout(sequence=number)) for number in (3, 1, 2)] == [PoolOutcome.ADDED] * 3
     assert sequences(pool) == [3, 1, 2] and len(pool) == 3
-    assert pool.counts == Counter({Admission.ADDED: 3})
+    assert pool.counts == Counter({PoolOutcome.ADDED: 3})
 
 
 def test_the_oldest_gives_way_when_the_pool_is_full() -> None:
@@ -51,7 +51,7 @@ def test_bytes_are_bounded_and_counted() -> None:
 def test_a_rollout_larger_than_the_pool_is_refused_and_displaces_nothing() -> None:
     pool = Pool("me", PoolLimits(bytes=200))
     pool.add(make_rollout(sequence=1))
-    assert pool.add(make_rollout(sequence=2, texts=["x" * 300])) is Admission.TOO_LARGE
+    assert pool.add(make_rollout(sequence=2, texts=["x" * 300])) is PoolOutcome.TOO_LARGE
     assert sequences(pool) == [1]
 
 
@@ -74,7 +74,7 @@ def test_an_authors_bytes_have_the_same_bound_as_its_count() -> None:
     quiet = make_rollout("quiet", 0)
     pool.add(quiet)
     for number in range(20):
-        assert pool.add(make_rollout("loud", number, texts=("x" * 1000,))) is Admission.ADDED
+        assert pool.add(make_rollout("loud", number, texts=("x" * 1000,))) is PoolOutcome.ADDED
     loud = [rollout for rollout in pool.candidates() if rollout.author == "loud"]
     assert [rollout.sequence for rollout in loud] == [18, 19] and quiet in pool.candidates()
 
@@ -82,7 +82,7 @@ def test_an_authors_bytes_have_the_same_bound_as_its_count() -> None:
 def test_every_author_may_have_one_rollout_however_small_its_share() -> None:
     pool = Pool("me", PoolLimits(rollouts=3, author_share=0.01))
     for author in "abc":
-        assert pool.add(make_rollout(author)) is Admission.ADDED
+        assert pool.add(make_rollout(author)) is PoolOutcome.ADDED
     assert len(pool) == 3
 
 
@@ -96,7 +96,7 @@ def test_rollouts_are_forgotten_by_the_time_since_their_arrival() -> None:
     assert sequences(pool) == [2]
     clock.now += 60
     assert sequences(pool) == [] and pool.bytes == 0
-    assert pool.counts[Admission.OLD] == 2
+    assert pool.counts[PoolOutcome.OLD] == 2
 
 
 def test_a_copy_is_known_while_it_is_held_and_after_it_left() -> None:
@@ -105,11 +105,11 @@ def test_a_copy_is_known_while_it_is_held_and_after_it_left() -> None:
     taken, aged = make_rollout(sequence=1), make_rollout(sequence=2)
     for rollout in (taken, aged):
         pool.add(rollout)
-        assert pool.add(rollout) is Admission.DUPLICATE
+        assert pool.add(rollout) is PoolOutcome.DUPLICATE
     pool.take([taken])
     clock.now += 61
     assert pool.candidates() == ()
-    assert pool.add(taken) is Admission.DUPLICATE and pool.add(aged) is Admission.DUPLICATE
+    assert pool.add(taken) is PoolOutcome.DUPLICATE and pool.add(aged) is PoolOutcome.DUPLICATE
     assert len(pool) == 0
 
 
@@ -118,7 +118,7 @@ def test_a_copy_of_one_that_was_displaced_is_known() -> None:
     first = make_rollout(sequence=1)
     pool.add(first)
     pool.add(make_rollout(sequence=2))
-    assert pool.add(first) is Admission.DUPLICATE and sequences(pool) == [2]
+    assert pool.add(first) is PoolOutcome.DUPLICATE and sequences(pool) == [2]
 
 
 def test_only_so_many_departed_ones_are_remembered() -> None:
@@ -128,9 +128,9 @@ def test_only_so_many_departed_ones_are_remembered() -> None:
         pool.add(rollout)
     pool.take(rollouts)
     assert [pool.add(rollout) for rollout in rollouts] == [
-        Admission.ADDED,
-        Admission.DUPLICATE,
-        Admission.DUPLICATE,
+        PoolOutcome.ADDED,
+        PoolOutcome.DUPLICATE,
+        PoolOutcome.DUPLICATE,
     ]
 
 
@@ -138,12 +138,12 @@ def test_a_pool_that_remembers_nothing_still_gives_up_its_rollouts() -> None:
     pool = Pool("me", PoolLimits(remembered=0))
     pool.add(make_rollout())
     pool.take([make_rollout()])
-    assert len(pool) == 0 and pool.add(make_rollout()) is Admission.ADDED
+    assert len(pool) == 0 and pool.add(make_rollout()) is PoolOutcome.ADDED
 
 
 def test_own_rollouts_that_come_back_are_refused() -> None:
     pool = Pool("me")
-    assert pool.add(make_rollout("me")) is Admission.OWN
+    assert pool.add(make_rollout("me")) is PoolOutcome.OWN
     assert len(pool) == 0
 
 
@@ -155,7 +155,7 @@ def test_token_ids_do_not_make_another_rollout_of_it() -> None:
     pool, rollout = Pool("me"), make_rollout(texts=["ab"])
     with_ids = replace(rollout, answers=(Answer("ab", True, (1, 2), (-0.5, -0.5)),))
     pool.add(rollout)
-    assert pool.add(with_ids) is Admission.DUPLICATE
+    assert pool.add(with_ids) is PoolOutcome.DUPLICATE
 
 
 def test_what_is_taken_is_gone_and_what_is_not_there_is_no_matter() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import StateError
-from sapo_edge.pool import _MAGIC, Admission, Pool, PoolLimits
+from sapo_edge.pool import _MAGIC, Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
 from tests.fakes import Clock, make_rollout
 
@@ -58,7 +58,7 @@ def test_what_is_held_comes_back_as_text(tmp_path: Path) -> None:
     assert again.load(tmp_path / "pool") == 3
     assert again.candidates() == tuple(rollout.as_text() for rollout in rollouts)
     assert again.bytes == pool.bytes and not again.counts
-    assert [again.add(rollout) for rollout in rollouts] == [Admission.DUPLICATE] * 3
+    assert [again.add(rollout) for rollout in rollouts] == [PoolOutcome.DUPLICATE] * 3
     assert os.stat(tmp_path / "pool").st_mode & 0o777 == 0o600
     assert again.load(tmp_path / "pool") == 0 and len(again) == 3
     again.save(tmp_path / "again")
@@ -76,7 +76,7 @@ def test_what_was_used_does_not_come_back(tmp_path: Path) -> None:
     again, _ = make_pool()
     again.add(used)
     assert again.load(tmp_path / "pool") == 1 and again.candidates() == (held,)
-    assert again.add(used) is Admission.DUPLICATE
+    assert again.add(used) is PoolOutcome.DUPLICATE
 
 
 @pytest.mark.parametrize(
@@ -241,4 +241,4 @@ def test_a_signed_rollout_keeps_its_id_over_a_restart(tmp_path: Path) -> None:
     again = Pool("me")
     assert again.load(tmp_path / "pool") == 1
     assert again.candidates()[0].id == "ab" * 32
-    assert again.add(signed) is Admission.DUPLICATE
+    assert again.add(signed) is PoolOutcome.DUPLICATE

@@ -10,7 +10,7 @@ import pytest
 from sapo_edge.advantage import group_advantages
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings
-from sapo_edge.pool import STRATEGIES, Admission, Pool, PoolLimits
+from sapo_edge.pool import STRATEGIES, Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, make_rollout, numbered_tasks, score_text
@@ -73,7 +73,7 @@ class Bench:
 
     def fill(self, *rollouts: Rollout) -> None:
         for rollout in rollouts:
-            assert self.pool.add(rollout) is Admission.ADDED
+            assert self.pool.add(rollout) is PoolOutcome.ADDED
 
     def run(self, number: int = 1, cursor: int = 10, seed: int = 5, sequence: int = 100) -> RoundResult:
         return sapo_round(number, cursor, seed, sequence, self.context, self.settings, self.generating, self.updating)
@@ -224,7 +224,7 @@ def test_an_external_rollout_is_trained_on_at_most_once() -> None:
     first, second = bench.run(1), bench.run(2)
     used = [scored.rollout.id for result in (first, second) for scored in result.external]
     assert len(used) == len(set(used)) == 3 and second.missing == 1
-    assert [bench.pool.add(rollout) for rollout in rollouts] == [Admission.DUPLICATE] * 3
+    assert [bench.pool.add(rollout) for rollout in rollouts] == [PoolOutcome.DUPLICATE] * 3
     assert bench.run(3).missing == 2
 
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_verified_leaves_the_pool_and_is_never_trained_on() -> No
     bench.fill(lie, truth)
     result = bench.run()
     assert [scored.rollout for scored in result.external] == [truth]
-    assert len(bench.pool) == 0 and bench.pool.add(lie) is Admission.DUPLICATE
+    assert len(bench.pool) == 0 and bench.pool.add(lie) is PoolOutcome.DUPLICATE
 
 
 def test_own_and_external_rewards_are_reported_apart() -> None:

@@ -18,7 +18,7 @@ from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeldOut, RoundFinished
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
-from sapo_edge.state.journal import Journal, ScoredRollout
+from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import make_rollout
 
 
@@ -113,13 +113,13 @@ def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journ
     assert json.dumps(found, allow_nan=False)
 
 
-def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> ScoredRollout:
-    return ScoredRollout(make_rollout("me", sequence, texts), tuple(rewards), (0.0,) * len(rewards))
+def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> JournaledRollout:
+    return JournaledRollout(make_rollout("me", sequence, texts), tuple(rewards), (0.0,) * len(rewards))
 
 
-def other(sequence: int, author: str = "other", **details: Any) -> ScoredRollout:
+def other(sequence: int, author: str = "other", **details: Any) -> JournaledRollout:
     rollout = make_rollout(author, sequence, **details)
-    return ScoredRollout(rollout, (0.5,) * len(rollout.answers), (0.0,) * len(rollout.answers), own=False)
+    return JournaledRollout(rollout, (0.5,) * len(rollout.answers), (0.0,) * len(rollout.answers), own=False)
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_a_summary_tells_what_a_list_shows(journal: Journal) -> None:
 
 
 def test_one_rollout_is_told_whole(journal: Journal) -> None:
-    scored = ScoredRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
+    scored = JournaledRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
     journal.record(finished(4), [scored])
     reader = JournalReader(journal.path)
     found = reader.rollout(4, 0)

@@ -178,14 +178,14 @@ def test_without_a_seed_the_identity_gives_one_that_stays(machine: Machine) -> N
 
 def test_another_model_on_the_same_state_is_refused(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
-    with pytest.raises(CheckpointError, match="another model; go on with"):
+    with pytest.raises(CheckpointError, match="another model; continue with"):
         machine.start(model_digest="another")
 
 
 def test_another_manifest_on_the_same_state_is_refused(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     machine.source = LengthScored(load_manifest("reasoning-gym-nine"))
-    with pytest.raises(CheckpointError, match="another manifest; go on with"):
+    with pytest.raises(CheckpointError, match="another manifest; continue with"):
         machine.start()
 
 
@@ -386,7 +386,7 @@ def test_a_killed_node_makes_the_rounds_again_that_have_no_checkpoint(
     machine.start()
     assert machine.rounds == [3]
     notices = [event.text for event in machine.events if isinstance(event, events.Notice)]
-    assert notices == ["1 finished rounds came after the checkpoint of round 2 and are made again"]
+    assert notices == ["1 round after the checkpoint of round 2 will be repeated"]
     unbroken = Machine(tmp_path / "unbroken", source)
     unbroken.start()
     assert machine.policy.state == unbroken.policy.state

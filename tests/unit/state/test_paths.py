@@ -19,7 +19,6 @@ def test_a_home_holds_everything(tmp_path: Path) -> None:
         paths.runtime,
         paths.journal,
         paths.checkpoints,
-        paths.models,
         paths.identity,
         paths.lock,
     ):
@@ -44,7 +43,7 @@ def test_xdg_directories_are_respected(monkeypatch: pytest.MonkeyPatch, tmp_path
         monkeypatch.setenv(f"XDG_{variable}_HOME", str(tmp_path / variable))
     paths = Paths.default()
     assert (paths.state, paths.config) == (tmp_path / "STATE" / "sapo-edge", tmp_path / "CONFIG" / "sapo-edge")
-    assert paths.models == tmp_path / "CACHE" / "sapo-edge" / "models"
+    assert paths.cache == tmp_path / "CACHE" / "sapo-edge"
 
 
 def test_node_and_command_agree_on_the_runtime_directory_in_every_session(monkeypatch: pytest.MonkeyPatch) -> None:

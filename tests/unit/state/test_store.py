@@ -1,8 +1,10 @@
 """The state directory as a whole."""
 
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -49,7 +51,7 @@ def test_a_killed_node_goes_on_from_its_checkpoint_without_duplicates(tmp_path: 
         resumed = store.resume(model_digest="model", manifest_digest="manifest")
         assert resumed is not None and resumed.round == 2 and resumed.seed == store.seed
         assert store.journal.last_round() == 2 and store.secret == secret
-        assert store.notices == ["2 finished rounds came after the checkpoint of round 2 and are made again"]
+        assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
 
 
 def test_another_model_is_refused_and_the_history_stays(tmp_path: Path) -> None:
@@ -61,13 +63,29 @@ def test_another_model_is_refused_and_the_history_stays(tmp_path: Path) -> None:
         assert store.journal.last_round() == 2
 
 
-def test_going_back_to_an_earlier_checkpoint_makes_it_the_newest(tmp_path: Path) -> None:
+def test_a_start_hashes_the_newest_checkpoint_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Store(Paths.default(tmp_path)) as store:
-        for round in (1, 2):
-            record(store, round)
-            save(store, round)
-        assert store.go_back_to(1, model_digest="model", manifest_digest="manifest").round == 1
-        assert store.checkpoints.rounds() == [1] and store.journal.last_round() == 1
+        save(store, 1)
+        save(store, 2)
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def count(file: BinaryIO, algorithm: str) -> object:
+        hashed.append(Path(file.name).parent.name)
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", count)
+    with Store(Paths.default(tmp_path)) as store:
+        resumed = store.resume(model_digest="model", manifest_digest="manifest")
+        assert resumed is store.latest is not None and resumed.round == 2
+    assert hashed == ["round-000002"]
+
+
+def test_a_saved_checkpoint_becomes_the_latest(tmp_path: Path) -> None:
+    with Store(Paths.default(tmp_path)) as store:
+        assert store.latest is None
+        save(store, 1)
+        assert store.latest is not None and store.latest == store.checkpoints.load(1)
 
 
 def test_a_second_node_is_refused_until_the_first_closes(tmp_path: Path) -> None:
