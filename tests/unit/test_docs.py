@@ -128,7 +128,10 @@ def packages() -> list[Path]:
 
 def test_the_architecture_names_every_folder() -> None:
     text = read("ARCHITECTURE.md")
-    assert not sorted(name_of(folder) for folder in packages() if f"{name_of(folder)}/" not in text)
+    screens = ROOT / "tui" / "screens"
+    assert not sorted(
+        name_of(folder) for folder in packages() if folder.parent != screens and f"{folder.name}/" not in text
+    )
 
 
 def test_every_module_says_what_it_is() -> None:
@@ -198,7 +201,9 @@ def test_refused_generators_are_documented_with_their_reason() -> None:
 
 
 def test_examples_of_manifests_are_valid() -> None:
-    examples = [text for kind, text in FENCE.findall(read("docs/manifests.md")) if kind == "toml" and "[[tasks]]" in text]
+    examples = [
+        text for kind, text in FENCE.findall(read("docs/manifests.md")) if kind == "toml" and "[[tasks]]" in text
+    ]
     assert examples
     for example in examples:
         assert Manifest.from_toml(example).tasks
