@@ -49,6 +49,10 @@ class Host:
     exists: Callable[[str], bool]
     memory: Callable[[], int]
 
+    def missing(self, *names: str) -> str:
+        """Those of some packages that are not installed, separated by commas."""
+        return ", ".join(name for name in names if not self.installed(name))
+
     @property
     def apple_silicon(self) -> bool:
         """Whether this is a Mac with a GPU that MLX knows."""

@@ -39,7 +39,7 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
     from sapo_edge.backends.model.find import find_model
 
     model = find_model(session.settings.model)
-    chosen = list(names) or [backend.name for backend, standing in detect.survey(model) if standing.usable]
+    chosen = list(names) or [backend.name for backend, support in detect.survey(model) if support.usable]
     for name in chosen:
         detect.find_backend(name)
     if not chosen:

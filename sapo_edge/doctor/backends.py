@@ -12,7 +12,7 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import BackendError, SapoError
 
 if TYPE_CHECKING:
-    from sapo_edge.backends.choose.backend import Backend, RoundShape, Standing
+    from sapo_edge.backends.backend import Backend, RoundShape, Support
 
 MEMORY_REMEDY = "close programs, use a smaller model, or lower rank and max_tokens"
 REPAIR = "install its packages anew, with pip install --force-reinstall"
@@ -38,38 +38,38 @@ def backend_checks(settings: Settings, *, deep: bool) -> list[Check]:
 
     model = local_model(settings)
     found = detect.survey(model)
-    broken = detect.probe(backend for backend, standing in found if standing.usable) if deep else {}
+    broken = detect.probe(backend for backend, support in found if support.usable) if deep else {}
     chosen = _Chosen()
     try:
         choice = detect.detect(settings.backend, model)
     except BackendError as error:
         first = Check("backend", Status.FAIL, error.message, error.remedy)
     else:
-        standing = next(standing for backend, standing in found if backend.name == choice.name)
-        chosen = _Chosen(choice.name, standing.preference, standing.trains or settings.role != "trainer")
+        support = next(support for backend, support in found if backend.name == choice.name)
+        chosen = _Chosen(choice.name, support.preference, support.trains or settings.role != "trainer")
         otherwise = f" (otherwise {choice.runner_up})" if choice.runner_up else ""
         first = Check("backend", Status.PASS, choice.reason + otherwise)
         if choice.name in broken:
             first = Check("backend", Status.FAIL, f"{choice.name} is broken: {broken[choice.name]}", REPAIR)
-    return [first, *(_check(backend, standing, chosen, broken) for backend, standing in found)]
+    return [first, *(_check(backend, support, chosen, broken) for backend, support in found)]
 
 
-def _check(backend: Backend, standing: Standing, chosen: _Chosen, broken: dict[str, str]) -> Check:
+def _check(backend: Backend, support: Support, chosen: _Chosen, broken: dict[str, str]) -> Check:
     """How one backend stands, beside the one that was chosen."""
     name = backend.name
     if name in broken:
         return Check(name, Status.WARN, f"installed, but broken: {broken[name]}", REPAIR)
-    if not standing.usable:
+    if not support.usable:
         # llama.cpp's learner is torch.
         needed = not chosen.name or (name == "torch" and not chosen.trains)
-        wanted = needed or standing.potential > chosen.preference
+        wanted = needed or support.potential > chosen.preference
         if not wanted:
-            return Check(name, Status.PASS, f"not used: {standing.reason}")
-        remedy = standing.remedy or "use another backend"
-        return Check(name, Status.FAIL if needed else Status.WARN, standing.missing or standing.reason, remedy)
-    detail = standing.reason + _versions(backend)
-    if standing.missing and (standing.potential > chosen.preference or name == chosen.name):
-        return Check(name, Status.WARN, f"{detail}; {standing.missing}", standing.remedy)
+            return Check(name, Status.PASS, f"not used: {support.reason}")
+        remedy = support.remedy or "use another backend"
+        return Check(name, Status.FAIL if needed else Status.WARN, support.missing or support.reason, remedy)
+    detail = support.reason + _versions(backend)
+    if support.missing and (support.potential > chosen.preference or name == chosen.name):
+        return Check(name, Status.WARN, f"{detail}; {support.missing}", support.remedy)
     return Check(name, Status.PASS, detail)
 
 

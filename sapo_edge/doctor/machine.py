@@ -94,7 +94,7 @@ def _disk(paths: Paths) -> Check:
 
 
 def _memory(settings: Settings) -> Check:
-    from sapo_edge.backends.choose.backend import RoundShape
+    from sapo_edge.backends.backend import RoundShape
     from sapo_edge.tasks.manifest import load_manifest
 
     try:

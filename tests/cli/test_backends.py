@@ -38,7 +38,7 @@ def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> No
     assert len(found["tokens_per_second"]) == len(found["update_seconds"]) == 2
     assert min(found["tokens_per_second"]) > 0 and min(found["update_seconds"]) > 0 and found["load_seconds"] > 0
     assert found["peak_bytes"] > 100_000_000 and found["estimated_bytes"] > 100_000_000 and found["device_bytes"] == 0
-    assert min(found["update_tokens"]) > 100 and "as asked for" in found["reasons"][0]
+    assert min(found["update_tokens"]) > 100 and "as set" in found["reasons"][0]
 
 
 def test_what_cannot_be_measured_is_told_with_its_remedy(sapo: Command, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_node_goes_on_with_another_backend(sapo: Command, model: Path, home: P
     assert result.code == 0, result.err
     told = [json.loads(line) for line in result.out.splitlines()]
     started = next(event for event in told if event["event"] == "node_started")
-    assert started["backend"] == "torch" and any("as asked for" in reason for reason in started["reasons"])
+    assert started["backend"] == "torch" and any("as set" in reason for reason in started["reasons"])
     rounds = [event for event in told if event["event"] == "round"]
     assert [event["round"] for event in rounds] == [6, 7]
     assert all(0 <= event["statistics"]["mismatch_kl"] < 1e-6 for event in rounds)

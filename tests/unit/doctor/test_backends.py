@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.choose import builtin, detect
-from sapo_edge.backends.choose.backend import RoundShape
+from sapo_edge.backends.apple import backend as mlx
+from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.choose import detect, registry
 from sapo_edge.backends.machine import host
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
+from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor import backends as doctor_backends
 from sapo_edge.doctor.check import Check
@@ -45,9 +47,9 @@ def look(model: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
             known, installed=lambda name: name not in lacking and known.installed(name),
             torch=lambda: torch or TorchBuild("2.13.0"), nvidia=lambda: nvidia, exists=lambda _path: False,
         )  # fmt: skip
-        for module in (detect, host):
+        for module in (detect, mlx, torch_backend, host):
             monkeypatch.setattr(module, "this_host", lambda: machine)
-        monkeypatch.setattr(detect, "others_entries", dict)
+        monkeypatch.setattr(registry, "plug_ins", dict)
         said = {broken: "ImportError: libomp.so.5 is missing"} if broken else {}
         monkeypatch.setattr(detect, "probe", lambda _backends: said)
         settings = Settings(model=str(model), **chosen)  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ def test_a_broken_package_is_told_and_fails_if_it_is_the_chosen_one(look: Look, 
 
 def test_each_estimate_is_of_its_backend(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs = {}
-    for backend in builtin.BUILT_IN:
+    for backend in registry.BUILT_IN:
         assert backend.estimate is not None
         needs[backend.name] = backend.estimate(model, SHAPE).total
         sampling = backend.estimate(model, replace(SHAPE, trainable=False)).total

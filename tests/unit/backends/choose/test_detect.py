@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.choose import detect
-from sapo_edge.backends.choose.backend import Backend, Opening
-from sapo_edge.backends.choose.builtin import BUILT_IN
-from sapo_edge.backends.choose.detect import Choice
+from sapo_edge.backends.backend import Backend, OpenOptions
+from sapo_edge.backends.choose import detect, registry
+from sapo_edge.backends.choose.detect import ChosenBackend
 from sapo_edge.backends.choose.detect import detect as choose
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
@@ -78,7 +77,7 @@ def test_the_best_that_can_run_is_chosen(machine: Host, name: str, runner_up: st
 @pytest.mark.parametrize(
     ("machine", "said", "remedy"),
     [
-        (host(torch=PLAIN, nvidia=BIG), "NVIDIA RTX 4090 is here, but torch was built without CUDA", "install torch"),
+        (host(torch=PLAIN, nvidia=BIG), "NVIDIA RTX 4090 can't be used: torch was built without CUDA", "install torch"),
         (
             host(torch=CUDA, nvidia=replace(BIG, driver="470.82.01")),
             "its driver 470.82.01 is too old for torch, which was built for CUDA 12.8 and needs 525",
@@ -91,18 +90,18 @@ def test_the_best_that_can_run_is_chosen(machine: Host, name: str, runner_up: st
         ),
         (
             host(torch=TorchBuild("2.13.0", cuda="13.0"), nvidia=Nvidia((Gpu("GTX 1080", 8, 8, (6, 1)),), "580.65")),
-            "GTX 1080 is here, but it is too old",
+            "GTX 1080 can't be used: it is too old",
             "older CUDA",
         ),
         (
             host(torch=CUDA, nvidia=Nvidia((Gpu("an NVIDIA GPU"),), "", "its driver does not run", "install it")),
-            "an NVIDIA GPU is here, but its driver does not run",
+            "an NVIDIA GPU can't be used: its driver does not run",
             "install it",
         ),
         (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install torch"),
         (host(installed=without("peft"), torch=CUDA, nvidia=BIG), "peft is not installed", "pip install"),
-        (host("Darwin", "arm64", without("mlx_lm")), "GPU that MLX is made for, but mlx_lm", "sapo-edge[mlx]"),
-        (host(devices=["/dev/kfd"]), "an AMD GPU may be here, but torch was built without ROCm", "ROCm"),
+        (host("Darwin", "arm64", without("mlx_lm")), "MLX would run on this Mac's GPU, but mlx_lm", "sapo-edge[mlx]"),
+        (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
     ],
 )
 def test_what_keeps_a_better_one_from_running_is_told_with_its_remedy(machine: Host, said: str, remedy: str) -> None:
@@ -156,7 +155,7 @@ def test_a_directory_quantised_for_mlx_is_for_mlx_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["llama_cpp", "torch", "mlx"])
 def test_what_is_asked_for_is_taken(name: str) -> None:
     choice = choose(name, host=host(torch=CUDA, nvidia=BIG))
-    assert choice.name == name and "as asked for" in choice.reason and not choice.automatic
+    assert choice.name == name and "as set" in choice.reason and not choice.automatic
 
 
 @pytest.mark.parametrize(
@@ -232,9 +231,9 @@ class Opens:
 
 
 def fake(name: str, error: Exception | None = None) -> Backend:
-    original = next(backend for backend in BUILT_IN if backend.name == name)
+    original = next(backend for backend in registry.BUILT_IN if backend.name == name)
 
-    def open_it(_opening: Opening) -> tuple[Opens, tuple[str, ...]]:
+    def open_it(_options: OpenOptions) -> tuple[Opens, tuple[str, ...]]:
         if error is not None:
             raise error
         return Opens(name), ("chosen by itself",)
@@ -246,9 +245,9 @@ def test_one_that_turns_out_broken_is_replaced_by_the_next_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = BackendError("torch can't be loaded (libcudart.so.12 is missing)", "install it anew")
-    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
+    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
     said: list[str] = []
-    choice, model = Choice("torch", "torch: a GPU", automatic=True), tmp_path / "model.gguf"
+    choice, model = ChosenBackend("torch", "torch: a GPU", automatic=True), tmp_path / "model.gguf"
     policy, reasons = detect.open_policy(choice, model, narrate=said.append, **opening(tmp_path))  # type: ignore[arg-type]
     assert policy.name == "llama_cpp" and reasons[-1] == "chosen by itself"
     assert "libcudart" in said[0] and "install it anew" in said[0] and "libcudart" in reasons[0]
@@ -258,10 +257,10 @@ def test_one_that_turns_out_broken_is_replaced_by_the_next_best(
 
 def test_a_model_that_is_refused_is_not_tried_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ModelError("the model is damaged", "copy it again")
-    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp"), fake("torch", refused)))
+    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", refused)))
     with pytest.raises(ModelError):
         detect.open_policy(
-            Choice("torch", "", automatic=True),
+            ChosenBackend("torch", "", automatic=True),
             tmp_path,
             narrate=lambda _text: None,
             **opening(tmp_path),  # type: ignore[arg-type]
@@ -270,10 +269,10 @@ def test_a_model_that_is_refused_is_not_tried_elsewhere(tmp_path: Path, monkeypa
 
 def test_if_all_are_broken_the_first_trouble_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [BackendError(f"{name} is broken", "mend it") for name in ("llama_cpp", "torch")]
-    monkeypatch.setattr(detect, "BUILT_IN", (fake("llama_cpp", errors[0]), fake("torch", errors[1])))
+    monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp", errors[0]), fake("torch", errors[1])))
     with pytest.raises(BackendError, match="torch is broken"):
         detect.open_policy(
-            Choice("torch", "", automatic=True),
+            ChosenBackend("torch", "", automatic=True),
             tmp_path,
             narrate=lambda _text: None,
             **opening(tmp_path),  # type: ignore[arg-type]
@@ -281,7 +280,7 @@ def test_if_all_are_broken_the_first_trouble_is_told(tmp_path: Path, monkeypatch
 
 
 def test_a_probe_tells_the_last_line_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    fine, bad, slow = (replace(BUILT_IN[0], name=name, probe=code) for name, code in (
+    fine, bad, slow = (replace(registry.BUILT_IN[0], name=name, probe=code) for name, code in (
         ("fine", "pass"), ("bad", "import no_such_module"), ("slow", "import time; time.sleep(60)"),
     ))  # fmt: skip
     assert detect.probe([fine, bad]) == {"bad": "ModuleNotFoundError: No module named 'no_such_module'"}

@@ -79,11 +79,11 @@ print(json.dumps([choice.name, choice.automatic, policy.backend, sample.text, li
 """)
     name, automatic, backend, text, reasons = json.loads(told)
     assert (name, automatic, backend, text) == ("echo", False, "echo", "hello")
-    assert "as asked for" in reasons[0]
+    assert "as set" in reasons[0]
 
 
 def test_another_packages_backend_is_never_taken_unasked(tmp_path: Path, run: Run) -> None:
-    eager = example().replace("Standing(True, 0,", "Standing(True, 1000,")
+    eager = example().replace("Support(True, 0,", "Support(True, 1000,")
     assert eager != example()
     install(tmp_path, "sapo-echo", "sapo_echo", eager, {"echo": "sapo_echo:BACKEND"})
     assert run(FIND.format(name="echo")).splitlines()[-1] == "llama_cpp"
@@ -108,7 +108,7 @@ def test_a_broken_package_breaks_nothing_else(tmp_path: Path, run: Run, code: st
 
 
 def test_one_that_fails_to_look_is_not_used(tmp_path: Path, run: Run) -> None:
-    code = example().replace("return Standing(", "1 / 0\n    return Standing(")
+    code = example().replace("return Support(", "1 / 0\n    return Support(")
     install(tmp_path, "sapo-echo", "sapo_echo", code, {"echo": "sapo_echo:BACKEND"})
     refused, survey, _ = run(FIND.format(name="echo")).splitlines()
     assert "ZeroDivisionError" in refused and "('echo', False" in survey
@@ -117,7 +117,7 @@ def test_one_that_fails_to_look_is_not_used(tmp_path: Path, run: Run) -> None:
 def test_a_name_that_is_taken_stays_with_its_owner(tmp_path: Path, run: Run) -> None:
     install(tmp_path, "sapo-thief", "sapo_thief", "raise RuntimeError", {"torch": "sapo_thief:BACKEND", "A b": "x:y"})
     told = run(FIND.format(name="torch")).splitlines()
-    assert "as asked for" in told[0] and told[1].count("'torch'") == 1 and "A b" not in told[1]
+    assert "as set" in told[0] and told[1].count("'torch'") == 1 and "A b" not in told[1]
 
 
 @pytest.mark.parametrize(("broken", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])

@@ -1,6 +1,6 @@
-"""What a backend tells about itself, so that it can be chosen without being loaded.
+"""What a backend declares about itself, so that it can be chosen without being loaded.
 
-A package of somebody else adds one by an entry point of the group `sapo_edge.backends` that names a `Backend`:
+Another package adds a backend with an entry point of the group `sapo_edge.backends` that names a `Backend`:
 `docs/backends.md` has an example.
 """
 
@@ -16,19 +16,19 @@ from sapo_edge.policy import LoraSettings, MemoryEstimate, Policy
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """How a backend stands on a host.
+class Support:
+    """Whether a backend runs on a machine, and how well.
 
     Attributes:
-        usable: whether it can run here.
-        preference: the usable one with the largest is chosen. Built-in ones: 40 on Apple silicon and 30 on another GPU,
-            10 for llama.cpp, less for what runs and is slower.
-        reason: what it would run on and why that is good, or why it can't run.
-        potential: the preference that it could have if nothing were missing.
+        usable: whether it runs here.
+        preference: the usable backend with the largest one is chosen. Built in: 40 on Apple silicon, 20 to 30 on other
+            GPUs, 10 for llama.cpp, less for what runs slower.
+        reason: what it computes on, or why it can't run.
+        potential: the preference it would have if nothing were missing.
         missing: what keeps it from that, in a sentence; "" if nothing does.
-        remedy: against it.
-        trains: whether it can learn, and not only sample.
-        free: bytes of memory that are free where it would run; 0 where that is the machine's.
+        remedy: what to do about it.
+        trains: whether it can learn, or only sample.
+        free: bytes of free memory on its device; 0 if that is the machine's own memory.
     """
 
     usable: bool
@@ -42,7 +42,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpenOptions:
     """What a policy is opened with.
 
     Attributes:
@@ -50,9 +50,9 @@ class Opening:
         cache: directory for derived files.
         workspace: directory for files of this process.
         lora: shape of the adapter.
-        threads: processor threads; 0 chooses.
+        threads: CPU threads; 0 chooses.
         trainable: whether `update` and `save` will be called.
-        narrate: told what takes time.
+        narrate: called with a line of text before something that takes time.
     """
 
     model: Path
@@ -76,28 +76,28 @@ class RoundShape:
     trainable: bool = True
 
 
-Opened: TypeAlias = tuple[Policy, tuple[str, ...]]
-"""A policy, and the reasons of what it chose itself."""
+OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]
+"""A policy, and the reasons for what it chose by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A backend, described. Making one loads nothing.
+    """A backend's description. Creating one loads nothing.
 
     Attributes:
         name: in the settings: lower case, digits, "_".
         title: for people.
-        look: (host, the model or None) to how it stands. Reads files, imports nothing heavy.
-        open: makes a policy.
-        estimate: memory of a round with a model; None if it can't be told beforehand.
-        probe: Python code that fails if what it needs is broken; run in a process of its own by `sapo doctor`.
-        packages: distributions whose versions are of interest.
+        look: (machine, model or None) to how well it runs. Reads files, imports nothing heavy.
+        open: opens a policy.
+        estimate: memory of a round with a model; None if it can't be known beforehand.
+        probe: Python code that fails if something it needs is broken; `sapo doctor` runs it in a process of its own.
+        packages: distributions whose versions `sapo doctor` shows.
     """
 
     name: str
     title: str
-    look: Callable[[Host, Path | None], Standing]
-    open: Callable[[Opening], Opened]
+    look: Callable[[Host, Path | None], Support]
+    open: Callable[[OpenOptions], OpenedPolicy]
     estimate: Callable[[Path, RoundShape], MemoryEstimate] | None = None
     probe: str = ""
     packages: tuple[str, ...] = ()

@@ -1,0 +1,68 @@
+"""The MLX backend's description: importing it loads nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.machine.host import Host, this_host
+from sapo_edge.policy import MemoryEstimate
+
+GPU, CPU = 40, 2
+"""Preferences by device."""
+
+
+def look(host: Host, model: Path | None) -> Support:
+    """How well MLX runs: on Apple's GPU, or on a CPU for tests."""
+    missing = host.missing("mlx", "mlx_lm")
+    if host.apple_silicon:
+        if missing:
+            return Support(
+                False, GPU, f"{missing} is not installed", GPU,
+                missing=f"MLX would run on this Mac's GPU, but {missing} is not installed",
+                remedy="install it with: pip install 'sapo-edge[mlx]'",
+            )  # fmt: skip
+        return Support(True, GPU, "Apple's GPU, which shares its memory with the CPU", GPU)
+    if host.system == "Darwin":
+        return Support(
+            False, CPU, "MLX needs Apple silicon and an arm64 Python",
+            remedy="on a Mac with Apple silicon, use an arm64 Python",
+        )  # fmt: skip
+    if missing:
+        return Support(False, CPU, f"{missing} is not installed", remedy="nothing to do: MLX is for Macs")
+    return Support(True, CPU, "MLX on the CPU, for tests only: it is made for Macs")
+
+
+def open_policy(options: OpenOptions) -> OpenedPolicy:
+    """Open a policy that samples and learns with MLX."""
+    from sapo_edge.backends.apple.policy import MlxPolicy
+
+    policy = MlxPolicy(
+        options.model, lora=options.lora, threads=options.threads, trainable=options.trainable, narrate=options.narrate
+    )
+    return policy, policy.reasons
+
+
+def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+    """See `sapo_edge.backends.apple.memory.estimate_memory`."""
+    from sapo_edge.backends.apple.memory import estimate_memory, weight_bytes
+    from sapo_edge.backends.model.source import open_source, shape_of
+
+    source = open_source(model, mlx=True)
+    # A GPU keeps quantised weights as they are; a CPU computes in float32.
+    weights = weight_bytes(source, quantised=this_host().apple_silicon)
+    return estimate_memory(
+        shape_of(source), weights, shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens,
+        trainable=shape.trainable,
+    )  # fmt: skip
+
+
+BACKEND = Backend(
+    "mlx",
+    "MLX",
+    look,
+    open_policy,
+    estimate,
+    probe="from sapo_edge.backends.apple.runtime import require_mlx; require_mlx()",
+    packages=("mlx", "mlx-lm"),
+)

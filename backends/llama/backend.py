@@ -1,0 +1,65 @@
+"""The llama.cpp backend's description: importing it loads nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.machine.host import Host
+from sapo_edge.backends.pytorch.backend import INSTALL_TORCH, TORCH_PACKAGES
+from sapo_edge.policy import MemoryEstimate
+
+PREFERENCE = 10
+
+
+def look(host: Host, model: Path | None) -> Support:
+    """How well llama.cpp runs on a machine's CPU."""
+    if not host.installed("llama_cpp"):
+        return Support(
+            False, PREFERENCE, "llama-cpp-python is not installed",
+            remedy="install it with: pip install llama-cpp-python",
+        )  # fmt: skip
+    if model is not None and model.is_dir():
+        return Support(
+            False, PREFERENCE, "llama.cpp reads GGUF files, not directories", remedy="give a GGUF file of the model"
+        )
+    reason = "it runs on every machine"
+    if missing := host.missing(*TORCH_PACKAGES):
+        return Support(
+            True, PREFERENCE, reason, missing=f"it can't train: {missing} is not installed", remedy=INSTALL_TORCH,
+            trains=False,
+        )  # fmt: skip
+    return Support(True, PREFERENCE, reason)
+
+
+def open_policy(options: OpenOptions) -> OpenedPolicy:
+    """Open a policy that samples with llama.cpp and learns with torch, both on the CPU."""
+    from sapo_edge.backends.llama.policy import LlamaCppPolicy
+
+    policy = LlamaCppPolicy(
+        options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
+        trainable=options.trainable, narrate=options.narrate,
+    )  # fmt: skip
+    return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}")
+
+
+def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+    """See `sapo_edge.backends.llama.policy.estimate_memory`."""
+    from sapo_edge.backends.llama.policy import estimate_memory
+    from sapo_edge.backends.model.gguf_header import read_header
+
+    return estimate_memory(
+        read_header(model), shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens,
+        trainable=shape.trainable,
+    )  # fmt: skip
+
+
+BACKEND = Backend(
+    "llama_cpp",
+    "llama.cpp on the CPU",
+    look,
+    open_policy,
+    estimate,
+    probe="import llama_cpp",
+    packages=("llama-cpp-python", "torch"),
+)

@@ -1,0 +1,135 @@
+"""The torch backend's description: importing it loads nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
+from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
+from sapo_edge.backends.machine.nvidia import Nvidia
+from sapo_edge.errors import SapoError
+from sapo_edge.policy import MemoryEstimate
+
+NVIDIA, AMD, INTEL, MPS, CPU = 30, 25, 20, 8, 5
+"""Preferences by device."""
+DEVICES = {NVIDIA: "cuda", AMD: "cuda", INTEL: "xpu", MPS: "mps", CPU: "cpu"}
+"""torch's name of each."""
+TORCH_PACKAGES = ("torch", "transformers", "peft")
+INSTALL_TORCH = f"install it with: pip install {' '.join(TORCH_PACKAGES)}"
+GET_TORCH = "pytorch.org/get-started shows the command that installs it"
+ON_CPU = Support(True, CPU, "the CPU in float32, where llama.cpp samples faster")
+
+
+def look(host: Host, model: Path | None) -> Support:
+    """How well torch runs on a machine's best device."""
+    nvidia = host.nvidia()
+    if missing := host.missing(*TORCH_PACKAGES):
+        reason = f"{missing} is not installed"
+        if nvidia is None:
+            return Support(False, CPU, reason, CPU, remedy=INSTALL_TORCH)
+        return Support(False, CPU, reason, NVIDIA, missing=reason, remedy=INSTALL_TORCH)
+    if model is not None and not model.is_dir() and not host.installed("llama_cpp"):
+        return Support(
+            False, CPU, "llama-cpp-python, which tokenises GGUF files, is not installed",
+            remedy="install it with: pip install llama-cpp-python",
+        )  # fmt: skip
+    if model is not None and _quantised_for_mlx(model):
+        return Support(
+            False, CPU, "the model is quantised for MLX, which torch can't read",
+            remedy="use the model as it was before it was quantised",
+        )  # fmt: skip
+    build = host.torch() or TorchBuild("unknown")
+    if nvidia is not None:
+        return _look_at_nvidia(host, nvidia, build, model)
+    if host.exists("/dev/kfd"):
+        if build.hip:
+            return Support(True, AMD, f"torch {build.version} is built for AMD's ROCm, and this machine has a GPU", AMD)
+        return replace(
+            ON_CPU, potential=AMD, missing="this machine may have an AMD GPU, but torch was built without ROCm",
+            remedy=f"if ROCm supports the GPU, install torch for it: {GET_TORCH}",
+        )  # fmt: skip
+    if build.xpu and host.exists("/dev/dri"):
+        reason = f"torch {build.version} is built for Intel's GPUs, and this machine has one"
+        return Support(True, INTEL, reason, INTEL)
+    if host.apple_silicon:
+        return Support(True, MPS, "Apple's GPU through torch, slower than MLX")
+    return ON_CPU
+
+
+def _quantised_for_mlx(model: Path) -> bool:
+    from sapo_edge.backends.model.hf_directory import HfDirectory
+
+    try:
+        return model.is_dir() and "quantization" in HfDirectory(model, mlx=True).config
+    except SapoError:
+        # Opening the model reports what is wrong with it.
+        return False
+
+
+def _look_at_nvidia(host: Host, nvidia: Nvidia, build: TorchBuild, model: Path | None) -> Support:
+    gpu = nvidia.gpus[0]
+    trouble, remedy = nvidia.trouble, nvidia.remedy
+    if not trouble and not build.cuda:
+        trouble, remedy = "torch was built without CUDA", f"install torch for CUDA: {GET_TORCH}"
+    if not trouble:
+        trouble, remedy = nvidia.unfit_for(build.cuda)
+    if not trouble:
+        trouble, remedy = _too_small(host, model, gpu.free)
+    if trouble:
+        return replace(ON_CPU, potential=NVIDIA, missing=f"{gpu.name} can't be used: {trouble}", remedy=remedy)
+    memory = f" with {gpu.total / 1e9:.0f} GB" if gpu.total else ""
+    return Support(True, NVIDIA, f"{gpu.name}{memory}, torch for CUDA {build.cuda}", NVIDIA, free=gpu.free)
+
+
+def _too_small(host: Host, model: Path | None, free: int) -> tuple[str, str]:
+    """Why a model does not fit on a GPU, and the remedy; "" if it fits or that is unknown."""
+    if model is None or not free:
+        return "", ""
+    from sapo_edge.backends.model.source import open_source, shape_of
+    from sapo_edge.backends.pytorch.place import gpu_place
+
+    try:
+        gpu_place(shape_of(open_source(model)), "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
+    except SapoError as error:
+        # The model itself may be unusable; opening it reports that better.
+        return (error.message, error.remedy) if "GB" in error.message else ("", "")
+    return "", ""
+
+
+def open_policy(options: OpenOptions) -> OpenedPolicy:
+    """Open a policy on the device that torch was chosen for, and on no other: another backend may be better there."""
+    from sapo_edge.backends.pytorch.policy import TorchPolicy
+
+    device = DEVICES.get(look(this_host(), options.model).preference, "auto")
+    policy = TorchPolicy(
+        options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
+        narrate=options.narrate,
+    )  # fmt: skip
+    return policy, policy.reasons
+
+
+def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+    """See `sapo_edge.backends.pytorch.memory.estimate_torch_memory`; finds the device without loading torch."""
+    from sapo_edge.backends.model.source import open_source, shape_of
+    from sapo_edge.backends.pytorch import place as places
+    from sapo_edge.backends.pytorch.memory import estimate_torch_memory
+
+    host, sizes, place = this_host(), shape_of(open_source(model)), places.CPU
+    if free := look(host, model).free:
+        place = places.gpu_place(sizes, "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
+    return estimate_torch_memory(
+        sizes, shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens, place=place,
+        trainable=shape.trainable,
+    )  # fmt: skip
+
+
+BACKEND = Backend(
+    "torch",
+    "torch",
+    look,
+    open_policy,
+    estimate,
+    probe="import torch, transformers, peft, accelerate",
+    packages=TORCH_PACKAGES,
+)
