@@ -62,7 +62,7 @@ def detect(name: str = AUTO, model: Path | None = None, host: Host | None = None
         support = backend.look(host, model)
         if not support.usable:
             raise BackendError(f"{backend.title} can't be used: {support.reason}", support.remedy or "use another")
-        missing = (_sentence(support),) if support.missing else ()
+        missing: tuple[str, ...] = (_sentence(support),) if support.missing else ()
         return ChosenBackend(name, f"{backend.title}, as set: {support.reason}", missing=missing)
     ranked = _rank(host, model)
     usable = [(backend, support) for backend, support in ranked if support.usable]

@@ -35,13 +35,13 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
     Returns:
         FAILED if none could be measured.
     """
-    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.choose import detect, registry
     from sapo_edge.backends.model.find import find_model
 
     model = find_model(session.settings.model)
     chosen = list(names) or [backend.name for backend, support in detect.survey(model) if support.usable]
     for name in chosen:
-        detect.find_backend(name)
+        registry.find_backend(name)
     if not chosen:
         raise BackendError("no backend can be used on this machine", "sapo doctor says what is missing")
     notes = _notes(session)

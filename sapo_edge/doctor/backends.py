@@ -114,7 +114,7 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
     """Whether a round fits into the memory that the chosen backend would use."""
     import psutil
 
-    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.choose import detect, registry
     from sapo_edge.backends.machine.host import this_host
 
     machine = int(psutil.virtual_memory().available)
@@ -123,7 +123,7 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
     )
     model = local_model(settings)
     try:
-        backend = detect.find_backend(detect.detect(settings.backend, model).name)
+        backend = registry.find_backend(detect.detect(settings.backend, model).name)
         if backend.estimate is None or model is None:
             return unknown
         need = backend.estimate(model, shape).total

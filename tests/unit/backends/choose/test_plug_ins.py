@@ -129,7 +129,8 @@ def test_a_broken_library_of_one_backend_leaves_the_others_alone(
     (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
     code = f"""
 import json
-from sapo_edge.backends.choose.detect import detect, find_backend, probe
+from sapo_edge.backends.choose.detect import detect, probe
+from sapo_edge.backends.choose.registry import find_backend
 failed = probe([find_backend({broken!r}), find_backend({left!r})])
 print(json.dumps([detect().name, failed]))
 """
