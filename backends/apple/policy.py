@@ -14,8 +14,8 @@ from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.machine.threads import ThreadGovernor
-from sapo_edge.backends.model.source import ModelSource, open_source, open_vocabulary, shape_of
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
+from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.policy import (
     CallHandle,
     LoraSettings,

@@ -25,7 +25,7 @@ from sapo_edge.backends.common.answer import AnswerInProgress
 from sapo_edge.backends.common.draw import draw
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request, Results
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
 
 Cache = list[Any]

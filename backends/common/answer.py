@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.common.draw import uniforms
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
 from sapo_edge.rollout import MAX_ANSWER_BYTES
 

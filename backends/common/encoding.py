@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup, UpdateStatistics
 
 

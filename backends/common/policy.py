@@ -16,7 +16,7 @@ from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.source import ModelSource, digest_of
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
     STOP_TEXT,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sapo_edge.backends.common.answer import AnswerInProgress
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
 
 

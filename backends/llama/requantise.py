@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel, llama_library
+from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
 
 CANDIDATES = ("original", "bf16", "q8_0")

@@ -1,14 +1,12 @@
 """llama.cpp's low-level API behind two classes that own their native memory.
 
-Only this module and `llama_requantise.py` call llama.cpp. The high-level `llama_cpp.Llama` decodes one sequence at a
-time, which costs two thirds of the rate that group sampling can have.
+Only this module, `requantise.py` and `model/vocabularies.py` call llama.cpp. The high-level `llama_cpp.Llama` decodes
+one sequence at a time, which costs two thirds of the rate that group sampling can have.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,135 +16,25 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.gguf_header import GgufHeader
-from sapo_edge.backends.model.vocabulary import encode_turns
-from sapo_edge.errors import BackendError, ModelError
-from sapo_edge.policy import Prompt
+from sapo_edge.backends.model.vocabularies import GgufVocabulary
+from sapo_edge.errors import ModelError
 
 MICRO_BATCH = 512
 """Tokens that llama.cpp computes at once."""
 
-GGML_LOG_LEVEL_ERROR = 4
-"""From ggml.h; the binding does not export it."""
 
-_log_callback: Any = None
-
-
-def llama_library() -> Any:
-    """The `llama_cpp` module, its chatter turned off but for errors.
-
-    Raises:
-        BackendError: if llama-cpp-python is missing or can't be loaded.
-    """
-    global _log_callback
-    # As in `torch_model.require_torch`, for whoever loads OpenMP first.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    try:
-        import llama_cpp
-    except (ImportError, OSError, RuntimeError) as error:
-        raise BackendError(
-            f"llama-cpp-python can't be loaded ({error})",
-            "install it with: pip install --force-reinstall llama-cpp-python",
-        ) from error
-    if _log_callback is None:
-
-        @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-        def log(level: int, text: bytes, _data: ctypes.c_void_p) -> None:
-            if level == GGML_LOG_LEVEL_ERROR:
-                sys.stderr.write(text.decode("utf-8", errors="replace"))
-
-        # Kept for the process's life: llama.cpp calls it from any thread.
-        _log_callback = log
-        llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-    return llama_cpp
-
-
-class LlamaModel:
+class LlamaModel(GgufVocabulary):
     """A model's weights, vocabulary and chat template. Weights are mapped, not copied.
 
     Args:
         header: of the file.
-        vocabulary_only: leave the weights out; other backends tokenise with llama.cpp too.
 
     Raises:
-        ModelError: if llama.cpp refuses the file.
+        ModelError: if llama.cpp can't load the file.
     """
 
-    def __init__(self, header: GgufHeader, *, vocabulary_only: bool = False) -> None:
-        self.library = llama_library()
-        self.header = header
-        parameters = self.library.llama_model_default_params()
-        parameters.n_gpu_layers = 0
-        parameters.vocab_only = vocabulary_only
-        self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
-        if not self.pointer:
-            raise ModelError(
-                f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"
-            )
-        self.vocabulary = self.library.llama_model_get_vocab(self.pointer)
-        self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self.vocabulary))
-        # An instruction-tuned model's end-of-sequence token is the one that ends a turn of its chat template.
-        self.end_token = int(self.library.llama_vocab_eos(self.vocabulary))
-        self._pieces: dict[int, bytes] = {}
-        self._formatter: Any = None
-
-    def tokenize(self, text: str, *, special: bool) -> list[int]:
-        """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
-        data = text.encode("utf-8")
-        size = len(data) + 8
-        buffer = (ctypes.c_int32 * size)()
-        count = self.library.llama_tokenize(self.vocabulary, data, len(data), buffer, size, False, special)
-        if count < 0:
-            raise ModelError(
-                "llama.cpp could not tokenise a text", "report this model's name: its tokenizer is unusual"
-            )
-        return list(buffer[:count])
-
-    def piece(self, token: int) -> bytes:
-        """Bytes of one token; control tokens are empty."""
-        known = self._pieces.get(token)
-        if known is None:
-            buffer = ctypes.create_string_buffer(256)
-            length = self.library.llama_token_to_piece(self.vocabulary, token, buffer, 256, 0, False)
-            known = self._pieces[token] = buffer.raw[: max(length, 0)]
-        return known
-
-    def ends(self, token: int) -> bool:
-        """Whether the token ends a completion."""
-        return bool(self.library.llama_vocab_is_eog(self.vocabulary, token))
-
-    def encode_prompt(self, prompt: Prompt) -> list[int]:
-        """Token ids of a prompt, rendered with the model's own chat template; see `encode_turns`."""
-        return encode_turns(prompt, self._render, lambda text, special: self.tokenize(text, special=special))
-
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        if self._formatter is None:
-            from llama_cpp.llama_chat_format import Jinja2ChatFormatter
-
-            template = self.header.metadata.get("tokenizer.chat_template")
-            if not isinstance(template, str):
-                raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
-            # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
-            self._formatter = Jinja2ChatFormatter(
-                template=template,
-                eos_token=self._token_text("eos"),
-                bos_token=self._token_text("bos"),
-                add_generation_prompt=True,
-            )
-        return str(self._formatter(messages=messages).prompt)
-
-    def _token_text(self, which: str) -> str:
-        token = self.header.metadata.get(f"tokenizer.ggml.{which}_token_id")
-        if not isinstance(token, int):
-            return ""
-        text = self.library.llama_vocab_get_text(self.vocabulary, token)
-        return text.decode("utf-8", errors="replace") if text else ""
-
-    def close(self) -> None:
-        """Free the weights."""
-        if self.pointer:
-            self.library.llama_model_free(self.pointer)
-            self.pointer = None
+    def __init__(self, header: GgufHeader) -> None:
+        super().__init__(header, weights=True)
 
 
 class LlamaContext:

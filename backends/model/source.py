@@ -9,7 +9,6 @@ from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.model.vocabulary import Vocabulary
 
 ModelSource: TypeAlias = GgufHeader | HfDirectory
 """What a model is loaded from."""
@@ -35,21 +34,6 @@ def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
 def shape_of(source: ModelSource) -> ModelShape:
     """The sizes of a model."""
     return source.shape if isinstance(source, HfDirectory) else ModelShape.of_gguf(source)
-
-
-def open_vocabulary(source: ModelSource) -> Vocabulary:
-    """The tokenizer that belongs to a model.
-
-    A GGUF file's is llama.cpp's, as on the CPU backend: the one that transformers builds from the file splits digits
-    differently.
-    """
-    if isinstance(source, HfDirectory):
-        from sapo_edge.backends.model.hf_vocabulary import HfVocabulary
-
-        return HfVocabulary(source)
-    from sapo_edge.backends.llama.runtime import LlamaModel
-
-    return LlamaModel(source, vocabulary_only=True)
 
 
 def digest_of(source: ModelSource) -> str:

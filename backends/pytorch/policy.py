@@ -12,8 +12,8 @@ from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
-from sapo_edge.backends.model.source import ModelSource, open_source, open_vocabulary, shape_of
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
+from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.backends.pytorch.device import memory_told, prepare_device, release_device_memory
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.memory import estimate_torch_memory

@@ -17,7 +17,7 @@ from sapo_edge.backends.common.answer import AnswerInProgress
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request, Results
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.model.vocabulary import Vocabulary
+from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.backends.pytorch.draw import draw
 from sapo_edge.backends.pytorch.place import BATCH, Place
 from sapo_edge.backends.pytorch.rows import RowCache

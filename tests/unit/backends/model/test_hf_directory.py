@@ -13,7 +13,7 @@ import pytest
 
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.hf_vocabulary import HfVocabulary
+from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message, UpdateSettings

@@ -1,0 +1,45 @@
+"""llama.cpp's library, which samples for its own backend and tokenises GGUF files for the others."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+from sapo_edge.errors import BackendError
+
+GGML_LOG_LEVEL_ERROR = 4
+"""From ggml.h; the binding does not export it."""
+
+_log_callback: Any = None
+
+
+def llama_library() -> Any:
+    """The `llama_cpp` module, which then logs errors alone.
+
+    Raises:
+        BackendError: if llama-cpp-python is missing or can't be loaded.
+    """
+    global _log_callback
+    # As in `require_torch`: OpenMP reads it when the first library that uses it loads.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        import llama_cpp
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BackendError(
+            f"llama-cpp-python can't be loaded ({error})",
+            "install it with: pip install --force-reinstall llama-cpp-python",
+        ) from error
+    if _log_callback is None:
+
+        @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+        def log(level: int, text: bytes, _data: ctypes.c_void_p) -> None:
+            if level == GGML_LOG_LEVEL_ERROR:
+                sys.stderr.write(text.decode("utf-8", errors="replace"))
+
+        # Must live as long as the process: llama.cpp calls it from any thread.
+        _log_callback = log
+        llama_cpp.llama_log_set(log, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+    return llama_cpp

@@ -1,0 +1,274 @@
+"""Tokenizers with a chat template: that of a GGUF file, and that of a Hugging Face directory."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
+from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.source import ModelSource
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import Prompt
+
+END_TOKENS = frozenset(
+    ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>", "</s>", "<end_of_turn>")
+)
+"""Control tokens that end a completion whatever the directory declares; llama.cpp treats them alike."""
+SPACE = "\u2581"
+"""SentencePiece's character for a space."""
+
+
+def open_vocabulary(source: ModelSource) -> Vocabulary:
+    """The tokenizer of a model.
+
+    llama.cpp tokenises for GGUF files, on every backend: transformers would build a tokenizer from the file that splits
+    digits differently.
+    """
+    return HfVocabulary(source) if isinstance(source, HfDirectory) else GgufVocabulary(source)
+
+
+class Vocabulary(ABC):
+    """A tokenizer with a chat template.
+
+    Attributes:
+        end_token: id of the token that ends a turn of the chat template.
+    """
+
+    end_token: int
+
+    @abstractmethod
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
+
+    @abstractmethod
+    def piece(self, token: int) -> bytes:
+        """Bytes of one token; control tokens are empty."""
+
+    @abstractmethod
+    def ends(self, token: int) -> bool:
+        """Whether the token ends a completion."""
+
+    @abstractmethod
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        """The chat template's text for some messages, with the beginning of the answer's turn.
+
+        Raises:
+            ModelError: if the model has no template.
+        """
+
+    def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt, rendered with the model's own chat template.
+
+        The template is filled with placeholders first, and the texts are tokenised on their own, without control
+        tokens, so that a question can't forge a turn.
+
+        Raises:
+            ModelError: if the model has no template.
+        """
+        marks = [f"\ue000{index}\ue001" for index in range(len(prompt))]
+        rendered = self._render([{"role": m.role, "content": mark} for m, mark in zip(prompt, marks, strict=True)])
+        ids: list[int] = []
+        for mark, message in zip(marks, prompt, strict=True):
+            before, separator, rendered = rendered.partition(mark)
+            ids += self.tokenize(before, special=True)
+            if separator:
+                ids += self.tokenize(message.content, special=False)
+        return ids + self.tokenize(rendered, special=True)
+
+    def close(self) -> None:  # noqa: B027 - only one kind has native memory
+        """Free native memory."""
+
+
+class GgufVocabulary(Vocabulary):
+    """A GGUF file's vocabulary and chat template, through llama.cpp.
+
+    Args:
+        header: of the file.
+        weights: whether llama.cpp maps the file's weights as well.
+
+    Attributes:
+        library: the `llama_cpp` module.
+        header: of the file.
+        pointer: llama.cpp's model.
+        vocabulary_size: number of tokens.
+
+    Raises:
+        ModelError: if llama.cpp can't load the file.
+    """
+
+    def __init__(self, header: GgufHeader, *, weights: bool = False) -> None:
+        self.library = llama_library()
+        self.header = header
+        parameters = self.library.llama_model_default_params()
+        parameters.n_gpu_layers = 0
+        parameters.vocab_only = not weights
+        self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
+        if not self.pointer:
+            raise ModelError(
+                f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"
+            )
+        self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
+        self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
+        # An instruction-tuned model's end-of-sequence token is the one that ends a turn of its chat template.
+        self.end_token = int(self.library.llama_vocab_eos(self._vocabulary))
+        self._pieces: dict[int, bytes] = {}
+        self._formatter: Any = None
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See `Vocabulary.tokenize`."""
+        data = text.encode("utf-8")
+        size = len(data) + 8
+        buffer = (ctypes.c_int32 * size)()
+        count = self.library.llama_tokenize(self._vocabulary, data, len(data), buffer, size, False, special)
+        if count < 0:
+            raise ModelError(
+                "llama.cpp could not tokenise a text", "report this model's name: its tokenizer is unusual"
+            )
+        return list(buffer[:count])
+
+    def piece(self, token: int) -> bytes:
+        """See `Vocabulary.piece`."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            buffer = ctypes.create_string_buffer(256)
+            length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, 256, 0, False)
+            piece = self._pieces[token] = buffer.raw[: max(length, 0)]
+        return piece
+
+    def ends(self, token: int) -> bool:
+        """See `Vocabulary.ends`."""
+        return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        if self._formatter is None:
+            from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+            template = self.header.metadata.get("tokenizer.chat_template")
+            if not isinstance(template, str):
+                raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
+            # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
+            self._formatter = Jinja2ChatFormatter(
+                template=template,
+                eos_token=self._token_text("eos"),
+                bos_token=self._token_text("bos"),
+                add_generation_prompt=True,
+            )
+        return str(self._formatter(messages=messages).prompt)
+
+    def _token_text(self, kind: str) -> str:
+        token = self.header.metadata.get(f"tokenizer.ggml.{kind}_token_id")
+        if not isinstance(token, int):
+            return ""
+        text = self.library.llama_vocab_get_text(self._vocabulary, token)
+        return text.decode("utf-8", errors="replace") if text else ""
+
+    def close(self) -> None:
+        """Free llama.cpp's model."""
+        if self.pointer:
+            self.library.llama_model_free(self.pointer)
+            self.pointer = None
+
+
+class HfVocabulary(Vocabulary):
+    """A directory's tokenizer, through transformers.
+
+    Args:
+        directory: the model's.
+
+    Raises:
+        ModelError: if it has no tokenizer, no chat template, or a tokenizer whose tokens have no known bytes.
+    """
+
+    def __init__(self, directory: HfDirectory) -> None:
+        from transformers import AutoTokenizer
+
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(
+                str(directory.path), trust_remote_code=False, local_files_only=True
+            )
+            decoder = json.dumps(json.loads(self._tokenizer.backend_tokenizer.to_str()).get("decoder"))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ModelError(f"the tokenizer in {directory.path} can't be loaded ({reason})", REMEDY) from error
+        self._to_bytes = _bytes_reader(decoder, directory)
+        if not self._tokenizer.chat_template:
+            raise ModelError(f"{directory.path} has no chat template", "use an instruction-tuned model")
+        self._special = set(self._tokenizer.all_special_ids) | {
+            token for token, added in self._tokenizer.added_tokens_decoder.items() if added.special
+        }
+        self._end_tokens = self._find_end_tokens(directory)
+        end = self._tokenizer.eos_token_id
+        if end is None and not self._end_tokens:
+            raise ModelError(f"{directory.path} names no end token", REMEDY)
+        self.end_token = int(min(self._end_tokens) if end is None else end)
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        """See `Vocabulary.tokenize`."""
+        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not special)
+        return [int(token) for token in ids]
+
+    def piece(self, token: int) -> bytes:
+        """See `Vocabulary.piece`."""
+        text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
+        return b"" if text is None else self._to_bytes(text)
+
+    def ends(self, token: int) -> bool:
+        """See `Vocabulary.ends`."""
+        return token in self._end_tokens
+
+    def _render(self, messages: list[dict[str, str]]) -> str:
+        # transformers renders in an immutable sandbox: the template comes with the model.
+        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+    def _find_end_tokens(self, directory: HfDirectory) -> frozenset[int]:
+        declared: list[Any] = [self._tokenizer.eos_token_id, directory.config.get("eos_token_id")]
+        try:
+            generation = json.loads((directory.path / "generation_config.json").read_bytes())
+            declared.append(generation.get("eos_token_id"))
+        except (OSError, ValueError, AttributeError):
+            # Many directories have none; tokenizer and configuration suffice then.
+            pass
+        ids = [token for value in declared for token in (value if isinstance(value, list) else [value])]
+        usual = {token for token in self._special if self._tokenizer.convert_ids_to_tokens(token) in END_TOKENS}
+        return frozenset({token for token in ids if isinstance(token, int)} | usual)
+
+
+def _bytes_reader(decoder: str, directory: HfDirectory) -> Callable[[str], bytes]:
+    """The function from a token's text to its bytes that belongs to a tokenizer's decoder (JSON)."""
+    if '"ByteLevel"' in decoder:
+        return _byte_level
+    if SPACE in decoder or "\\u2581" in decoder or '"Metaspace"' in decoder:
+        return _sentence_piece
+    raise ModelError(
+        f"the tokenizer in {directory.path} is of a kind that is not supported",
+        "use a model with a byte-level or SentencePiece tokenizer, or a GGUF file of it",
+    )
+
+
+def _byte_level(text: str) -> bytes:
+    table = _byte_table()
+    if all(character in table for character in text):
+        return bytes(table[character] for character in text)
+    # An added token, which is stored as plain text.
+    return text.encode()
+
+
+def _sentence_piece(text: str) -> bytes:
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes([int(text[3:5], 16)])
+    return text.replace(SPACE, " ").encode()
+
+
+@lru_cache(maxsize=1)
+def _byte_table() -> dict[str, int]:
+    """The byte for each of GPT-2's printable stand-ins (`bytes_to_unicode` of its encoder)."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    table = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in printable)
+    return table | {chr(256 + index): byte for index, byte in enumerate(others)}
