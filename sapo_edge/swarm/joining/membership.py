@@ -6,6 +6,7 @@ the last one was left, and the node works alone. The manifests of swarms lie bes
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
@@ -23,6 +24,8 @@ MAX_SWARMS = 32
 """Most swarms that are remembered."""
 MAX_FILE_BYTES = 256 * 1024
 """Largest file."""
+MIN_DIGITS = 8
+"""Fewest hexadecimal digits by which a swarm or a manifest can be named."""
 _VERSION = 1
 
 
@@ -155,7 +158,7 @@ class Membership:
         return left
 
     def find(self, name: str) -> Swarm:
-        """A known swarm by its name, or by at least 8 digits of its id.
+        """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id.
 
         Raises:
             ConfigError: if there is none, or several.
@@ -163,7 +166,7 @@ class Membership:
         found = [
             swarm
             for swarm in self.swarms
-            if swarm.name == name or (len(name) >= 8 and swarm.id.hex().startswith(name.lower()))
+            if swarm.name == name or (len(name) >= MIN_DIGITS and swarm.id.hex().startswith(name.lower()))
         ]
         if len(found) == 1:
             return found[0]
@@ -194,6 +197,14 @@ class Membership:
             return verified(data, digest)
         except ManifestError as error:
             raise StateError(f"{path} is damaged", "remove it; it is then fetched again from a peer") from error
+
+    def manifests(self) -> list[Manifest]:
+        """All manifests that `keep_manifest` has kept, sorted by name; damaged files are left out."""
+        manifests = []
+        for path in self._manifests.glob("*.manifest"):
+            with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
+                manifests.append(verified(path.read_bytes(), bytes.fromhex(path.stem)))
+        return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
     def keep_manifest(self, data: bytes, digest: bytes) -> Manifest:
         """Check a manifest that came from a file or a peer, and keep it.

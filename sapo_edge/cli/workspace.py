@@ -1,0 +1,263 @@
+"""What a command works on: directories, settings, swarm, manifest and model, resolved once.
+
+Settings come from flags, environment, `config.toml`, the manifest and defaults, in this order. The manifest is the one
+that the settings name; otherwise that of the joined swarm; otherwise the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sapo_edge.cli.output import narrate
+from sapo_edge.config.layers import Resolved, resolve
+from sapo_edge.config.settings import Settings
+from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
+from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.membership import MIN_DIGITS, Membership, Swarm
+from sapo_edge.tasks.allowed import nearest
+from sapo_edge.tasks.manifest import Manifest, load_manifest, shipped_manifests
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.choose.backend import RoundShape
+    from sapo_edge.policy import Policy
+
+FETCH_SECONDS = 30.0
+"""How long `sapo run` asks members of a swarm for its manifest."""
+PROMPT_TOKENS = 256
+"""Length of the prompts that an estimate of memory assumes."""
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """What a command works on.
+
+    Attributes:
+        paths: the directories.
+        resolved: the settings and their sources. `max_tokens` is the manifest's limit unless somebody sets another; it
+            stays 0 while the manifest is missing.
+        membership: the swarms that this installation knows.
+        manifest: what is trained on; None if the swarm was joined by an invite and no member has sent it yet.
+        swarm: the joined one, or the open swarm of the manifest; None after the last one was left.
+    """
+
+    paths: Paths
+    resolved: Resolved
+    membership: Membership
+    manifest: Manifest | None
+    swarm: Swarm | None
+
+    @property
+    def settings(self) -> Settings:
+        """The values of the settings."""
+        return self.resolved.settings
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether a node works alone: by its settings, or because it left its swarm."""
+        return self.swarm is None or self.settings.network == "solo"
+
+    @property
+    def node_settings(self) -> Settings:
+        """Settings of a node: `network` is solo without a swarm."""
+        return replace(self.settings, network="solo") if self.is_alone else self.settings
+
+    @property
+    def own_max_tokens(self) -> int:
+        """Longest answer that a flag, the environment or the file sets; 0 if the manifest decides."""
+        source = self.resolved.sources["max_tokens"]
+        return 0 if source == "default" or source.startswith("manifest ") else self.settings.max_tokens
+
+    @cached_property
+    def model(self) -> Path:
+        """The model's file or directory, downloaded if necessary.
+
+        Raises:
+            ModelError: if there is none.
+        """
+        from sapo_edge.backends.model.find import find_model
+
+        return find_model(self.settings.model)
+
+    def require_manifest(self) -> Manifest:
+        """The manifest, for a command that doesn't wait for the network.
+
+        Raises:
+            NoNodeError: if it has not been fetched yet.
+        """
+        if self.manifest is None:
+            assert self.swarm is not None
+            raise NoNodeError(
+                f"the manifest of {self.swarm.name} is not here yet", "start `sapo run`: it fetches it from a member"
+            )
+        return self.manifest
+
+    def check_swarm(self) -> None:
+        """Make sure that the settings name no other manifest than the swarm's.
+
+        Raises:
+            ConfigError: if they do, and a node would share what it makes.
+        """
+        if self.is_alone or self.manifest is None or self.swarm is None:
+            return
+        if bytes.fromhex(self.manifest.digest) != self.swarm.manifest:
+            raise ConfigError(
+                f"the joined swarm trains on {self.swarm.name}, not on {self.settings.manifest}",
+                "leave out the manifest, or leave the swarm with `sapo swarm leave`",
+            )
+
+    def fetch_manifest(self) -> Workspace:
+        """This workspace with its manifest, asking members of the swarm for it if necessary.
+
+        Raises:
+            SwarmError: if no member sends it.
+        """
+        if self.manifest is not None or self.swarm is None:
+            return self
+        from sapo_edge.swarm.member.libp2p import fetch_manifest
+
+        swarm = self.swarm
+        narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
+        fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
+        manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
+        return replace(self, manifest=manifest, resolved=_with_limit(self.resolved, manifest))
+
+    def round_shape(self) -> RoundShape | None:
+        """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
+        from sapo_edge.backends.choose.backend import RoundShape
+        from sapo_edge.node.rounds import round_settings
+
+        settings = self.node_settings
+        if not settings.max_tokens:
+            return None
+        round = round_settings(settings, settings.max_tokens)
+        groups = max(round.questions, round.own + (round.external if round.train else 0))
+        return RoundShape(settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train)
+
+    def open_policy(
+        self, directory: Path, *, trainable: bool, seed: int, say: Callable[[str], None] = narrate
+    ) -> tuple[Policy, tuple[str, ...]]:
+        """Open the policy for this machine; returns it with the reasons of all choices.
+
+        Args:
+            directory: for the adapter file that the sampler reads.
+            trainable: whether it will be updated.
+            seed: the node's.
+            say: is told what takes time.
+
+        Raises:
+            SapoError: if the backend or the model can't be used.
+        """
+        from sapo_edge.backends.choose import detect
+        from sapo_edge.node.rounds import adapter_seed
+        from sapo_edge.policy import LoraSettings
+
+        settings = self.settings
+        return detect.open_policy(
+            detect.detect(settings.backend, self.model),
+            self.model,
+            cache=self.paths.cache,
+            workspace=directory,
+            lora=LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
+            threads=settings.threads,
+            trainable=trainable,
+            narrate=say,
+        )
+
+
+def open_workspace(
+    home: Path | None, flags: Mapping[str, object] | None = None, assignments: Iterable[str] | None = None
+) -> Workspace:
+    """Resolve what a command works on. Creates nothing and uses no network.
+
+    Args:
+        home: the directory of `--home`; None for the default ones.
+        flags: values by setting name; None where a flag is missing.
+        assignments: `name=value` texts of `--set`.
+
+    Raises:
+        ConfigError: naming the setting and its source.
+        ManifestError: if there is no such manifest, or it is not valid.
+        StateError: if the file of swarms or a kept manifest is damaged.
+    """
+    paths = Paths.default(home)
+    values = {name: value for name, value in (flags or {}).items() if value is not None}
+    for name, value in parse_assignments(assignments or ()).items():
+        if name in values:
+            raise ConfigError(f"{name} is given twice", "leave one of them out")
+        values[name] = value
+    resolved = resolve(values, file=paths.config_file)
+    membership = Membership(paths.state)
+    manifest: Manifest | None
+    if resolved.sources["manifest"] == "default" and membership.current is not None:
+        manifest = membership.manifest(membership.current.manifest)
+        swarm: Swarm | None = membership.current
+    else:
+        manifest = find_manifest(membership, resolved.settings.manifest)
+        swarm = membership.chosen(manifest)
+    return Workspace(paths, _with_limit(resolved, manifest), membership, manifest, swarm)
+
+
+def find_manifest(membership: Membership, name: str) -> Manifest:
+    """A manifest by its shipped name, by the path of a TOML file, or by name or digest of one that a swarm brought.
+
+    Args:
+        membership: which keeps the manifests of swarms.
+        name: also the first digits of a digest, at least `MIN_DIGITS`.
+
+    Raises:
+        ManifestError: if none or several match, naming what there is.
+    """
+    if name in shipped_manifests() or Path(name).is_file():
+        return load_manifest(name)
+    kept = membership.manifests()
+    matches = [
+        manifest
+        for manifest in kept
+        if manifest.name == name or (len(name) >= MIN_DIGITS and manifest.digest.startswith(name.lower()))
+    ]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        listed = ", ".join(manifest.digest[: MIN_DIGITS + 4] for manifest in matches)
+        raise ManifestError(f"{len(matches)} manifests match {name}", f"give the first digits of a digest: {listed}")
+    if any(swarm.name == name for swarm in membership.swarms):
+        raise ManifestError(
+            f"the manifest of {name} is not here yet",
+            f"`sapo swarm join {name}`, then `sapo run` without --manifest: it fetches it from a member",
+        )
+    shipped = shipped_manifests()
+    names = [*shipped, *(manifest.name for manifest in kept)]
+    listed = ", ".join(f"{manifest.name} ({manifest.digest[: MIN_DIGITS + 4]})" for manifest in kept)
+    known = f"shipped: {', '.join(shipped)}" + (f"; of swarms: {listed}" if listed else "")
+    raise ManifestError(
+        f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)"
+    )
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """Names and values of repeated `--set` flags.
+
+    Raises:
+        ConfigError: if one has no "=".
+    """
+    pairs = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {assignment} has no value", "write it as --set name=value")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _with_limit(resolved: Resolved, manifest: Manifest | None) -> Resolved:
+    """The settings with the manifest's limit of tokens, unless another one is set."""
+    if manifest is None or resolved.settings.max_tokens:
+        return resolved
+    return Resolved(
+        replace(resolved.settings, max_tokens=manifest.max_tokens),
+        {**resolved.sources, "max_tokens": f"manifest {manifest.name}"},
+    )
