@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,20 +12,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge.backends.adapter.export import ExportFormat, export, usage
-from sapo_edge.cli.session import Session, narrate, open_policy
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.errors import CheckpointError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.policy import CallHandle
 from sapo_edge.state.checkpoint import RECORD, read_checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 
-
-def find_adapter(session: Session, given: Path | None) -> Path:
+def find_adapter(workspace: Workspace, given: Path | None) -> Path:
     """The adapter that the user names, or the best of this state directory.
 
     Raises:
@@ -38,7 +34,7 @@ def find_adapter(session: Session, given: Path | None) -> Path:
                 f"{given} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )
         return given
-    found = best_adapter(session)
+    found = best_adapter(workspace)
     if found is None:
         raise CheckpointError(
             "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
@@ -46,9 +42,9 @@ def find_adapter(session: Session, given: Path | None) -> Path:
     return found
 
 
-def best_adapter(session: Session) -> Path | None:
+def best_adapter(workspace: Workspace) -> Path | None:
     """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
-    checkpoints = Checkpoints(session.paths.checkpoints, session.settings.keep_checkpoints)
+    checkpoints = Checkpoints(workspace.paths.checkpoints, workspace.settings.keep_checkpoints)
     found = checkpoints.best() or checkpoints.latest()
     return None if found is None else found.directory
 
@@ -69,17 +65,17 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
+def run_eval(workspace: Workspace, adapter: Path | None, *, as_json: bool) -> None:
     """Held-out accuracy of base and adapter, side by side."""
     from sapo_edge.backends.adapter.files import read_alpha
 
-    settings = session.settings
-    source = TaskSource(load_manifest(settings.manifest))
+    settings = workspace.settings
+    source = TaskSource(workspace.require_manifest())
     tasks = source.held_out(settings.held_out)
-    directory = find_adapter(session, adapter)
+    directory = find_adapter(workspace, adapter)
     read_alpha(directory)
-    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as workspace:
-        policy, _ = open_policy(session, Path(workspace), trainable=False, seed=0)
+    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
         try:
             check_model(directory, policy.model_digest)
             policy.load(directory)
@@ -91,7 +87,7 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
                         tasks,
                         source.manifest.prompt_for,
                         source.score,
-                        settings.max_tokens or source.manifest.max_tokens,
+                        settings.max_tokens,
                         handle,
                         use_adapter=use_adapter,
                     )
@@ -99,7 +95,7 @@ def run_eval(session: Session, adapter: Path | None, *, as_json: bool) -> None:
             policy.close()
     if as_json:
         record = {name: _as_dict(result) for name, result in results.items()}
-        print(json.dumps({"v": SCHEMA, "manifest": source.manifest.name, "adapter_path": str(directory), **record}))
+        print_json({"manifest": source.manifest.name, "adapter_path": str(directory), **record})
     else:
         narrate(f"adapter: {directory}")
         _print_table(results, source.manifest.name)
@@ -140,16 +136,15 @@ def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
     print(f"the adapter answers {gained} questions that the base got wrong, and misses {lost} that it got right")
 
 
-def run_export(session: Session, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
+def run_export(workspace: Workspace, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
     """Write the adapter for another program."""
     from sapo_edge.backends.adapter.files import read_adapter, read_alpha
     from sapo_edge.backends.adapter.gguf import write_adapter
-    from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.model.source import digest_of, open_source
 
-    directory = find_adapter(session, adapter)
-    model = find_model(session.settings.model)
+    directory = find_adapter(workspace, adapter)
+    model = workspace.model
     check_model(directory, digest_of(open_source(model, mlx=True)))
 
     def write_gguf(source: Path, file: Path) -> None:
@@ -157,9 +152,7 @@ def run_export(session: Session, adapter: Path | None, target: Path, form: Expor
 
     path = export(directory, target, form, write_gguf)
     if as_json:
-        print(
-            json.dumps({"v": SCHEMA, "format": form, "path": str(path), "adapter": str(directory), "model": str(model)})
-        )
+        print_json({"format": form, "path": str(path), "adapter": str(directory), "model": str(model)})
     else:
         print(path)
         narrate(f"from {directory}; use it with: {usage(path, form, model)}")

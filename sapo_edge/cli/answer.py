@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Protocol
 
-from sapo_edge.cli.session import Session, narrate
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
 from sapo_edge.person import Given, Outbox, Question, Verdict, draw_question, tagged, too_long, verify_answers
 from sapo_edge.plain import counted, printable
 from sapo_edge.rollout import MAX_ANSWERS
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
-from sapo_edge.swarm.joining.membership import Membership
-from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 MAX_CHARACTERS = 8000
 """Most characters of all answers together: they travel in one line of the control socket."""
 _SECONDS = 60.0
@@ -52,18 +48,11 @@ class _RunningNode:
 class _NoNode:
     """Makes the question and verifies the answers here; they wait in the outbox for the next node."""
 
-    def __init__(self, session: Session) -> None:
-        session.paths.create()
-        membership = Membership(session.paths.state)
-        if (swarm := membership.current) is None:
-            manifest = load_manifest(session.settings.manifest)
-        elif (known := membership.manifest(swarm.manifest)) is not None:
-            manifest = known
-        else:
-            raise NoNodeError(f"the manifest of {swarm.name} is not here yet", "start `sapo run`, which fetches it")
-        self._source = TaskSource(manifest)
-        self._outbox = Outbox(session.paths.state / "outbox.json")
-        secret = read_or_create_secret(session.paths.identity)
+    def __init__(self, workspace: Workspace) -> None:
+        self._source = TaskSource(workspace.require_manifest())
+        workspace.paths.create()
+        self._outbox = Outbox(workspace.paths.state / "outbox.json")
+        secret = read_or_create_secret(workspace.paths.identity)
         self._seed = seed_from_secret(secret)
 
     def question(self) -> Question:
@@ -76,16 +65,16 @@ class _NoNode:
         return Verdict(rewards, task.ground_truth, False)
 
 
-def run_answer(session: Session, *, as_json: bool) -> ExitCode:
+def run_answer(workspace: Workspace, *, as_json: bool) -> ExitCode:
     """Ask, take answers, tell the verdict.
 
     Returns:
         DONE, also if no answer was given; INTERRUPTED after Ctrl-C.
     """
     try:
-        client = connect(session.paths)
+        client = connect(workspace.paths)
     except NoNodeError:
-        return _ask(_NoNode(session), as_json=as_json)
+        return _ask(_NoNode(workspace), as_json=as_json)
     with client:
         return _ask(_RunningNode(client), as_json=as_json)
 
@@ -134,7 +123,7 @@ def _typed_answers() -> list[str]:
 def _tell(question: Question, typed: list[str], verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
         record = {"question": question.text, "answers": typed, **verdict.as_dict()}
-        print(json.dumps({"v": SCHEMA, **record}))
+        print_json(record)
         return
     for text, reward in zip(typed, verdict.rewards, strict=False):
         mark = "right" if reward == 1 else "wrong" if reward == 0 else f"{reward:.2f}"

@@ -11,23 +11,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.cli.session import Session, narrate
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.doctor.bench import QUESTIONS, TOKENS, Task
 from sapo_edge.errors import BackendError, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.lock import lock_holder
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 NOISY = 0.2
 """Spread of a figure, by its median, from which on it is called noisy."""
 
 
-def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: bool) -> ExitCode:
+def run_bench(workspace: Workspace, names: Sequence[str], *, repeats: int, as_json: bool) -> ExitCode:
     """Measure each backend in a process of its own.
 
     Args:
-        session: model, manifest and threads.
+        workspace: model, manifest and threads.
         names: of backends; none for all that can be used here.
         repeats: rounds of each.
         as_json: print JSON instead of a table.
@@ -36,27 +35,26 @@ def run_bench(session: Session, names: Sequence[str], *, repeats: int, as_json: 
         FAILED if none could be measured.
     """
     from sapo_edge.backends.choose import detect, registry
-    from sapo_edge.backends.model.find import find_model
 
-    model = find_model(session.settings.model)
+    model = workspace.model
     chosen = list(names) or [backend.name for backend, support in detect.survey(model) if support.usable]
     for name in chosen:
         registry.find_backend(name)
     if not chosen:
         raise BackendError("no backend can be used on this machine", "sapo doctor says what is missing")
-    notes = _notes(session)
+    notes = _notes(workspace)
     for note in notes:
         narrate(note)
-    results = {name: _measure(session, name, model, repeats) for name in chosen}
+    results = {name: _measure(workspace, name, model, repeats) for name in chosen}
     if as_json:
-        shape = {"questions": QUESTIONS, "answers": session.settings.answers, "tokens": TOKENS, "repeats": repeats}
-        print(json.dumps({"v": SCHEMA, "model": str(model), **shape, "notes": notes, "backends": results}))
+        shape = {"questions": QUESTIONS, "answers": workspace.settings.answers, "tokens": TOKENS, "repeats": repeats}
+        print_json({"model": str(model), **shape, "notes": notes, "backends": results})
     else:
-        _print_table(results, session.settings.answers, repeats)
+        _print_table(results, workspace.settings.answers, repeats)
     return ExitCode.DONE if any("error" not in result for result in results.values()) else ExitCode.FAILED
 
 
-def _notes(session: Session) -> list[str]:
+def _notes(workspace: Workspace) -> list[str]:
     """What makes figures lower than they could be."""
     from sapo_edge.backends.machine.threads import cores_in_use
 
@@ -65,19 +63,20 @@ def _notes(session: Session) -> list[str]:
     if busy > 0.3:
         notes.append(f"other programs use {busy:.1f} processor cores: figures are lower than on an idle machine")
     try:
-        if lock_holder(session.paths.lock) is not None:
+        if lock_holder(workspace.paths.lock) is not None:
             notes.append("a node is running here: sapo pause makes it rest while you measure")
     except SapoError as error:
         notes.append(f"nobody knows whether a node is running here: {error.message}")
     return notes
 
 
-def _measure(session: Session, name: str, model: Path, repeats: int) -> dict[str, Any]:
+def _measure(workspace: Workspace, name: str, model: Path, repeats: int) -> dict[str, Any]:
     """The figures of one backend, or its error and remedy."""
-    settings = session.settings
+    settings = workspace.settings
+    manifest = workspace.require_manifest().to_bytes().hex()
     task = Task(
-        name, str(model), settings.manifest, str(session.paths.cache), settings.answers, settings.rank,
-        settings.threads, repeats,
+        name, str(model), manifest, str(workspace.paths.cache), settings.answers, settings.rank, settings.threads,
+        repeats,
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(

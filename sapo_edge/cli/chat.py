@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter
-from sapo_edge.cli.session import Session, narrate, open_policy
+from sapo_edge.cli.output import SCHEMA, narrate
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.conversation import Conversation, Piece
 from sapo_edge.errors import Cancelled, ExitCode, SapoError, StateError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.state.checkpoint import read_record
-from sapo_edge.swarm.joining.membership import Membership
-from sapo_edge.tasks.manifest import Manifest, load_manifest
+from sapo_edge.tasks.manifest import Manifest
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 MAX_LINE_BYTES = 128 * 1024
 """Longest request: a question of `MAX_QUESTION_BYTES` with every character escaped fits."""
 MAX_TEMPERATURE = 2.0
@@ -61,19 +59,19 @@ class Opened:
         return f"{self.model}, adapter of round {self.round}{known}"
 
 
-def run_chat(session: Session, adapter: Path | None, *, task: bool, temperature: float, as_json: bool) -> ExitCode:
+def run_chat(workspace: Workspace, adapter: Path | None, *, task: bool, temperature: float, as_json: bool) -> ExitCode:
     """Talk until the end of the input.
 
     Args:
-        session: which model, manifest and checkpoints.
+        workspace: which model, manifest and checkpoints.
         adapter: that the user names; None for the best.
         task: ask with the manifest's prompt; of `--json` each question says so itself.
         temperature: 0 is greedy; likewise.
         as_json: speak the protocol of `docs/commands.md` instead of to a person.
     """
     if as_json:
-        return _Service(session, adapter).run()
-    with conversation(session, adapter, narrate) as (talk, opened):
+        return _Service(workspace, adapter).run()
+    with conversation(workspace, adapter, narrate) as (talk, opened):
         narrate(printable(opened.title))
         narrate("Each question stands alone. An empty line is none; /quit or Ctrl-D ends; Ctrl-C stops an answer.")
         return _talk(talk, task, temperature)
@@ -81,45 +79,29 @@ def run_chat(session: Session, adapter: Path | None, *, task: bool, temperature:
 
 @contextmanager
 def conversation(
-    session: Session, adapter: Path | None, say: Callable[[str], None]
+    workspace: Workspace, adapter: Path | None, say: Callable[[str], None]
 ) -> Iterator[tuple[Conversation, Opened]]:
     """Load model and adapter for as long as the block runs. Nothing of torch is loaded.
 
     Raises:
         SapoError: if the model or the adapter can't be used.
     """
-    from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.source import open_source
 
-    settings = session.settings
-    manifest = _manifest(session)
-    model = open_source(find_model(settings.model), mlx=True).model_name
-    directory = best_adapter(session) if adapter is None else find_adapter(session, adapter)
-    with tempfile.TemporaryDirectory(prefix="sapo-chat-") as workspace:
+    manifest = workspace.require_manifest()
+    model = open_source(workspace.model, mlx=True).model_name
+    directory = best_adapter(workspace) if adapter is None else find_adapter(workspace, adapter)
+    with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
         say(f"loading {printable(model)}")
-        policy, _ = open_policy(session, Path(workspace), trainable=False, seed=0, say=say)
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)
         try:
             if directory is not None:
                 check_model(directory, policy.model_digest)
                 policy.load(directory)
-            chosen = session.resolved.sources["max_tokens"].partition(" ")[0] not in ("default", "manifest")
-            talk = Conversation(
-                policy, manifest, adapted=directory is not None, max_tokens=settings.max_tokens if chosen else 0
-            )
+            talk = Conversation(policy, manifest, adapted=directory is not None, max_tokens=workspace.own_max_tokens)
             yield talk, _described(model, manifest, directory)
         finally:
             policy.close()
-
-
-def _manifest(session: Session) -> Manifest:
-    """The manifest that was named, or that of the swarm that was joined; without asking anybody for it."""
-    if session.resolved.sources["manifest"] == "default":
-        membership = Membership(session.paths.state)
-        if membership.current is not None:
-            known = membership.manifest(membership.current.manifest)
-            if known is not None:
-                return known
-    return load_manifest(session.settings.manifest)
 
 
 def _described(model: str, manifest: Manifest, directory: Path | None) -> Opened:
@@ -185,8 +167,8 @@ class _Printer:
 class _Service:
     """The same for another program: requests on stdin, answers on stdout, one JSON object a line."""
 
-    def __init__(self, session: Session, adapter: Path | None) -> None:
-        self._session = session
+    def __init__(self, workspace: Workspace, adapter: Path | None) -> None:
+        self._workspace = workspace
         self._adapter = adapter
         self._asked: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
         self._lock = threading.Lock()
@@ -202,7 +184,7 @@ class _Service:
         signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
         threading.Thread(target=self._read, name="chat-requests", daemon=True).start()
         try:
-            with conversation(self._session, self._adapter, lambda text: self._write(loading=text)) as (talk, opened):
+            with conversation(self._workspace, self._adapter, lambda text: self._write(loading=text)) as (talk, opened):
                 with self._lock:
                     self._talk = talk
                 self._write(v=SCHEMA, ready=opened.title, **asdict(opened))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import sys
 from pathlib import Path
 
-from sapo_edge.cli.session import narrate
+from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
 from sapo_edge.plain import line
 from sapo_edge.state.durable import reported, write_atomically
@@ -16,8 +15,6 @@ from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_secret, write_secret
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 PASSPHRASE_VARIABLE = "SAPO_EDGE_PASSPHRASE"
 """Environment variable that holds the passphrase of a backup, for scripts."""
 
@@ -87,7 +84,7 @@ def _tell(paths: Paths, secret: bytes, *, as_json: bool) -> None:
         "public_key": identity.public_key.hex(), "path": str(paths.identity),
     }  # fmt: skip
     if as_json:
-        print(json.dumps({"v": SCHEMA, **record}))
+        print_json(record)
         return
     for name, value in record.items():
         print(line(name.replace("_", " "), value))

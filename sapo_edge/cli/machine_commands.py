@@ -28,7 +28,7 @@ def bench(
 ) -> None:
     """Measure this machine: sampling, updates and memory of each backend. Takes minutes."""
     from sapo_edge.cli.bench import run_bench
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
-    session = open_session(home, {"model": model, "manifest": manifest, "threads": threads}, settings)
-    raise typer.Exit(run_bench(session, backend or [], repeats=repeats, as_json=json))
+    workspace = open_workspace(home, {"model": model, "manifest": manifest, "threads": threads}, settings)
+    raise typer.Exit(run_bench(workspace, backend or [], repeats=repeats, as_json=json))

@@ -86,14 +86,14 @@ def run(
 ) -> None:
     """Train in the foreground. Ctrl-C finishes the round and saves; a second one stops at once."""
     from sapo_edge.cli.run import run as run_node
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
     flags = {
         "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
         "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None,
     }  # fmt: skip
-    raise typer.Exit(run_node(open_session(home, flags, settings), as_json=json))
+    raise typer.Exit(run_node(open_workspace(home, flags, settings), as_json=json))
 
 
 Adapter = Annotated[
@@ -110,10 +110,10 @@ def evaluate(
 ) -> None:  # fmt: skip
     """Compare base model and adapter on the held-out questions."""
     from sapo_edge.cli.adapters import run_eval
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
-    run_eval(open_session(home, flags, settings), adapter, as_json=json)
+    run_eval(open_workspace(home, flags, settings), adapter, as_json=json)
 
 
 @app.command()
@@ -127,11 +127,11 @@ def chat(
 ) -> None:  # fmt: skip
     """Talk to base model and adapter side by side; each question stands alone."""
     from sapo_edge.cli.chat import run_chat
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
     flags = {"model": model, "manifest": manifest, "backend": backend, "threads": threads}
-    session = open_session(home, flags, settings)
-    raise typer.Exit(run_chat(session, adapter, task=task, temperature=temperature, as_json=json))
+    workspace = open_workspace(home, flags, settings)
+    raise typer.Exit(run_chat(workspace, adapter, task=task, temperature=temperature, as_json=json))
 
 
 @app.command()
@@ -144,9 +144,9 @@ def export(
 ) -> None:  # fmt: skip
     """Write the best adapter in a format that other programs read."""
     from sapo_edge.cli.adapters import run_export
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_export(open_session(home, {"model": model}), adapter, directory, to, as_json=json)
+    run_export(open_workspace(home, {"model": model}), adapter, directory, to, as_json=json)
 
 
 @app.command()
@@ -156,10 +156,10 @@ def doctor(
 ) -> None:  # fmt: skip
     """Check this machine: pass, warn or fail, each with its remedy."""
     from sapo_edge.cli.inspect import run_doctor
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
     flags = {"model": model, "manifest": manifest, "backend": backend}
-    raise typer.Exit(run_doctor(open_session(home, flags), as_json=json))
+    raise typer.Exit(run_doctor(open_workspace(home, flags), as_json=json))
 
 
 @app.command()
@@ -178,9 +178,9 @@ app.add_typer(config_app, name="config")
 def config_show(home: Home = None, json: Json = False) -> None:
     """Every setting with its value and where that comes from."""
     from sapo_edge.cli.inspect import run_config_show
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_config_show(open_session(home, {}), as_json=json)
+    run_config_show(open_workspace(home), as_json=json)
 
 
 @config_app.command("set")
@@ -198,9 +198,9 @@ def config_set(name: str, value: Annotated[str | None, typer.Argument()] = None,
 @config_app.command("validate")
 def config_validate(home: Home = None) -> None:
     """Check config.toml and the environment."""
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
-    print(f"{open_session(home, {}).paths.config_file}: nothing to complain about")
+    print(f"{open_workspace(home).paths.config_file}: nothing to complain about")
 
 
 control_commands.register(app)

@@ -17,7 +17,7 @@ def narrate(text: str) -> None:
 
 
 def print_json(record: Mapping[str, object]) -> None:
-    """Print a command's result as one line of JSON on stdout; `v` is the schema version unless the record has its own."""
+    """Print a result as one line of JSON on stdout, with the schema version unless the record has its own."""
     print(json.dumps({"v": SCHEMA, **record}), flush=True)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import signal
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sapo_edge.cli.session import narrate
+from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.events import Event, Notice
 from sapo_edge.state import logs
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 4001
 """libp2p's customary port: a relay's address is written down, so it must not change."""
-SCHEMA = 1
-"""Version of what `--json` prints."""
 
 
 def relay(
@@ -117,7 +114,7 @@ def _tell(event: Event) -> None:
 
 def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
     if as_json:
-        print(json.dumps({"v": SCHEMA, "addresses": addresses}), flush=True)
+        print_json({"addresses": addresses})
     else:
         print("\n".join(addresses), flush=True)
         narrate("relaying; give one of these addresses to the members as their bootstrap. Ctrl-C ends it")

@@ -12,7 +12,6 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -20,10 +19,9 @@ from sapo_edge import events
 from sapo_edge.care.priority import lower_priority
 from sapo_edge.care.rests import Care, described
 from sapo_edge.care.stop import Stop
-from sapo_edge.cli.connection import Joined, choose, connect
 from sapo_edge.cli.narrator import Narrator
-from sapo_edge.cli.output import discard_output
-from sapo_edge.cli.session import Session, narrate, open_policy
+from sapo_edge.cli.output import discard_output, narrate
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.control.handlers import handlers, journal_history
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer
@@ -34,30 +32,32 @@ from sapo_edge.person import Outbox
 from sapo_edge.state import logs
 from sapo_edge.state.checkpoint import read_record
 from sapo_edge.state.store import Store
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Solo, Transport
 
 
-def run(session: Session, *, as_json: bool) -> ExitCode:
+def run(workspace: Workspace, *, as_json: bool) -> ExitCode:
     """Run a node until its rounds are done or it is asked to stop.
 
     Returns:
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
-    settings = session.settings
+    workspace.check_swarm()
+    settings = workspace.node_settings
     priority = lower_priority(settings.nice)
     # What native code was doing when it crashed, for whoever reads this process's stderr.
     faulthandler.enable(file=2)
-    joined = choose(session)
-    if joined.swarm is None:
-        # One that left its swarm works alone like one that was told to: its pool stays empty.
-        settings = replace(settings, network="solo")
-    source = TaskSource(joined.manifest)
+    workspace = workspace.fetch_manifest()
+    settings = workspace.node_settings
+    source = TaskSource(workspace.require_manifest())
     source.held_out(0)
-    with Store(session.paths, keep_checkpoints=settings.keep_checkpoints) as store, ExitStack() as closing:
-        logs.configure(file=session.paths.log, stderr=False)
+    with Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints) as store, ExitStack() as closing:
+        logs.configure(file=workspace.paths.log, stderr=False)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
-        policy, reasons = open_policy(session, session.paths.runtime, trainable=trainable, seed=seed)
+        policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed)
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
         base = store.journal.held_out(1, after=-1)
@@ -65,14 +65,13 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
         stop = Stop()
         tell = _lasting(_print_event if as_json else narrator, stop.after_round)
         emit = _Emitter(tell)
-        connection = connect(session, joined, source, store.secret, emit.notice)
-        closing.callback(connection.close)
-        chosen = (*reasons, *filter(None, (priority.reason, described(settings))), told(joined))
-        node = Node(settings, source, store, policy, connection.transport, emit, chosen, stop)
+        transport, status = open_transport(workspace, source, store.secret, emit.notice, closing)
+        chosen = (*reasons, *filter(None, (priority.reason, described(settings))), describe_sharing(workspace))
+        node = Node(settings, source, store, policy, transport, emit, chosen, stop)
         emit.journal = node.emit
         control = ControlServer(
-            claim_socket_path(session.paths),
-            handlers(NodeControl(node, connection.status)),
+            claim_socket_path(workspace.paths),
+            handlers(NodeControl(node, status)),
             journal_history(store.journal),
         )
         try:
@@ -84,10 +83,9 @@ def run(session: Session, *, as_json: bool) -> ExitCode:
             emit.follow = control.publish
         _handle_signals(stop, narrator.say)
         already = _rounds_done(store, settings.rounds)
-        if connection.status is not None:
-            status = connection.status
+        if status is not None:
             node.between_rounds = Waiting(
-                node, Outbox(session.paths.state / "outbox.json"), lambda: bool(status().peers)
+                node, Outbox(workspace.paths.state / "outbox.json"), lambda: bool(status().peers)
             )
         for text in priority.refused:
             node.emit(events.Notice(level="warning", text=text))
@@ -123,12 +121,55 @@ class _Emitter:
         (self.journal or self)(event)
 
 
-def told(joined: Joined) -> str:
-    """With whom the node shares, in one sentence."""
-    if joined.swarm is None:
+def open_transport(
+    workspace: Workspace, source: TaskSource, secret: bytes, emit: Callable[[events.Event], None], closing: ExitStack
+) -> tuple[Transport, Callable[[], SwarmStatus] | None]:
+    """Join the swarm; a node that works alone gets a transport that reaches nobody.
+
+    Args:
+        workspace: with its manifest.
+        source: of the manifest's tasks, to check those of others.
+        secret: the identity's 32 bytes.
+        emit: receives the swarm's events.
+        closing: closes what was opened.
+
+    Returns:
+        The transport, and a function that gives the swarm's status; None for a node that works alone.
+    """
+    swarm = workspace.swarm
+    if swarm is None or workspace.is_alone:
+        return Solo(), None
+    from sapo_edge.swarm.judging.admission import Admission
+    from sapo_edge.swarm.judging.reputation import Reputation
+    from sapo_edge.swarm.member.config import SwarmConfig
+    from sapo_edge.swarm.member.libp2p import Libp2pTransport
+
+    settings = workspace.settings
+    config = SwarmConfig(
+        Identity.from_secret(secret),
+        source.manifest,
+        psk=swarm.key,
+        bootstrap=(*settings.addresses, *swarm.bootstrap),
+        port=settings.port,
+        listen="loopback" if settings.listen == "loopback" else "all",
+        mdns=settings.mdns == "on",
+        upload=settings.upload,
+        download=settings.download,
+        known_peers=workspace.paths.state / "peers.json",
+    )
+    admission = Admission(swarm.id, source, Reputation(), own=config.identity.peer_id)
+    closing.callback(admission.close)
+    transport = Libp2pTransport(config, admission, emit)
+    closing.callback(transport.close)
+    return transport, transport.status
+
+
+def describe_sharing(workspace: Workspace) -> str:
+    """What a node shares and with whom, in one sentence."""
+    if workspace.swarm is None or workspace.is_alone:
         return "alone: nothing is sent to anybody"
-    kind = "private swarm" if joined.swarm.private else "open swarm"
-    return f"{kind} {joined.swarm.name}: questions and answers are shared as text, nothing else; --solo works alone"
+    kind = "private swarm" if workspace.swarm.private else "open swarm"
+    return f"{kind} {workspace.swarm.name}: questions and answers are shared as text, nothing else; --solo works alone"
 
 
 def _rounds_done(store: Store, rounds: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.cli.session import narrate
+from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
 from sapo_edge.event_words import PHASES, describe_event
@@ -17,8 +17,6 @@ from sapo_edge.plain import counted, line, printable, reasons, size
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 CLOCK_SECONDS = 60
 """Difference of clocks that is worth a line."""
 MAX_LOG_LINES = 1000
@@ -30,7 +28,7 @@ def run_status(home: Path | None, *, as_json: bool) -> None:
     with connect(Paths.default(home)) as client:
         status = client.request("status")
     if as_json:
-        print(json.dumps({"v": SCHEMA, **status}))
+        print_json(status)
         return
     for text in status_lines(status):
         print(text)
@@ -41,7 +39,7 @@ def run_peers(home: Path | None, *, as_json: bool) -> None:
     with connect(Paths.default(home)) as client:
         found = client.request("peers")
     if as_json:
-        print(json.dumps({"v": SCHEMA, **found}))
+        print_json(found)
         return
     peers = found["peers"]
     if not peers:
@@ -74,7 +72,7 @@ def run_stop(home: Path | None, *, now: bool, wait: bool, as_json: bool) -> None
             client.wait_for_end()
             narrate("the node has ended")
         if as_json:
-            print(json.dumps({"v": SCHEMA, "done": "stop", "ended": wait}))
+            print_json({"done": "stop", "ended": wait})
 
 
 def run_logs(home: Path | None, *, follow: bool, level: str, lines: int, as_json: bool) -> None:
@@ -180,7 +178,7 @@ def _command(home: Path | None, method: str, params: Mapping[str, Any], told: st
     with connect(Paths.default(home)) as client:
         client.request(method, params)
     if as_json:
-        print(json.dumps({"v": SCHEMA, "done": method}))
+        print_json({"done": method})
     else:
         narrate(told)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import sys
 import time
 from typing import Any
 
-from sapo_edge.cli.session import Session, narrate
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.workspace import Workspace
 from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
@@ -17,10 +17,7 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
 from sapo_edge.swarm.joining.membership import Membership, Swarm
-from sapo_edge.tasks.manifest import load_manifest
 
-SCHEMA = 1
-"""Version of what `--json` prints."""
 PASTED_CHARACTERS = 1000
 """Longest line that is printed: some terminals take no more than 1024 when it is pasted."""
 
@@ -28,31 +25,30 @@ START_SECONDS = 30.0
 """How long a node that was just started is waited for."""
 
 
-def run_create(session: Session, *, private: bool, bootstrap: list[str], as_json: bool) -> None:
-    """Make the swarm of the manifest that the session names, and be in it."""
-    manifest = load_manifest(session.settings.manifest)
+def run_create(workspace: Workspace, *, private: bool, bootstrap: list[str], as_json: bool) -> None:
+    """Make the swarm of the manifest that the workspace has, and be in it."""
+    manifest = workspace.require_manifest()
     key = secrets.token_bytes(KEY_BYTES) if private else None
     swarm = Swarm.of(manifest, tuple(check_address(address) for address in bootstrap), key)
-    membership = _open(session.paths)
-    _check_state(session.paths, membership, swarm)
+    membership = _open(workspace.paths)
+    _check_state(workspace.paths, membership, swarm)
     membership.keep_manifest(manifest.to_bytes(), swarm.manifest)
-    _tell(session, membership, membership.join(swarm), as_json=as_json)
+    _tell(workspace, membership, membership.join(swarm), as_json=as_json)
     if not private and not bootstrap:
         narrate("an open swarm of a manifest is the same one everywhere: whoever trains on it can take part")
-    _tell_next(session, "`sapo run` takes part; `sapo swarm invite` prints the line for others")
+    _tell_next(workspace, "`sapo run` takes part; `sapo swarm invite` prints the line for others")
 
 
-def run_invite(session: Session, *, as_json: bool) -> None:
+def run_invite(workspace: Workspace, *, as_json: bool) -> None:
     """Print the line by which others join; with the addresses of the running node, if one runs."""
-    membership = Membership(session.paths.state)
-    swarm = membership.chosen(load_manifest(session.settings.manifest))
+    swarm = workspace.swarm
     if swarm is None:
         raise StateError("this node is in no swarm", "make one with `sapo swarm create`, or join one")
-    addresses = worth_sharing([*_own_addresses(session.paths, swarm), *swarm.bootstrap])
+    addresses = worth_sharing([*_own_addresses(workspace.paths, swarm), *swarm.bootstrap])
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
     if as_json:
-        print(json.dumps({"v": SCHEMA, "invite": text, "addresses": addresses, "private": swarm.private}))
+        print_json({"invite": text, "addresses": addresses, "private": swarm.private})
     else:
         print(text)
     if not addresses:
@@ -63,11 +59,11 @@ def run_invite(session: Session, *, as_json: bool) -> None:
     narrate("they paste it behind: sapo swarm join")
 
 
-def run_join(session: Session, text: str | None, *, as_json: bool) -> None:
+def run_join(workspace: Workspace, text: str | None, *, as_json: bool) -> None:
     """Be in the swarm of an invite, or in one that is known by name or id."""
-    membership, swarm = join(session.paths, text or _ask_for_invite())
-    _tell(session, membership, swarm, as_json=as_json)
-    _tell_next(session, "`sapo run` takes part")
+    membership, swarm = join(workspace.paths, text or _ask_for_invite())
+    _tell(workspace, membership, swarm, as_json=as_json)
+    _tell_next(workspace, "`sapo run` takes part")
 
 
 def join(paths: Paths, text: str) -> tuple[Membership, Swarm]:
@@ -84,26 +80,24 @@ def join(paths: Paths, text: str) -> tuple[Membership, Swarm]:
     return membership, membership.join(swarm)
 
 
-def run_leave(session: Session, *, as_json: bool) -> None:
+def run_leave(workspace: Workspace, *, as_json: bool) -> None:
     """Be in no swarm from now on."""
-    membership = _open(session.paths)
+    membership = _open(workspace.paths)
     if membership.alone:
         raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")
     left = membership.leave()
     if as_json:
-        print(json.dumps({"v": SCHEMA, "left": None if left is None else left.id.hex()}))
+        print_json({"left": None if left is None else left.id.hex()})
     else:
         print(f"left {left.name}" if left is not None else "left the open swarm of the manifest")
     if left is not None and left.private:
         narrate("its key is forgotten: to come back, ask a member for an invite")
-    _tell_next(session, "`sapo run` works alone from now on; what was learnt stays")
+    _tell_next(workspace, "`sapo run` works alone from now on; what was learnt stays")
 
 
-def run_show(session: Session, *, as_json: bool) -> None:
+def run_show(workspace: Workspace, *, as_json: bool) -> None:
     """Print the swarm, and the others that are known."""
-    membership = Membership(session.paths.state)
-    swarm = membership.chosen(load_manifest(session.settings.manifest))
-    _tell(session, membership, swarm, as_json=as_json)
+    _tell(workspace, workspace.membership, workspace.swarm, as_json=as_json)
 
 
 def _open(paths: Paths) -> Membership:
@@ -172,7 +166,7 @@ def _ask_for_invite() -> str:
     return text
 
 
-def _tell(session: Session, membership: Membership, swarm: Swarm | None, *, as_json: bool) -> None:
+def _tell(workspace: Workspace, membership: Membership, swarm: Swarm | None, *, as_json: bool) -> None:
     others = [other for other in membership.swarms if swarm is None or other.id != swarm.id]
     manifest = None if swarm is None else membership.manifest(swarm.manifest)
     here = manifest is not None or membership.current is None
@@ -183,9 +177,9 @@ def _tell(session: Session, membership: Membership, swarm: Swarm | None, *, as_j
             "swarm": shown,
             "known": [_as_dict(item) for item in others],
         }
-        print(json.dumps({"v": SCHEMA, **record}))
+        print_json(record)
         return
-    if session.settings.network == "solo":
+    if workspace.settings.network == "solo":
         print(line("network", "solo, by the settings: a node works alone until that is changed"))
     if swarm is None:
         print(line("swarm", "none: this node works alone"))
@@ -209,10 +203,10 @@ def _as_dict(swarm: Swarm) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell_next(session: Session, text: str) -> None:
-    if session.settings.network == "solo":
+def _tell_next(workspace: Workspace, text: str) -> None:
+    if workspace.settings.network == "solo":
         narrate("the setting network is solo, so that a node works alone: `sapo config set network swarm` changes that")
     else:
         narrate(text)
-    if node_runs(session.paths):
+    if node_runs(workspace.paths):
         narrate("the node that runs now stays as it is until you start it again")

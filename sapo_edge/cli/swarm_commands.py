@@ -36,20 +36,20 @@ def swarm_create(
     json: Json = False,
 ) -> None:
     """Make the swarm of a manifest, and be in it."""
-    from sapo_edge.cli.session import open_session
     from sapo_edge.cli.swarm import run_create
+    from sapo_edge.cli.workspace import open_workspace
 
-    session = open_session(home, {"manifest": manifest})
-    run_create(session, private=private, bootstrap=bootstrap or [], as_json=json)
+    workspace = open_workspace(home, {"manifest": manifest})
+    run_create(workspace, private=private, bootstrap=bootstrap or [], as_json=json)
 
 
 @swarm_app.command("invite")
 def swarm_invite(home: Home = None, json: Json = False) -> None:
     """Print the line by which others join; with the running node's addresses, if one runs."""
-    from sapo_edge.cli.session import open_session
     from sapo_edge.cli.swarm import run_invite
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_invite(open_session(home, {}), as_json=json)
+    run_invite(open_workspace(home), as_json=json)
 
 
 @swarm_app.command("join")
@@ -61,28 +61,28 @@ def swarm_join(
     json: Json = False,
 ) -> None:
     """Be in the swarm of an invite."""
-    from sapo_edge.cli.session import open_session
     from sapo_edge.cli.swarm import run_join
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_join(open_session(home, {}), invite, as_json=json)
+    run_join(open_workspace(home), invite, as_json=json)
 
 
 @swarm_app.command("leave")
 def swarm_leave(home: Home = None, json: Json = False) -> None:
     """Be in no swarm, and work alone."""
-    from sapo_edge.cli.session import open_session
     from sapo_edge.cli.swarm import run_leave
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_leave(open_session(home, {}), as_json=json)
+    run_leave(open_workspace(home), as_json=json)
 
 
 @swarm_app.command("show")
 def swarm_show(home: Home = None, json: Json = False) -> None:
     """Show the swarm that this node is in, and others that it knows."""
-    from sapo_edge.cli.session import open_session
     from sapo_edge.cli.swarm import run_show
+    from sapo_edge.cli.workspace import open_workspace
 
-    run_show(open_session(home, {}), as_json=json)
+    run_show(open_workspace(home), as_json=json)
 
 
 @identity_app.command("show")
@@ -119,9 +119,9 @@ def identity_restore(
 def answer(home: Home = None, json: Json = False) -> None:
     """Answer a question yourself, and share it like the model's answers."""
     from sapo_edge.cli.answer import run_answer
-    from sapo_edge.cli.session import open_session
+    from sapo_edge.cli.workspace import open_workspace
 
-    raise typer.Exit(run_answer(open_session(home, {}), as_json=json))
+    raise typer.Exit(run_answer(open_workspace(home), as_json=json))
 
 
 def relay(

@@ -22,7 +22,7 @@ from sapo_edge.tasks.allowed import nearest
 from sapo_edge.tasks.manifest import Manifest, load_manifest, shipped_manifests
 
 if TYPE_CHECKING:
-    from sapo_edge.backends.choose.backend import RoundShape
+    from sapo_edge.backends.backend import RoundShape
     from sapo_edge.policy import Policy
 
 FETCH_SECONDS = 30.0
@@ -127,7 +127,7 @@ class Workspace:
 
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
-        from sapo_edge.backends.choose.backend import RoundShape
+        from sapo_edge.backends.backend import RoundShape
         from sapo_edge.node.rounds import round_settings
 
         settings = self.node_settings
@@ -233,9 +233,7 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     names = [*shipped, *(manifest.name for manifest in kept)]
     listed = ", ".join(f"{manifest.name} ({manifest.digest[: MIN_DIGITS + 4]})" for manifest in kept)
     known = f"shipped: {', '.join(shipped)}" + (f"; of swarms: {listed}" if listed else "")
-    raise ManifestError(
-        f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)"
-    )
+    raise ManifestError(f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)")
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

@@ -28,7 +28,7 @@ class Task:
 
     Attributes:
         backend, model: by name and path.
-        manifest: whose prompts are used.
+        manifest: whose prompts are used, its bytes as hexadecimal digits.
         cache: directory for derived files.
         answers: to each question.
         rank: of the adapter.
@@ -78,10 +78,10 @@ def measure(task: Task, narrate: Callable[[str], None]) -> Figures:
         SapoError: if the backend can't be opened.
     """
     from sapo_edge.backends.choose import detect
-    from sapo_edge.tasks.manifest import load_manifest
+    from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
 
-    manifest = load_manifest(task.manifest)
+    manifest = Manifest.from_bytes(bytes.fromhex(task.manifest))
     prompts = [manifest.prompt_for(one.question) for one in TaskSource(manifest).held_out(QUESTIONS)]
     model = Path(task.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:

@@ -7,6 +7,7 @@ import importlib.util
 import platform
 import shutil
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
@@ -14,28 +15,34 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import SapoError
 from sapo_edge.state.paths import Paths
 
-PROMPT_TOKENS = 256
-"""Longest prompts that the estimate of memory counts with."""
+if TYPE_CHECKING:
+    from sapo_edge.backends.backend import RoundShape
+    from sapo_edge.tasks.manifest import Manifest
+
 MINIMUM_FREE = 1_000_000_000
 """Bytes of free disk below which checkpoints and derived files may not fit."""
 
 
-def examine(paths: Paths, settings: Settings, *, deep: bool = False) -> list[Check]:
+def examine(
+    paths: Paths, settings: Settings, manifest: Manifest | None, shape: RoundShape | None, *, deep: bool = False
+) -> list[Check]:
     """All checks, none of which changes anything but for creating the state directory.
 
     Args:
         paths: of the installation.
         settings: of the node.
+        manifest: what it trains on; None if it has to be fetched from a member of the swarm first.
+        shape: sizes of its largest round; None while they are unknown.
         deep: also load what the backends need, in processes of their own; takes seconds.
     """
     checks: list[Callable[[], Check]] = [
         _python,
         lambda: _library("reasoning-gym", "reasoning_gym", "tasks"),
         lambda: model_check(settings),
-        lambda: _manifest(settings),
+        lambda: _manifest(manifest),
         lambda: _state(paths),
         lambda: _disk(paths),
-        lambda: _memory(settings),
+        lambda: _memory(settings, shape),
         _processor,
     ]
     python, *others = [check() for check in checks]
@@ -56,13 +63,10 @@ def _library(distribution: str, module: str, purpose: str) -> Check:
     return Check(distribution, Status.PASS, f"{importlib.metadata.version(distribution)} ({purpose})")
 
 
-def _manifest(settings: Settings) -> Check:
-    from sapo_edge.tasks.manifest import load_manifest
-
-    try:
-        manifest = load_manifest(settings.manifest)
-    except SapoError as error:
-        return Check("manifest", Status.FAIL, error.message, error.remedy)
+def _manifest(manifest: Manifest | None) -> Check:
+    if manifest is None:
+        remedy = "start `sapo run`: it fetches it from a member of the swarm"
+        return Check("manifest", Status.WARN, "not here yet: the swarm was joined by an invite", remedy)
     return Check("manifest", Status.PASS, f"{manifest.name}: {', '.join(entry.name for entry in manifest.tasks)}")
 
 
@@ -93,18 +97,10 @@ def _disk(paths: Paths) -> Check:
     return Check("disk", Status.PASS, detail)
 
 
-def _memory(settings: Settings) -> Check:
-    from sapo_edge.backends.backend import RoundShape
-    from sapo_edge.tasks.manifest import load_manifest
-
-    try:
-        tokens = settings.max_tokens or load_manifest(settings.manifest).max_tokens
-    except SapoError:
-        return Check("memory", Status.WARN, "need unknown", "mend the failed checks first")
-    trains = settings.role == "trainer"
-    return memory_check(
-        settings, RoundShape(settings.rank, settings.drawn, settings.answers, PROMPT_TOKENS, tokens, trains)
-    )
+def _memory(settings: Settings, shape: RoundShape | None) -> Check:
+    if shape is None:
+        return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`: it fetches it")
+    return memory_check(settings, shape)
 
 
 def _processor() -> Check:

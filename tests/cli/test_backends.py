@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.cli import bench
-from sapo_edge.cli.session import open_session
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ExitCode
 from tests.cli.conftest import Command, quick
 from tests.directories import write_directory
@@ -65,8 +65,8 @@ def test_figures_are_shown_as_a_table_and_noise_is_named(
         return subprocess.CompletedProcess([], -11, said[json.loads(input)["backend"]])
 
     monkeypatch.setattr(subprocess, "run", pretend)
-    session = open_session(tmp_path, {"model": str(model)})
-    assert bench.run_bench(session, list(said), repeats=3, as_json=False) is ExitCode.DONE
+    workspace = open_workspace(tmp_path, {"model": str(model)})
+    assert bench.run_bench(workspace, list(said), repeats=3, as_json=False) is ExitCode.DONE
     shown = capsys.readouterr()
     first, llama, torch, mlx = (" ".join(line.split()) for line in shown.out.splitlines())
     assert first.startswith("backend loads in samples")
@@ -75,7 +75,7 @@ def test_figures_are_shown_as_a_table_and_noise_is_named(
     assert mlx == "mlx: not measured: its process ended with code -11; see what it said above"
     assert "noisy: llama_cpp, by more than 20%" in shown.err
     monkeypatch.setitem(said, "mlx", "")
-    assert bench.run_bench(session, ["mlx"], repeats=3, as_json=True) is ExitCode.FAILED
+    assert bench.run_bench(workspace, ["mlx"], repeats=3, as_json=True) is ExitCode.FAILED
 
 
 @pytest.mark.parametrize(("name", "said"), [("toch", "did you mean torch?"), ("zebra", "use one of")])

@@ -205,5 +205,5 @@ def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
 def test_commands_stay_light(tmp_path: Path) -> None:
     from tests.cli.test_imports import loaded
 
-    for module in ("swarm", "control", "identity"):
+    for module in ("swarm", "running", "identity"):
         assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.control.handlers", tmp_path) == ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import __version__
-from sapo_edge.cli.session import Session, open_session
+from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
@@ -20,7 +20,6 @@ from sapo_edge.node.background import Background
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
-from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui.node.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
 
 YIELD_PERCENT = 70
@@ -62,10 +61,10 @@ class ProgramLauncher:
 
         cores, battery = available_cores(), _has_battery()
         try:
-            session = open_session(self._home, {})
+            workspace = open_workspace(self._home)
         except SapoError as error:
             return Findings((_failed("Settings", error),), cores, battery, error.message)
-        rows, blocked = _look_at(session)
+        rows, blocked = _look_at(workspace)
         return Findings(tuple(rows), cores, battery, blocked)
 
     def accept(self, consent: Consent) -> None:
@@ -138,13 +137,13 @@ class ProgramLauncher:
                 SETTINGS[name].unit,
                 SETTINGS[name].live,
             )
-            for name, value, source, explanation in open_session(self._home, {}).resolved.rows()
+            for name, value, source, explanation in open_workspace(self._home).resolved.rows()
         ]
 
     def setting(self, name: str) -> Any:
         """One setting, its default if the file is wrong."""
         try:
-            return open_session(self._home, {}).settings.as_dict()[name]
+            return open_workspace(self._home).settings.as_dict()[name]
         except SapoError:
             return SETTINGS[name].default
 
@@ -164,30 +163,32 @@ class ProgramLauncher:
 
     def _come_back(self) -> None:
         """Be in the open swarm again, for one who had left the last swarm and works alone since."""
-        from sapo_edge.swarm.joining.membership import Membership, Swarm
+        from sapo_edge.swarm.joining.membership import Swarm
 
-        membership = Membership(self._paths.state)
-        if membership.alone:
-            manifest = load_manifest(open_session(self._home, {}).settings.manifest)
-            membership.join(Swarm.of(manifest))
+        workspace = open_workspace(self._home)
+        if workspace.membership.alone:
+            workspace.membership.join(Swarm.of(workspace.require_manifest()))
 
 
-def _look_at(session: Session) -> tuple[list[Finding], str]:
+def _look_at(workspace: Workspace) -> tuple[list[Finding], str]:
     """What was found, and why no node can start (empty if one can)."""
     from sapo_edge.backends.machine.threads import ThreadGovernor
     from sapo_edge.doctor.machine import examine
 
-    checks = {check.name: check for check in examine(session.paths, session.settings)}
+    checks = {
+        check.name: check
+        for check in examine(workspace.paths, workspace.settings, workspace.manifest, workspace.round_shape())
+    }
     embedded = "no download needed"
-    model = f"from {session.settings.model}" if session.settings.model else embedded
-    swarm, backend = _swarm(session), _backend(session)
+    model = f"from {workspace.settings.model}" if workspace.settings.model else embedded
+    swarm, backend = _swarm(workspace), _backend(workspace)
     rows = [
         backend,
         _finding("Model", checks["model"], model),
         _finding("Memory", checks["memory"], "an estimate of a round at its peak"),
-        Finding("Processor", checks["processor"].detail, ThreadGovernor(session.settings.threads).reason),
+        Finding("Processor", checks["processor"].detail, ThreadGovernor(workspace.settings.threads).reason),
         swarm,
-        _finding("Disk", checks["disk"], f"in {session.paths.state}"),
+        _finding("Disk", checks["disk"], f"in {workspace.paths.state}"),
     ]
     shown = ("model", "memory", "processor", "disk")
     failed = [check for check in checks.values() if check.status is Status.FAIL]
@@ -205,27 +206,26 @@ def _failed(name: str, error: SapoError) -> Finding:
     return Finding(name, error.message, error.remedy, good=False)
 
 
-def _backend(session: Session) -> Finding:
+def _backend(workspace: Workspace) -> Finding:
     from sapo_edge.backends.choose.detect import detect
     from sapo_edge.doctor.backends import local_model
 
     try:
-        choice = detect(session.settings.backend, local_model(session.settings))
+        choice = detect(workspace.settings.backend, local_model(workspace.settings))
     except SapoError as error:
         return _failed("Backend", error)
     return Finding("Backend", choice.name, choice.reason)
 
 
-def _swarm(session: Session) -> Finding:
+def _swarm(workspace: Workspace) -> Finding:
     """The swarm that a node would take part in, as the settings are now."""
-    from sapo_edge.swarm.joining.membership import Membership
-
     shared = "questions and answers are shared as text, never weights"
     try:
-        swarm = Membership(session.paths.state).chosen(load_manifest(session.settings.manifest))
+        workspace.check_swarm()
     except SapoError as error:
         return _failed("Swarm", error)
-    if swarm is None or session.settings.network == "solo":
+    swarm = workspace.swarm
+    if swarm is None or workspace.is_alone:
         return Finding("Swarm", "none", "alone: nothing is sent to anybody")
     return Finding("Swarm", f"{swarm.name}, {'private' if swarm.private else 'open'}", shared)
 

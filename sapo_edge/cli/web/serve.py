@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.cli.session import narrate
+from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths

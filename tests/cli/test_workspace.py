@@ -1,0 +1,234 @@
+"""What a command works on: the same manifest, limit and swarm for all commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.choose import detect
+from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.doctor import machine
+from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
+from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import Invoke
+from tests.cli.process import Result
+from tests.cli.test_bad_input import refused
+
+STARTER = load_manifest("starter")
+NINE = load_manifest("reasoning-gym-nine")
+INVITED = Manifest("own-sums", (TaskEntry("sums", "chain_sum"),), max_tokens=40)
+NAMESAKE = Manifest("own-sums", (TaskEntry("products", "products"),))
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SETTINGS:
+        monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
+
+
+@pytest.fixture
+def in_nine(tmp_path: Path, invoke: Invoke) -> Path:
+    """A home that is in the swarm of `reasoning-gym-nine`."""
+    assert invoke("swarm", "create", "reasoning-gym-nine", "--home", tmp_path).code == 0
+    return tmp_path
+
+
+@pytest.fixture
+def invited(tmp_path: Path) -> Path:
+    """A home that joined by an invite; no member has sent the manifest yet."""
+    Membership(Paths.default(tmp_path).state).join(Swarm.of(INVITED))
+    return tmp_path
+
+
+def keep(home: Path, *manifests: Manifest) -> None:
+    """Keep manifests as a node does that fetched them."""
+    membership = Membership(Paths.default(home).state)
+    for manifest in manifests:
+        membership.keep_manifest(manifest.to_bytes(), bytes.fromhex(manifest.digest))
+
+
+def limit(home: Path, **flags: object) -> tuple[int, str]:
+    """The longest answer, and what decides it."""
+    workspace = open_workspace(home, flags)
+    return workspace.settings.max_tokens, workspace.resolved.sources["max_tokens"]
+
+
+def test_the_joined_swarms_manifest_limits_answers(in_nine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert limit(in_nine) == (256, "manifest reasoning-gym-nine")
+    assert limit(in_nine, manifest="starter") == (24, "manifest starter")
+    config = Paths.default(in_nine).config_file
+    config.write_text("max_tokens = 100\n")
+    assert limit(in_nine) == (100, f"file {config}")
+    monkeypatch.setenv("SAPO_EDGE_MAX_TOKENS", "90")
+    assert limit(in_nine) == (90, "environment SAPO_EDGE_MAX_TOKENS")
+    assert limit(in_nine, max_tokens=80) == (80, "flag")
+    assert limit(in_nine, max_tokens=0) == (256, "manifest reasoning-gym-nine"), "0 is the manifest's own limit"
+    monkeypatch.delenv("SAPO_EDGE_MAX_TOKENS")
+    assert open_workspace(in_nine).own_max_tokens == 100
+    config.unlink()
+    assert open_workspace(in_nine).own_max_tokens == 0
+
+
+def test_run_gives_answers_the_length_of_the_joined_manifest(sapo: Command, model: Path, in_nine: Path) -> None:
+    arguments = [part for part in quick(model, in_nine, "--rounds", "1", "--json") if part != "max_tokens=8"]
+    arguments = [part for part, following in zip(arguments, [*arguments[1:], ""], strict=True)
+                 if (part, following) != ("--set", "--set")]  # fmt: skip
+    result = sapo(*arguments, "--set", "held_out=0")
+    assert result.code == 0, result.err
+    (started,), (ended,) = result.told("node_started"), result.told("round")
+    assert started["settings"]["max_tokens"] == 256
+    assert ended["tokens"] > 8 * 24, "a random model seldom ends an answer by itself"
+
+
+def test_eval_asks_the_questions_of_the_joined_manifest(
+    sapo: Command, model: Path, in_nine: Path, trained: tuple[Path, Result]
+) -> None:
+    adapter = trained[0] / "state" / "checkpoints" / "round-000004"
+    arguments = ("--adapter", adapter, "--questions", "2", "--set", "max_tokens=8", "--threads", "1", "--json")
+    result = sapo("eval", "--home", in_nine, "--model", model, *arguments)
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
+    assert record["manifest"] == "reasoning-gym-nine"
+    assert set(record["base"]["entries"]) <= {entry.name for entry in NINE.tasks}
+
+
+@pytest.fixture
+def doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The doctor's checks by name, without loading the backends."""
+    monkeypatch.setattr(detect, "probe", lambda _backends: {})
+
+    def checks(home: Path, *arguments: str | Path) -> dict[str, Any]:
+        result = invoke("doctor", "--home", home, "--json", *arguments)
+        return {check["name"]: check for check in json.loads(result.out)["checks"]}
+
+    return checks
+
+
+def test_the_doctor_looks_at_the_joined_manifest(doctor: Any, in_nine: Path, model: Path) -> None:
+    in_nine.joinpath("config").mkdir(exist_ok=True)
+    Paths.default(in_nine).config_file.write_text('listen = "loopback"\nmdns = "off"\n')
+    checks = doctor(in_nine, "--model", model)
+    assert checks["manifest"]["detail"].startswith("reasoning-gym-nine: ")
+    assert checks["swarm"]["detail"] == "reasoning-gym-nine, open"
+    conflict = doctor(in_nine, "--model", model, "--manifest", "starter")["swarm"]
+    assert conflict["status"] == "fail" and "not on starter" in conflict["detail"]
+
+
+def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
+    doctor: Any, invoke: Invoke, invited: Path, model: Path
+) -> None:
+    workspace = open_workspace(invited)
+    assert workspace.manifest is None and workspace.swarm is not None and workspace.round_shape() is None
+    with pytest.raises(NoNodeError, match="own-sums is not here yet; start `sapo run`"):
+        workspace.require_manifest()
+    for command in (["eval"], ["answer"], ["chat"]):
+        result = invoke(*command, "--home", invited, *([] if command == ["answer"] else ["--model", model]))
+        refused(result, 3, "own-sums is not here yet", "sapo run")
+    Paths.default(invited).config.mkdir(exist_ok=True)
+    Paths.default(invited).config_file.write_text('network = "solo"\n')
+    checks = doctor(invited, "--model", model)
+    for name in ("manifest", "memory"):
+        assert checks[name]["status"] == "warn" and "sapo run" in checks[name]["remedy"]
+    refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
+
+
+def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.swarm.member.libp2p.fetch_manifest", lambda *_: INVITED)
+    workspace = open_workspace(invited).fetch_manifest()
+    assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
+    assert limit(invited) == (40, "manifest own-sums"), "it is kept"
+
+
+def test_a_manifest_of_a_swarm_can_be_named(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep(invited, INVITED)
+    other = Swarm.of(NINE)
+    Membership(Paths.default(invited).state).join(other)
+
+    def manifest_named(name: str) -> Manifest | None:
+        return open_workspace(invited, {"manifest": name}).manifest
+
+    assert manifest_named("own-sums") == manifest_named(INVITED.digest) == manifest_named(INVITED.digest[:8]) == INVITED
+    monkeypatch.setenv("SAPO_EDGE_MANIFEST", "own-sums")
+    assert open_workspace(invited).manifest == INVITED
+    for unknown in ("own-sum", INVITED.digest[:7]):
+        with pytest.raises(ManifestError, match=rf"there is no manifest {unknown}; .*own-sums \({INVITED.digest[:12]}"):
+            manifest_named(unknown)
+    keep(invited, NAMESAKE)
+    with pytest.raises(ManifestError, match="2 manifests match own-sums") as error:
+        manifest_named("own-sums")
+    assert all(manifest.digest[:12] in error.value.remedy for manifest in (INVITED, NAMESAKE))
+    assert manifest_named(NAMESAKE.digest[:8].upper()) == NAMESAKE
+    for file in (Paths.default(invited).state / "manifests").iterdir():
+        file.write_bytes(b"damaged")
+    with pytest.raises(ManifestError, match="the manifest of own-sums is not here yet"):
+        manifest_named("own-sums")
+
+
+def test_a_shipped_name_and_a_file_win_over_a_swarms_manifest(
+    invited: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(invited, INVITED, Manifest("starter", INVITED.tasks))
+    assert open_workspace(invited, {"manifest": "starter"}).manifest == STARTER
+    monkeypatch.chdir(tmp_path)
+    Path("own-sums").write_text('name = "mine"\n[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n')
+    named = open_workspace(invited, {"manifest": "own-sums"}).manifest
+    assert named is not None and named.name == "mine"
+
+
+def groups(home: Path, **flags: object) -> int:
+    shape = open_workspace(home, flags).round_shape()
+    assert shape is not None and shape.max_tokens == STARTER.max_tokens
+    assert shape.trainable == (flags.get("role") != "generator")
+    return shape.groups
+
+
+def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
+    assert groups(tmp_path) == groups(tmp_path, network="solo") == 8, "4 own and 4 external"
+    assert groups(tmp_path, own=2, external=3) == groups(tmp_path, own=2, external=3, network="solo") == 5
+    assert groups(tmp_path, questions=20) == 20
+    assert groups(tmp_path, role="generator") == 4
+    Membership(Paths.default(tmp_path).state).leave()
+    assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8
+    assert groups(tmp_path, role="generator") == 8
+
+
+def test_the_doctor_estimates_what_a_round_needs(
+    doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[RoundShape] = []
+
+    def check(_settings: object, shape: RoundShape) -> machine.Check:
+        shapes.append(shape)
+        return machine.Check("memory", machine.Status.PASS, "enough")
+
+    monkeypatch.setattr(machine, "memory_check", check)
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    doctor(tmp_path, "--model", model)
+    assert [shape.groups for shape in shapes] == [8]
+
+
+def test_a_node_trains_on_the_joined_swarms_manifest_alone(in_nine: Path) -> None:
+    def workspace(**flags: object) -> Workspace:
+        return open_workspace(in_nine, flags)
+
+    workspace().check_swarm()
+    workspace(manifest="reasoning-gym-nine").check_swarm()
+    with pytest.raises(ConfigError, match="trains on reasoning-gym-nine, not on starter"):
+        workspace(manifest="starter").check_swarm()
+    alone = workspace(manifest="starter", network="solo")
+    alone.check_swarm()
+    assert alone.manifest == STARTER and alone.node_settings.network == "solo"
+
+
+def test_it_creates_nothing(tmp_path: Path) -> None:
+    workspace = open_workspace(tmp_path / "home")
+    assert workspace.manifest == STARTER and workspace.swarm == Swarm.of(STARTER) and not workspace.is_alone
+    assert list(tmp_path.iterdir()) == []
