@@ -39,7 +39,7 @@ WARM_SECONDS = 2.0
 def _load_screens() -> None:
     from importlib import import_module
 
-    for name in (*(f"{view}.screen" for view in VIEWS), "help.screen", "dialogs.quit", "dialogs.ended"):
+    for name in (*(f"{view}.screen" for view in VIEWS), "help", "dialogs.quit", "dialogs.ended"):
         import_module(f"sapo_edge.tui.screens.{name}")
 
 
@@ -135,7 +135,8 @@ class SapoApp(App[ExitCode]):
         else:
             from sapo_edge.tui.screens.first_run.screen import FirstRun
 
-            self.push_screen(FirstRun(), lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
+            first_run = FirstRun(self.launcher)
+            self.push_screen(first_run, lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
 
     def on_unmount(self) -> None:
         """Let go of the node, which goes on."""
@@ -252,12 +253,12 @@ class SapoApp(App[ExitCode]):
                 self.notify(done)
             self.state.told(await self.request("status"))
         except SapoError as error:
-            self.tell(error)
+            self.show_error(error)
         self._mark(Change.STATUS)
 
     def action_help(self) -> None:
         """Explain what is in front and list its keys; once more, close that again."""
-        from sapo_edge.tui.screens.help.screen import HelpScreen
+        from sapo_edge.tui.screens.help import HelpScreen
 
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
@@ -270,7 +271,7 @@ class SapoApp(App[ExitCode]):
 
         leave(self)
 
-    def tell(self, error: SapoError) -> None:
+    def show_error(self, error: SapoError) -> None:
         """Show an error with its remedy."""
         told = printable(f"{error.message}\n{error.remedy}", lines=True)
         self.notify(told, title="Not done", severity="error", markup=False)
@@ -289,7 +290,7 @@ class SapoApp(App[ExitCode]):
         try:
             self.launcher.set("theme", name)
         except ConfigError as error:
-            self.tell(error)
+            self.show_error(error)
 
     def _load_keys(self) -> None:
         file = self.launcher.paths.config / KEYS_FILE
@@ -301,4 +302,4 @@ class SapoApp(App[ExitCode]):
         try:
             self.set_keymap(read_keys(file, binding_ids(self)))
         except ConfigError as error:
-            self.tell(error)
+            self.show_error(error)

@@ -1,4 +1,4 @@
-"""A node that ended without being asked: why, in words, and how it starts again."""
+"""The dialog about a node that ended unexpectedly: why it ended, and how it restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LONG = Ending("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     now = 50.0
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 class Shown:
-    """A dialog over the dashboard, and what it was dismissed with."""
+    """A dialog over the dashboard, and its results."""
 
     def __init__(self, launcher: FakeLauncher) -> None:
         self.app = SapoApp(launcher, TRUECOLOR)
@@ -48,7 +48,7 @@ def shown(launcher: FakeLauncher) -> Shown:
 
 
 @pytest.mark.asyncio
-async def test_it_says_why_in_words_and_shows_the_last_lines_inert(shown: Shown) -> None:
+async def test_it_shows_the_reason_and_the_last_lines_without_markup(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
         seen = screen(shown.app)
@@ -79,7 +79,7 @@ async def test_clicks(shown: Shown, button: str, again: bool) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_counts_down_and_starts_by_itself(shown: Shown) -> None:
+async def test_it_counts_down_and_restarts_by_itself(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
         assert "by itself in 10 seconds" in screen(shown.app)
@@ -118,7 +118,7 @@ async def test_a_click_elsewhere_stops_the_countdown_too(shown: Shown) -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_dies_again_and_again_waits_for_its_owner(shown: Shown) -> None:
+async def test_after_several_crashes_it_waits_for_the_user(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None, often=True)
         assert text(shown.app, "#then") == AGAIN_AND_AGAIN
@@ -128,17 +128,17 @@ async def test_what_dies_again_and_again_waits_for_its_owner(shown: Shown) -> No
 
 
 @pytest.mark.asyncio
-async def test_what_never_came_lost_nothing(shown: Shown) -> None:
+async def test_a_node_that_never_started_lost_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, Ending("no model is installed", False, ("install one\nwith pip",)), None)
         seen = screen(shown.app)
-        assert "There is no node" in seen and "No model is installed" in seen and "Nothing is lost" in seen
+        assert "No node runs" in seen and "No model is installed" in seen and "Nothing is lost" in seen
         assert "install one" in seen and "with pip" in seen and "\\n" not in seen
-        assert "not started by itself" in seen
+        assert "does not restart by itself" in seen
 
 
 @pytest.mark.asyncio
-async def test_long_texts_are_bounded_and_scroll(shown: Shown) -> None:
+async def test_long_texts_are_cut_and_scroll(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)
         end = "x" * 30 + " the end"
@@ -155,7 +155,7 @@ async def test_long_texts_are_bounded_and_scroll(shown: Shown) -> None:
 
 
 @pytest.mark.asyncio
-async def test_why_can_be_copied(shown: Shown) -> None:
+async def test_the_reason_can_be_copied(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, 10.0)
         await pilot.press("c")
@@ -165,7 +165,7 @@ async def test_why_can_be_copied(shown: Shown) -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_apps_own_keys_wait(shown: Shown) -> None:
+async def test_the_keys_of_the_app_do_nothing(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, KILLED, None)
         await pilot.press("3", "ctrl+p")
@@ -174,7 +174,7 @@ async def test_the_apps_own_keys_wait(shown: Shown) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_survives_a_terminal_of_40_by_10(shown: Shown) -> None:
+async def test_it_works_in_a_terminal_of_40_by_10(shown: Shown) -> None:
     async with shown.app.run_test(size=(80, 24)) as pilot:
         await shown.show(pilot, LONG, None)
         await pilot.resize_terminal(40, 10)

@@ -1,4 +1,4 @@
-"""The first screen shows what was found, asks, and starts nothing before its owner has agreed."""
+"""The first screen shows what was found, and starts nothing before the user has agreed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from sapo_edge.errors import BackendError, ExitCode, StateError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Consent, Finding, Findings
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.first_run.company import NETWORKS
+from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
+from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import FirstRun
-from sapo_edge.tui.widgets.choices import Choice, Stepper, Tick
+from sapo_edge.tui.widgets.tick import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
 
@@ -42,7 +43,7 @@ def asks(app: SapoApp) -> bool:
 
 
 async def looked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Until the host is shown."""
+    """Wait until the findings are shown."""
     await until(pilot, lambda: asks(app) and ("✓" in screen(app) or "✗" in screen(app)))
 
 
@@ -76,8 +77,8 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
         for finding in FINDINGS.rows:
             assert f"✓ {finding.name}" in seen and finding.value in seen
         assert "it runs on every host" in seen and "embedded: nothing is downloaded" in seen
-        for told in (*NETWORKS.values(), "Shared", "Never", "[x] rest on battery", "[x] rest when busy", "of 4"):
-            assert told in seen, told
+        for words in (*NETWORKS.values(), "Shared", "Never", "[x] pause on battery", "[x] pause when busy", "of 4"):
+            assert words in seen, words
         assert "Start learning" in seen and "Nothing starts and nothing is sent before" in seen
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
 
@@ -135,13 +136,13 @@ async def test_a_click_on_each_button_does_what_it_says(launcher: FakeLauncher) 
     ],
 )
 @pytest.mark.asyncio
-async def test_what_is_shared_follows_the_choice(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
+async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: str, network: str, shared: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         await pilot.press(keys)
         await pilot.pause(0.1)
-        assert app.screen.query_one(Choice).value == network
+        assert app.screen.query_one(OneOf).value == network
         assert shared in text(app, "#shared") and shared in screen(app)
         assert ("weights" in text(app, "#never")) == (network != "solo")
         assert app.screen.query_one("#invite").display == (network == "invite")
@@ -158,20 +159,20 @@ async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_invite_is_pasted_wherever_the_focus_is_and_however_it_was_broken(launcher: FakeLauncher) -> None:
+async def test_an_invite_broken_into_lines_is_pasted_wherever_the_focus_is(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         await paste(pilot, app, f"\n {INVITE[:40]}\n{INVITE[40:]} \n")
         field = app.screen.query_one(Input)
-        assert field.has_focus and field.value == INVITE and app.screen.query_one(Choice).value == "invite"
+        assert field.has_focus and field.value == INVITE and app.screen.query_one(OneOf).value == "invite"
         await pilot.press("enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
 @pytest.mark.asyncio
-async def test_pasting_into_the_field_takes_all_lines_and_is_bounded(launcher: FakeLauncher) -> None:
+async def test_pasting_into_the_input_takes_all_lines_up_to_a_limit(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -182,18 +183,18 @@ async def test_pasting_into_the_field_takes_all_lines_and_is_bounded(launcher: F
         await paste(pilot, app, "x" * 5_000_000)
         assert len(field.value) <= 8192
         await pilot.press("1", "q", "a", "n")
-        assert asks(app) and app.screen.query_one(Choice).value == "invite"
+        assert asks(app) and app.screen.query_one(OneOf).value == "invite"
 
 
 @pytest.mark.asyncio
-async def test_a_wrong_invite_is_told_at_its_field_and_can_be_mended(launcher: FakeLauncher) -> None:
+async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         await pilot.press("i", "enter")
-        await until(pilot, lambda: "the field is empty" in screen(app))
+        await until(pilot, lambda: "the invite is empty" in screen(app))
         await paste(pilot, app, INVITE[:-3])
-        assert "the field is empty" not in screen(app)
+        assert "the invite is empty" not in screen(app)
         await pilot.press("enter")
         await until(pilot, lambda: "the invite is cut off at its end: ask for the line again" in screen(app))
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
@@ -205,7 +206,7 @@ async def test_a_wrong_invite_is_told_at_its_field_and_can_be_mended(launcher: F
 
 
 @pytest.mark.asyncio
-async def test_escape_leaves_the_field_first(launcher: FakeLauncher) -> None:
+async def test_escape_leaves_the_input_first(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -217,7 +218,7 @@ async def test_escape_leaves_the_field_first(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_limits_are_changed_by_keys(launcher: FakeLauncher) -> None:
+async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -232,7 +233,7 @@ async def test_limits_are_changed_by_keys(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_limits_and_the_swarm_are_changed_by_the_mouse(launcher: FakeLauncher) -> None:
+async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -241,21 +242,21 @@ async def test_limits_and_the_swarm_are_changed_by_the_mouse(launcher: FakeLaunc
         await pilot.click(cores, offset=(cores.size.width - 1, 0))
         await pilot.click(cores, offset=(0, 0))
         await pilot.click("#mains")
-        await pilot.click(list(app.screen.query_one(Choice).children)[1])
+        await pilot.click(list(app.screen.query_one(OneOf).children)[1])
         await pilot.press("enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("solo", "", 1, False, True)]
 
 
 @pytest.mark.asyncio
-async def test_arrow_keys_choose_at_once(launcher: FakeLauncher) -> None:
-    """A mark that has to be confirmed first would share with somebody who did not want to."""
+async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
+    """A choice that needs a confirmation could share data against the user's wish."""
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
-        app.screen.query_one(Choice).focus()
+        app.screen.query_one(OneOf).focus()
         await pilot.press("right", "right", "right", "right")
-        assert app.screen.query_one(Choice).value == "solo"
+        assert app.screen.query_one(OneOf).value == "solo"
         await pilot.press("left", "left", "right", "enter")
         await pilot.pause(0.3)
     assert [consent.network for consent in launcher.consents] == ["swarm"]
@@ -271,7 +272,7 @@ async def test_a_machine_without_a_battery_is_not_asked_about_it(launcher: FakeL
 
 
 @pytest.mark.asyncio
-async def test_what_stands_in_the_way_is_told_with_its_remedy_and_looked_at_again(launcher: FakeLauncher) -> None:
+async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: FakeLauncher) -> None:
     launcher.found = NO_MODEL
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -294,7 +295,7 @@ async def test_what_stands_in_the_way_is_told_with_its_remedy_and_looked_at_agai
 
 
 @pytest.mark.asyncio
-async def test_a_bad_finding_that_is_an_estimate_warns_and_leaves_the_choice(launcher: FakeLauncher) -> None:
+async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: FakeLauncher) -> None:
     launcher.found = Findings((*FINDINGS.rows, Finding("Memory", "1 GB free", "close programs", good=False)), 4, False)
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -307,10 +308,9 @@ async def test_a_bad_finding_that_is_an_estimate_warns_and_leaves_the_choice(lau
 
 
 @pytest.mark.asyncio
-async def test_the_screen_is_there_before_anything_was_found(
+async def test_enter_before_the_check_is_done_starts_after_it(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Enter is remembered meanwhile, and holds if all is well."""
     found = threading.Event()
 
     def slowly() -> Findings:
@@ -320,9 +320,9 @@ async def test_the_screen_is_there_before_anything_was_found(
     monkeypatch.setattr(launcher, "findings", slowly)
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "Looking at this computer" in screen(app) and "Shared" in screen(app))
+        await until(pilot, lambda: "Checking this computer" in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
-        await until(pilot, lambda: "It starts if all is well." in text(app, "#say"))
+        await until(pilot, lambda: "Learning starts if there is no problem." in text(app, "#say"))
         assert launcher.consents == []
         found.set()
         await attached(pilot, app)
@@ -349,7 +349,7 @@ async def test_an_enter_too_early_starts_nothing_that_is_blocked(
 
 
 @pytest.mark.asyncio
-async def test_a_look_that_fails_is_told(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> Findings:
         raise BackendError("no backend runs here", "install one")
 
@@ -361,7 +361,7 @@ async def test_a_look_that_fails_is_told(launcher: FakeLauncher, monkeypatch: py
 
 
 @pytest.mark.asyncio
-async def test_a_choice_that_can_not_be_written_is_told_and_nothing_starts(launcher: FakeLauncher) -> None:
+async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -375,7 +375,7 @@ async def test_a_choice_that_can_not_be_written_is_told_and_nothing_starts(launc
 
 
 @pytest.mark.asyncio
-async def test_help_that_is_read_meanwhile_does_no_harm(
+async def test_the_node_starts_after_the_help_is_closed(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written, accept = threading.Event(), launcher.accept
@@ -398,7 +398,7 @@ async def test_help_that_is_read_meanwhile_does_no_harm(
 
 
 @pytest.mark.asyncio
-async def test_impatient_keys_agree_once(launcher: FakeLauncher) -> None:
+async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -408,7 +408,7 @@ async def test_impatient_keys_agree_once(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_texts_of_the_host_are_inert(launcher: FakeLauncher) -> None:
+async def test_findings_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J[bold red]\x1b]0;x\x07[@click=app.bell]x[/]\u202e"
     launcher.found = Findings((Finding(hostile, hostile, hostile), Finding(hostile, hostile, hostile, False)), 4, True)
     app = made(launcher)
@@ -420,7 +420,7 @@ async def test_texts_of_the_host_are_inert(launcher: FakeLauncher) -> None:
 
 @pytest.mark.parametrize("keys", ["", "i"])
 @pytest.mark.asyncio
-async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
+async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
@@ -431,11 +431,11 @@ async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         await pilot.press("escape") if keys else None
         await pilot.press("pagedown", "pagedown")
         await pilot.pause(0.1)
-        assert "rest when busy" in screen(app)
+        assert "pause when busy" in screen(app)
         await pilot.resize_terminal(120, 40)
         await pilot.pause(0.3)
-        chosen = "invite" if keys else "solo"
-        assert "SmolLM2" in screen(app) and app.screen.query_one(Choice).value == chosen
+        network = "invite" if keys else "solo"
+        assert "SmolLM2" in screen(app) and app.screen.query_one(OneOf).value == network
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
         assert "SmolLM2" in screen(app)
@@ -475,9 +475,7 @@ def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool], size
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_picture_of_what_stands_in_the_way(
-    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
-) -> None:
+def test_picture_of_a_problem(launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]) -> None:
     launcher.found = NO_MODEL
     assert snap_compare(made(launcher), terminal_size=size, run_before=_looked)
 

@@ -15,9 +15,9 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
-from sapo_edge.tui.screens.dialogs.restart import AskRestart
-from sapo_edge.tui.screens.help.screen import DOCUMENTS, WORDS, HelpScreen, keys_of
+from sapo_edge.tui.screens.help import DOCUMENTS, WORDS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
+from sapo_edge.tui.screens.settings.restart import AskRestart
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher

@@ -13,7 +13,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
 from sapo_edge.tui.keys import FILE, read_keys
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.help.screen import HelpScreen, keys_of
+from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from tests.tui.fake_launcher import FakeLauncher

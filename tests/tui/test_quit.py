@@ -1,4 +1,4 @@
-"""Quitting asks once what becomes of the node, remembers it, and tells how to come back."""
+"""Quitting asks once whether the node keeps running, remembers the answer, and says how to come back."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 
 def finish(launcher: FakeLauncher) -> None:
-    """Let a node that was asked to stop do so."""
-    until = time.monotonic() + 5
-    while launcher.running and "after_round" in done(launcher) and time.monotonic() < until:
+    """Wait until a node that was asked to stop has stopped."""
+    deadline = time.monotonic() + 5
+    while launcher.running and "after_round" in requests(launcher) and time.monotonic() < deadline:
         time.sleep(0.02)
     launcher.close()
 
@@ -39,30 +39,30 @@ def made(launcher: FakeLauncher) -> SapoApp:
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Until it asks, after a press of q."""
+    """Press q, and wait for the dialog."""
     await attached(pilot, app)
     await pilot.press("q")
     await until(pilot, lambda: isinstance(app.screen, Quit) and "remember" in screen(app))
 
 
 def message(app: SapoApp) -> str:
-    """What is written to stderr after the app's end."""
-    return "\n".join(str(told) for told in app._exit_renderables)
+    """The text printed after the app's end."""
+    return "\n".join(str(line) for line in app._exit_renderables)
 
 
 def ended(app: SapoApp) -> bool:
     return app.return_value is ExitCode.DONE
 
 
-def done(launcher: FakeLauncher) -> list[str]:
-    """What was asked of the node."""
+def requests(launcher: FakeLauncher) -> list[str]:
+    """What was requested of the node."""
     assert launcher.node is not None
     return launcher.node.asked
 
 
 @pytest.mark.parametrize("key", ["enter", "k"])
 @pytest.mark.asyncio
-async def test_by_default_the_node_goes_on_and_it_is_remembered(launcher: FakeLauncher, key: str) -> None:
+async def test_by_default_the_node_keeps_running_and_the_answer_is_saved(launcher: FakeLauncher, key: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
@@ -70,9 +70,9 @@ async def test_by_default_the_node_goes_on_and_it_is_remembered(launcher: FakeLa
         assert "on_quit" in screen(app)
         await pilot.press(key)
         await until(pilot, lambda: ended(app))
-        told = message(app)
-    assert launcher.running and done(launcher) == [] and launcher.changes == [("on_quit", "keep")]
-    assert told == KEPT and all(command in told for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
+        text = message(app)
+    assert launcher.running and requests(launcher) == [] and launcher.changes == [("on_quit", "keep")]
+    assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
 @pytest.mark.asyncio
@@ -82,8 +82,8 @@ async def test_it_stops_after_the_round(launcher: FakeLauncher) -> None:
         await asked(pilot, app)
         await pilot.press("s")
         await until(pilot, lambda: ended(app))
-        told = message(app)
-    assert done(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")] and told == STOPPED
+        text = message(app)
+    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")] and text == STOPPED
 
 
 @pytest.mark.asyncio
@@ -95,50 +95,50 @@ async def test_buttons_by_mouse_and_without_remembering(launcher: FakeLauncher) 
         assert "[ ] remember" in screen(app)
         await pilot.click("#stop")
         await until(pilot, lambda: ended(app))
-    assert done(launcher) == ["after_round"] and launcher.changes == []
+    assert requests(launcher) == ["after_round"] and launcher.changes == []
 
 
 @pytest.mark.parametrize("how", ["escape", "button"])
 @pytest.mark.asyncio
-async def test_cancel_changes_nothing_and_it_is_asked_again(launcher: FakeLauncher, how: str) -> None:
+async def test_cancel_changes_nothing_and_the_next_quit_asks_again(launcher: FakeLauncher, how: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
         await (pilot.press("escape") if how == "escape" else pilot.click("#cancel"))
         await until(pilot, lambda: not isinstance(app.screen, Quit))
-        assert not ended(app) and launcher.changes == [] and done(launcher) == []
+        assert not ended(app) and launcher.changes == [] and requests(launcher) == []
         await asked(pilot, app)
 
 
-@pytest.mark.parametrize(("remembered", "asks", "told"), [("keep", [], KEPT), ("stop", ["after_round"], STOPPED)])
+@pytest.mark.parametrize(("answer", "asked_of_node", "text"), [("keep", [], KEPT), ("stop", ["after_round"], STOPPED)])
 @pytest.mark.asyncio
-async def test_what_was_remembered_is_not_asked(
-    launcher: FakeLauncher, remembered: str, asks: list[str], told: str
+async def test_a_saved_answer_is_not_asked_again(
+    launcher: FakeLauncher, answer: str, asked_of_node: list[str], text: str
 ) -> None:
-    launcher.set("on_quit", remembered)
+    launcher.set("on_quit", answer)
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         await pilot.press("q")
         await until(pilot, lambda: ended(app))
-        assert message(app) == told
-    assert done(launcher) == asks and launcher.changes == [("on_quit", remembered)]
+        assert message(app) == text
+    assert requests(launcher) == asked_of_node and launcher.changes == [("on_quit", answer)]
 
 
 @pytest.mark.asyncio
-async def test_an_answer_that_can_not_be_written_is_told_afterwards(launcher: FakeLauncher) -> None:
+async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
         await pilot.press("enter")
         await until(pilot, lambda: ended(app))
-        told = message(app)
-    assert told.startswith(KEPT) and "could not be remembered: can't write config.toml" in told
+        text = message(app)
+    assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
 
 
 @pytest.mark.asyncio
-async def test_without_a_node_it_quits_at_once(launcher: FakeLauncher) -> None:
+async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
@@ -153,7 +153,7 @@ async def test_without_a_node_it_quits_at_once(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_ends_while_it_is_asked_about(launcher: FakeLauncher) -> None:
+async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
@@ -168,7 +168,7 @@ async def test_a_node_that_ends_while_it_is_asked_about(launcher: FakeLauncher) 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
 @pytest.mark.asyncio
-async def test_who_is_in_a_hurry_leaves_a_node_that_goes_on(launcher: FakeLauncher, key: str) -> None:
+async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, key: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
@@ -177,14 +177,14 @@ async def test_who_is_in_a_hurry_leaves_a_node_that_goes_on(launcher: FakeLaunch
         await pilot.press(key, key, "enter")
         await until(pilot, lambda: ended(app))
         assert message(app) == KEPT
-    assert launcher.running and done(launcher) == [] and launcher.changes == []
+    assert launcher.running and requests(launcher) == [] and launcher.changes == []
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_does_not_answer_is_left_or_kept(
+async def test_a_node_that_does_not_answer_can_be_left_running(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if "stop" was remembered: whoever wants to leave can."""
+    """Even with the setting on_quit = "stop"."""
     monkeypatch.setattr(quitting, "STOP_SECONDS", 0.3)
     launcher.set("on_quit", "stop")
     app = made(launcher)
@@ -211,17 +211,17 @@ async def test_a_node_that_still_starts_is_stopped_once_it_answers(tmp_path: Pat
         await pilot.press("q")
         await until(pilot, lambda: isinstance(app.screen, Quit))
         await pilot.press("s")
-        await until(pilot, lambda: "asked to stop as soon as" in notices(app))
+        await until(pilot, lambda: "stops once it has started" in notices(app))
         assert not ended(app)
         launcher.arrive()
         await until(pilot, lambda: ended(app))
         assert message(app) == STOPPED
-    assert done(launcher) == ["after_round"]
+    assert requests(launcher) == ["after_round"]
     finish(launcher)
 
 
 @pytest.mark.asyncio
-async def test_waiting_for_a_node_that_starts_can_be_cut_short(tmp_path: Path) -> None:
+async def test_waiting_for_a_starting_node_can_be_cut_short(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
     launcher.set("on_quit", "stop")
@@ -236,21 +236,21 @@ async def test_waiting_for_a_node_that_starts_can_be_cut_short(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
+async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
         await pilot.press("r")
         await pilot.resize_terminal(40, 10)
         await pilot.pause(0.3)
-        for told in ("Let it go on learning", "Stop it after this round", "Cancel", "[ ] remember"):
-            assert told in screen(app), told
+        for words in ("Keep learning", "Stop after this round", "Cancel", "[ ] remember"):
+            assert words in screen(app), words
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
         assert "[ ] remember" in screen(app) and app.focused is app.screen.query_one("#keep")
         await pilot.press("right", "enter")
         await until(pilot, lambda: ended(app))
-    assert done(launcher) == ["after_round"] and launcher.changes == []
+    assert requests(launcher) == ["after_round"] and launcher.changes == []
 
 
 async def _asked(pilot: Pilot[Any]) -> None:

@@ -1,9 +1,9 @@
-"""What all main screens share: the head with the node's standing, the row of screens, the footer."""
+"""The base of the main screens: a line with the node's state, the row of screens, the footer."""
 
 from __future__ import annotations
 
 from enum import Flag, auto
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Change(Flag):
-    """What of a node's state is new."""
+    """The parts of a node's state that have changed."""
 
     STANDING = auto()
     STATUS = auto()
@@ -40,27 +40,27 @@ VIEWS: dict[str, str] = {
     "logs": "Logs",
     "settings": "Settings",
 }
-"""The main screens by mode, in the order of their keys, which are 1 to 7."""
+"""Titles of the main screens by mode, in the order of their keys, 1 to 7."""
 
 
 class NavItem(Static):
-    """The name of a screen; a click goes there."""
+    """The title of a screen; a click shows the screen."""
 
     def __init__(self, mode: str, number: int) -> None:
         super().__init__(Text.assemble((f"{number} ", "dim"), VIEWS[mode]), markup=False)
         self.mode = mode
 
     def on_click(self, event: Click) -> None:
-        """Go to the screen."""
+        """Show the screen."""
         event.stop()
         self.app.switch_mode(self.mode)
 
 
 class Head(Static):
-    """One line: what the node does."""
+    """The line at the top: what the node does."""
 
     def show(self, state: NodeState) -> None:
-        """Draw it anew."""
+        """Draw a new state."""
         self.update(head_text(state, self.app.size.width), layout=False)
 
 
@@ -68,8 +68,8 @@ class View(Screen[None]):
     """A main screen.
 
     Attributes:
-        MODE: its name in `VIEWS`.
-        HELP_TEXT: Markdown that F1 shows beside the keys.
+        MODE: its key in `VIEWS`.
+        HELP_TEXT: Markdown for the help (F1).
     """
 
     MODE: ClassVar[str] = ""
@@ -81,14 +81,11 @@ class View(Screen[None]):
 
     @property
     def sapo(self) -> SapoApp:
-        """The app, with its own type."""
-        from sapo_edge.tui.app import SapoApp
-
-        assert isinstance(self.app, SapoApp)
-        return self.app
+        """The app, typed."""
+        return cast("SapoApp", self.app)
 
     def compose(self) -> ComposeResult:
-        """Head, row of screens, content, footer."""
+        """The head, the row of screens, the content, the footer."""
         yield Head(markup=False, id="head")
         with Horizontal(id="nav"):
             for number, mode in enumerate(VIEWS, 1):
@@ -103,21 +100,21 @@ class View(Screen[None]):
         raise NotImplementedError
 
     def node_changed(self, change: Change) -> None:
-        """Show what is new of `self.sapo.state`; called at most ten times a second, and only while it is in front."""
+        """Show changes of `self.sapo.state`; called at most ten times a second, while the screen is in front."""
 
     def on_mount(self) -> None:
-        """Have the footer show what can be done now: a node may be found before the footer listens."""
+        """Update the footer: a node may have been found before the footer listens."""
         self.call_after_refresh(self.refresh_bindings)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
         """Catch up with what happened while another screen was in front."""
-        # Textual would apply all styles anew, half of the time that a switch of screens takes.
+        # By default Textual applies all styles again, which takes half the time of a switch of screens.
         event.refresh_styles = self.app.theme != self._theme_shown
         self._theme_shown = self.app.theme
         self.refresh_node(Change.ALL)
 
     def refresh_node(self, change: Change) -> None:
-        """Show what is new, the head first."""
+        """Show changes, the head first."""
         if not self.is_mounted:
             return
         if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):
@@ -126,7 +123,7 @@ class View(Screen[None]):
 
 
 def head_text(state: NodeState, width: int) -> Text:
-    """The line at the top, of so many columns; what matters least is left out first."""
+    """The text of the head for a number of columns; the least important parts are left out first."""
     status = state.status
     mark, style, word = _doing(state)
     text = Text.assemble((" sapo ", "bold reverse"), " ", (f"{mark} {word}", style), no_wrap=True, overflow="ellipsis")
@@ -156,10 +153,10 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
     if state.status.get("state") == "stopping":
         return "●", "yellow", "finishing the round"
     if state.paused:
-        return "■", "yellow", "resting: " + printable(", ".join(state.paused))
+        return "■", "yellow", "paused: " + printable(", ".join(state.paused))
     phase = state.clock.phase
     return (
         "●",
         "green",
-        {"generate": "answering", "update": "learning", "evaluate": "examining"}.get(phase or "", "running"),
+        {"generate": "answering", "update": "learning", "evaluate": "evaluating"}.get(phase or "", "running"),
     )

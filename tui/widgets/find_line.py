@@ -1,4 +1,4 @@
-"""A line to search with, at the lower end of something, that is there while one types."""
+"""A search input of one line, shown while the user types."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class FindLine(Input):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody types."""
+        """Whether it is shown."""
         return self.has_class("-open")
 
     def open(self) -> None:
-        """Show it and type into it."""
+        """Show it and focus it."""
         self.add_class("-open")
         self.focus()
 

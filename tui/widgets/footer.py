@@ -1,33 +1,33 @@
-"""The footer: made anew only when other keys work than before."""
+"""The footer, which is rebuilt only when other keys work than before."""
 
 from __future__ import annotations
 
 from textual.screen import Screen
 from textual.widgets import Footer
 
-Shown = tuple[tuple[str, str, bool], ...]
+ShownKeys = tuple[tuple[str, str, bool], ...]
 
 
 class KeyFooter(Footer):
-    """Textual's footer, which by itself makes its keys anew at every switch of screens, a third of the time that takes.
+    """Textual's footer without its rebuild at every switch of screens, which takes a third of the switch.
 
-    It also follows what can be done while the terminal is not in front.
+    It also updates while the terminal has no focus.
     """
 
-    _shown: Shown | None = None
+    _shown: ShownKeys | None = None
 
     def bindings_changed(self, screen: Screen[object]) -> None:
-        """Show the keys that work now, if they are others than before."""
+        """Show the keys that work now, if they have changed."""
         if not self.is_attached or screen is not self.screen:
             return
-        now = tuple(
+        keys = tuple(
             (active.binding.key, active.binding.description, active.enabled)
             for active in screen.active_bindings.values()
             if active.binding.show
         )
-        if now == self._shown:
+        if keys == self._shown:
             return
-        self._shown = now
+        self._shown = keys
         super().bindings_changed(screen)
         if not self.app.app_focus:
             self.call_after_refresh(self.recompose)

@@ -132,7 +132,7 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
             self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
             return
         if len(event.text) > MAX_QUESTION:
-            self.sapo.tell(
+            self.sapo.show_error(
                 ConfigError(f"the question has {len(event.text)} characters", f"shorten it to {MAX_QUESTION}")
             )
             return
@@ -229,11 +229,13 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
         try:
             found = await self.sapo.request("question", timeout=60)
         except SapoError as error:
-            self.sapo.tell(error)
+            self.sapo.show_error(error)
         else:
             question = printable(str(found["question"]), lines=True)
             if len(question) > MAX_QUESTION:
-                self.sapo.tell(ConfigError("the node's question is too long for the chat", "press e for another one"))
+                self.sapo.show_error(
+                    ConfigError("the node's question is too long for the chat", "press e for another one")
+                )
             else:
                 self._put(question)
 

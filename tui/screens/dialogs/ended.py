@@ -1,4 +1,4 @@
-"""Says why a node ended that nobody asked to end, and starts it again."""
+"""Explains why a node ended unexpectedly, and offers to start it again."""
 
 from __future__ import annotations
 
@@ -8,51 +8,49 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.events import Click, Key
-from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Static
 
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import Ending
-from sapo_edge.tui.widgets.footer import KeyFooter
+from sapo_edge.tui.widgets.dialog import Dialog
 
 MAX_LINES = 30
-"""Last lines that are shown."""
+"""Most last lines shown."""
 MAX_CHARACTERS = 400
-"""Of each of them."""
+"""Most characters shown of a line."""
 MAX_TEXT = 10_000
-"""Characters that are looked at where several lines come as one."""
+"""Most characters read of an entry that holds several lines."""
 MAX_REASON = 600
-"""Characters of the reason."""
+"""Most characters shown of the reason."""
 SAFE = "The last checkpoint is safe: at most the round in progress was lost."
-NEVER_CAME = "Nothing is lost: what was learned is in the last checkpoint."
+NEVER_STARTED = "Nothing is lost: the last checkpoint has all progress."
 AGAIN_AND_AGAIN = (
-    "It ended like this several times within minutes, so it is not started again by itself. The lines above may say "
-    "why; `sapo doctor` looks for what is wrong on this machine."
+    "It ended like this several times within minutes, so it does not restart by itself. The lines above may say why; "
+    "`sapo doctor` checks this machine."
 )
-NO_USE = "It is not started by itself: without a change, it would be the same again."
+NO_USE = "It does not restart by itself: without a change, it would fail again."
 _BUTTON_KEYS = ("enter", "r", "l", "escape", "ctrl+q", "ctrl+c")
 
 
-class NodeEnded(ModalScreen[bool]):
-    """Dismissed with whether a node is to be started again.
+class NodeEnded(Dialog[bool]):
+    """Dismissed with whether to start a node again.
 
     Args:
         ending: how it ended.
-        patience: seconds after which it starts by itself; None if it doesn't.
-        often: whether that is because it died again and again.
+        patience: seconds until it restarts by itself; None if it doesn't.
+        often: whether it doesn't because it has crashed several times.
 
     Attributes:
-        clock: seconds, from any beginning.
+        clock: a monotonic clock, in seconds.
     """
 
     HELP_TEXT = """\
-A node is a process of its own: when it dies, this window stays. **Restart** goes on from the last checkpoint.
-**Leave it** keeps the window, without a node; `s` starts one later. The screen Logs has more of what it said.
+The node is a separate process: this window stays open when it crashes. **Restart** continues from the last checkpoint.
+**Leave it** keeps this window open without a node; `s` starts one later. The screen Logs shows more of its output.
 """
 
     DEFAULT_CSS = """
@@ -79,9 +77,7 @@ A node is a process of its own: when it dies, this window stays. **Restart** goe
         Binding("c", "copy", "Copy", id="ended.copy"),
         Binding("q", "app.ask_quit", "Quit", id="ended.quit"),
     ]
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+    BUTTONS: ClassVar = {"restart": ("Restart", "again(True)"), "leave": ("Leave it", "again(False)")}
     AUTO_FOCUS = "#restart"
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
@@ -92,38 +88,24 @@ A node is a process of its own: when it dies, this window stays. **Restart** goe
         self._patience = patience
         self._often = often
         self._until: float | None = None
+        self._had_started = patience is not None or often
+        self.heading = "The node ended" if self._had_started else "No node runs"
 
-    def compose(self) -> ComposeResult:
-        """Why, the last lines, what is lost, and the buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "The node ended" if self._came else "There is no node"
-            yield Static(Text(self._reason), id="why")
-            with VerticalScroll(id="log", can_focus=False, classes="" if self._ending.lines else "-none"):
-                yield Static(Text(self._lines), id="lines")
-            yield Static(SAFE if self._came else NEVER_CAME, id="safe", markup=False)
-            yield Static(id="then", markup=False)
-            with Horizontal(classes="buttons"):
-                yield Button("Restart", id="restart")
-                yield Button("Leave it", id="leave")
-        yield KeyFooter(compact=True)
+    def body(self) -> ComposeResult:
+        """The reason, the last lines, what is lost, and what happens next."""
+        yield Static(Text(self._reason), id="why")
+        with VerticalScroll(id="log", can_focus=False, classes="" if self._ending.lines else "-none"):
+            yield Static(Text(self._lines), id="lines")
+        yield Static(SAFE if self._had_started else NEVER_STARTED, id="safe", markup=False)
+        yield Static(id="then", markup=False)
 
     def on_mount(self) -> None:
-        """Begin to count, and show the newest line."""
+        """Start the countdown, and show the newest line."""
         self.call_after_refresh(self.query_one("#log").scroll_end, animate=False)
         if self._patience is not None:
             self._until = self.clock() + self._patience
             self.set_interval(0.2, self._count)
-        self._tell()
-
-    def on_resize(self) -> None:
-        """Buttons of one line where there are few."""
-        for button in self.query(Button):
-            button.compact = self.app.size.height < 20
-
-    @property
-    def _came(self) -> bool:
-        """Whether there was a node that could be used."""
-        return self._patience is not None or self._often
+        self._show_countdown()
 
     @property
     def _reason(self) -> str:
@@ -132,59 +114,55 @@ A node is a process of its own: when it dies, this window stays. **Restart** goe
 
     @property
     def _lines(self) -> str:
-        lines = [line for told in self._ending.lines[-MAX_LINES:] for line in told[-MAX_TEXT:].split("\n")]
+        lines = [line for entry in self._ending.lines[-MAX_LINES:] for line in entry[-MAX_TEXT:].split("\n")]
         return "\n".join(printable(line[:MAX_CHARACTERS]) for line in lines[-MAX_LINES:])
 
     def _count(self) -> None:
         if self.app.screen is not self:
-            # The help is in front: somebody reads.
+            # The user reads the help.
             self._stop_counting()
         elif self._until is not None and self.clock() >= self._until:
             self._until = None
             self.dismiss(True)
         else:
-            self._tell()
+            self._show_countdown()
 
-    def _tell(self) -> None:
+    def _show_countdown(self) -> None:
         then = self.query_one("#then", Static)
         then.set_class(self._until is not None, "-counting")
         if self._until is not None:
             left = max(1, math.ceil(self._until - self.clock()))
-            then.update(f"It starts again by itself in {counted(left, 'second')}; any key stops the countdown.")
+            then.update(f"It restarts by itself in {counted(left, 'second')}; any key stops the countdown.")
         elif self._patience is not None:
-            then.update("The countdown is stopped: it waits for you.")
+            then.update("The countdown is stopped.")
         else:
             then.update(AGAIN_AND_AGAIN if self._often else NO_USE)
 
     def on_key(self, event: Key) -> None:
-        """Any key but those of the buttons stops the countdown."""
+        """Stop the countdown, unless the key is one of the buttons'."""
         if event.key not in _BUTTON_KEYS:
             self._stop_counting()
 
     def on_click(self, event: Click) -> None:
-        """So does a click."""
+        """Stop the countdown."""
         self._stop_counting()
 
     def _stop_counting(self) -> None:
         if self._until is not None:
             self._until = None
-            self._tell()
+            self._show_countdown()
 
     def action_again(self, again: bool) -> None:
-        """Start it, or not."""
+        """Close, and start the node again or not."""
         self._until = None
         self.dismiss(again)
 
     def action_scroll(self, lines: int) -> None:
-        """Show other lines."""
+        """Scroll the last lines by pages."""
         log = self.query_one("#log")
         log.scroll_relative(y=lines * max(1, log.size.height - 1), animate=False)
 
     def action_copy(self) -> None:
-        """Copy why and the last lines."""
+        """Copy the reason and the last lines."""
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")
-        self.notify("copied")
-
-    @on(Button.Pressed)
-    def _pressed(self, event: Button.Pressed) -> None:
-        self.action_again(event.button.id == "restart")
+        self.notify("Reason and last lines are copied.")

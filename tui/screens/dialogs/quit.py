@@ -1,4 +1,4 @@
-"""Quitting the app: the node goes on or ends, as its owner says once."""
+"""Quits the app. The node keeps running or stops, as the user chooses once."""
 
 from __future__ import annotations
 
@@ -6,18 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Static
+from textual.widgets import Static
 
 from sapo_edge.errors import ConfigError, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.widgets.choices import Tick
-from sapo_edge.tui.widgets.footer import KeyFooter
+from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.tick import Tick
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -25,35 +22,35 @@ if TYPE_CHECKING:
 Fate = Literal["keep", "stop"]
 
 KEPT = """\
-The node goes on in the background.
-`sapo` comes back to it, `sapo status` tells how it is, `sapo stop` ends it."""
-STOPPED = "The node finishes its round, saves, and ends. `sapo` starts it again."
+The node keeps running in the background.
+`sapo` reopens this app, `sapo status` shows its state, `sapo stop` stops it."""
+STOPPED = "The node finishes its round, saves, and stops. `sapo` starts it again."
 STOP_SECONDS = 5.0
-"""How long a node may take to hear that it is to stop."""
+"""Time limit in seconds for the node to accept the request to stop."""
 START_SECONDS = 0.25
-"""Between two looks whether a node that starts can be asked yet."""
+"""Seconds between two checks whether a starting node answers."""
 GROUP = "quit"
-"""Of the worker that leaves."""
+"""Group of the worker that quits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the owner said: what becomes of the node, and whether that holds from now on."""
+    """The user's answer: whether the node keeps running, and whether to remember that."""
 
     choice: Fate
     remember: bool
 
 
-class Quit(ModalScreen[Answer | None]):
-    """Asks what becomes of the node. Dismissed with None if the app stays.
+class Quit(Dialog[Answer | None]):
+    """Asks whether the node keeps running. Dismissed with None if the app stays.
 
     Args:
-        failed: why the node could not be asked to stop, if that was tried.
+        failed: why the node could not be stopped, after an attempt.
     """
 
     HELP_TEXT = """\
-**Let it go on learning**: the node stays in the background until `sapo stop` or until the machine is shut down; `sapo`
-comes back to it. **Stop it after this round**: it finishes the round, saves a checkpoint, and ends.
+**Keep learning**: the node runs in the background until `sapo stop` or until the computer is shut down; `sapo` opens
+this app again. **Stop after this round**: it finishes the round, saves a checkpoint, and stops.
 """
 
     DEFAULT_CSS = """
@@ -68,72 +65,50 @@ comes back to it. **Stop it after this round**: it finishes the round, saves a c
     Quit.-slim #later { padding-left: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("k", "leave('keep')", "Let it go on", id="quit.keep"),
-        Binding("s", "leave('stop')", "Stop it", id="quit.stop"),
+        Binding("k", "leave('keep')", "Keep", id="quit.keep"),
+        Binding("s", "leave('stop')", "Stop", id="quit.stop"),
         Binding("left,up", "app.focus_previous", "Other", show=False, id="quit.back"),
         Binding("right,down", "app.focus_next", "Other", key_display="←→", id="quit.on"),
         Binding("r", "remember", "Remember", id="quit.remember"),
-        Binding("escape", "stay", "Cancel", id="quit.cancel"),
+        Binding("escape", "dismiss(None)", "Cancel", id="quit.cancel"),
     ]
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+    BUTTONS: ClassVar = {
+        "keep": ("Keep learning", "leave('keep')"),
+        "stop": ("Stop after this round", "leave('stop')"),
+        "cancel": ("Cancel", "dismiss(None)"),
+    }
     AUTO_FOCUS = "#keep"
+    heading = "Quit"
 
     def __init__(self, failed: str = "") -> None:
         super().__init__()
         self._failed = failed
 
-    def compose(self) -> ComposeResult:
-        """The question, the tick, and the buttons."""
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title = "Quit"
-            if self._failed:
-                yield Static(f"✗ {self._failed}", id="failed", markup=False)
-            yield Static(
-                "The node is a process of its own and can go on learning without this window. Shall it?",
-                id="asked",
-                markup=False,
-            )
-            yield Tick("remember: don't ask again", not self._failed, id="remember")
-            yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
-            with Horizontal(classes="buttons"):
-                yield Button("Let it go on learning", id="keep")
-                yield Button("Stop it after this round", id="stop")
-                yield Button("Cancel", id="cancel")
-        yield KeyFooter(compact=True)
-
-    def on_resize(self) -> None:
-        """Buttons of one line where there are few."""
-        for button in self.query(Button):
-            button.compact = self.app.size.height < 20
+    def body(self) -> ComposeResult:
+        """The question, and whether to remember the answer."""
+        if self._failed:
+            yield Static(f"✗ {self._failed}", id="failed", markup=False)
+        yield Static(
+            "The node runs in a process of its own. Should it keep learning without this window?",
+            id="asked",
+            markup=False,
+        )
+        yield Tick("remember: don't ask again", not self._failed, id="remember")
+        yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 
     def action_leave(self, choice: Fate) -> None:
-        """Answer."""
+        """Close with an answer."""
         self.dismiss(Answer(choice, self.query_one(Tick).value))
 
-    def action_stay(self) -> None:
-        """Don't quit."""
-        self.dismiss(None)
-
     def action_remember(self) -> None:
-        """Change the tick."""
-        self.query_one(Tick).action_change()
-
-    @on(Button.Pressed)
-    def _pressed(self, event: Button.Pressed) -> None:
-        if event.button.id == "keep":
-            self.action_leave("keep")
-        elif event.button.id == "stop":
-            self.action_leave("stop")
-        else:
-            self.action_stay()
+        """Change whether the answer is remembered."""
+        self.query_one(Tick).toggle()
 
 
 def leave(app: SapoApp) -> None:
-    """Quit; ask first what becomes of the node, unless there is none or its owner has said so for good.
+    """Quit; ask first whether the node keeps running, unless there is none or the setting `on_quit` answers.
 
-    Asked for again while it asks or waits for the node, the app ends at once and the node goes on.
+    If the user quits again while this asks or waits for the node, the app ends immediately and the node keeps running.
     """
     if app.return_value is not None:
         return
@@ -146,24 +121,24 @@ def leave(app: SapoApp) -> None:
 
 
 async def _leave(app: SapoApp) -> None:
-    wanted = await asyncio.to_thread(app.launcher.setting, "on_quit")
-    answer = Answer(wanted, False) if wanted in ("keep", "stop") else await app.push_screen_wait(Quit())
+    choice = await asyncio.to_thread(app.launcher.setting, "on_quit")
+    answer = Answer(choice, False) if choice in ("keep", "stop") else await app.push_screen_wait(Quit())
     while True:
         if answer is None:
             return
-        remembered = await _remember(app, answer)
+        warning = await _remember(app, answer)
         if not _runs(app):
-            app.exit(ExitCode.DONE, message=remembered or None)
+            app.exit(ExitCode.DONE, message=warning or None)
             return
         if answer.choice == "keep":
-            _keep(app, remembered)
+            _keep(app, warning)
             return
         try:
             await _stop(app)
         except SapoError as error:
             answer = await app.push_screen_wait(Quit(printable(f"{error.message}: {error.remedy}")))
         else:
-            app.exit(ExitCode.DONE, message=_lines(STOPPED, remembered))
+            app.exit(ExitCode.DONE, message=_lines(STOPPED, warning))
             return
 
 
@@ -171,10 +146,10 @@ async def _stop(app: SapoApp) -> None:
     """Ask the node to stop after its round.
 
     Raises:
-        SapoError: if it can't be asked.
+        SapoError: if it can't be reached.
     """
     if app.state.standing is Standing.STARTING:
-        app.notify("It is asked to stop as soon as it answers. Quit again to leave it running.", markup=False)
+        app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing is Standing.STARTING:
             await asyncio.sleep(START_SECONDS)
     if app.state.standing is Standing.ATTACHED:
@@ -182,18 +157,18 @@ async def _stop(app: SapoApp) -> None:
 
 
 async def _remember(app: SapoApp, answer: Answer) -> str:
-    """Write an answer down if it is to be remembered; what went wrong, in words."""
+    """Write the answer into the settings, if the user wants that; return a warning if it fails."""
     if not answer.remember:
         return ""
     try:
         await asyncio.to_thread(app.launcher.set, "on_quit", answer.choice)
     except ConfigError as error:
-        return printable(f"The answer could not be remembered: {error}.")
+        return printable(f"The answer could not be saved: {error}.")
     return ""
 
 
-def _keep(app: SapoApp, told: str = "") -> None:
-    app.exit(ExitCode.DONE, message=_lines(KEPT, told))
+def _keep(app: SapoApp, warning: str = "") -> None:
+    app.exit(ExitCode.DONE, message=_lines(KEPT, warning))
 
 
 def _lines(*texts: str) -> str:

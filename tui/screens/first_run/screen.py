@@ -1,57 +1,57 @@
-"""The first screen: what was found on this computer, and what its owner agrees to. Nothing starts before that."""
+"""The first screen: shows what was found on this computer and asks for consent. Nothing starts before that."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from rich.text import Text
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.events import Paste, ScreenResume
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Consent, Finding, Findings
-from sapo_edge.tui.screens.first_run.company import PREFIX, Company
-from sapo_edge.tui.screens.first_run.found import FoundRow
-from sapo_edge.tui.widgets.choices import Stepper, Tick
+from sapo_edge.tui.node.launcher import Consent, Finding, Findings, Launcher
+from sapo_edge.tui.screens.first_run.choices import Stepper
+from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow
+from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.footer import KeyFooter
-
-if TYPE_CHECKING:
-    from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.widgets.tick import Tick
 
 LOGO = """\
 ┌─┐┌─┐┌─┐┌─┐
 └─┐├─┤├─┘│ │
 └─┘┴ ┴┴  └─┘"""
 INTRO = (
-    "Your computer teaches a small language model: it answers questions with known solutions, and learns from the "
-    "right ones. What it learned, a LoRA adapter, stays with you."
+    "Your computer trains a small language model: it answers questions with known solutions, and learns from the "
+    "right answers. The result, a LoRA adapter, stays on your computer."
 )
 CALM = "Nothing starts and nothing is sent before you agree."
-LOOKING = "Looking at this computer ..."
+LOOKING = "Checking this computer ..."
 
 
-class FirstRun(ModalScreen[bool]):
-    """Asks for the owner's consent. Dismissed with whether it was given.
+class FirstRun(Dialog[bool]):
+    """Asks for the user's consent. Dismissed with whether it was given.
 
     A modal screen, so that the app's own keys do nothing here.
+
+    Args:
+        launcher: looks at the computer, and stores the consent.
     """
 
     HELP_TEXT = """\
-`Enter` starts with what is chosen, wherever you are; nothing is written, started or sent before. `Space` and the arrow
-keys change what has the focus. Everything can be changed later, on the screen Settings or with `sapo config`.
+`Enter` starts learning with these choices; nothing is written, started or sent before. `Space` and the arrow keys
+change the highlighted choice. You can change everything later, on the screen Settings or with `sapo config`.
 
-**This network and the open swarm**: whoever trains on the same questions may take part, and sees what your model
-answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, of an open or a private
-swarm; paste it anywhere.
+**This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
+answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, for an open or a private
+swarm; paste it anywhere on this screen.
 
-**rest on battery**, **rest when busy**: the node pauses while the machine has no mains power, or while other programs
+**pause on battery**, **pause when busy**: the node pauses while the computer runs on battery, or while other programs
 need most of the processor.
 """
 
@@ -95,33 +95,33 @@ need most of the processor.
     FirstRun.-slim #logo, FirstRun.-slim #say { display: none; }
     FirstRun.-slim .-blocked #say { display: block; }
     FirstRun.-slim .-blocked #start { display: none; }
-    FirstRun.-slim Choice, FirstRun.-slim #care { layout: vertical; height: auto; }
+    FirstRun.-slim OneOf, FirstRun.-slim #care { layout: vertical; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "agree", "Start learning", priority=True, id="first.start"),
         Binding("tab", "app.focus_next", "Next", id="first.next"),
-        Binding("n", "choose('swarm')", "Network", id="first.swarm", tooltip="With others here and in the open swarm"),
+        Binding("n", "choose('swarm')", "Network", id="first.swarm", tooltip="This network and the open swarm"),
         Binding("a", "choose('solo')", "Alone", id="first.alone", tooltip="Share nothing"),
-        Binding("i", "choose('invite')", "Invite", id="first.invite", tooltip="With those who sent you a line"),
-        Binding("r", "look", "Look again", show=False, id="first.look"),
+        Binding("i", "choose('invite')", "Invite", id="first.invite", tooltip="Join the swarm of an invite"),
+        Binding("r", "look", "Check again", show=False, id="first.look"),
         Binding("up,pageup", "scroll(-1)", "Scroll", show=False, id="first.up"),
         Binding("down,pagedown", "scroll(1)", "Scroll", show=False, id="first.down"),
         Binding("escape,q", "leave", "Leave", id="first.leave"),
     ]
     # Textual declares them as attributes of the instance.
     HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (66, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
     AUTO_FOCUS = "#start"
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: Launcher) -> None:
         super().__init__()
+        self._launcher = launcher
         self._findings: Findings | None = None
-        self._wanted = False
+        self._start_when_checked = False
         self._agreeing = False
         self._agreed = False
 
     def compose(self) -> ComposeResult:
-        """Who this is, what was found, the choices, and the button."""
+        """An introduction, what was found, the choices, and the buttons."""
         with Vertical(id="page"):
             with Horizontal(id="top"):
                 yield Static(LOGO, id="logo", markup=False)
@@ -132,76 +132,62 @@ need most of the processor.
                     yield Company(id="with", classes="panel")
                     with Vertical(id="limits", classes="panel"), Horizontal(id="care"):
                         yield Stepper(self._cores, id="cores")
-                        yield Tick("rest on battery", True, id="mains")
-                        yield Tick("rest when busy", True, id="busy")
+                        yield Tick("pause on battery", True, id="mains")
+                        yield Tick("pause when busy", True, id="busy")
             with Horizontal(id="bar"):
                 yield Static(CALM, id="say", markup=False)
-                yield Button("Look again", id="again")
-                yield Button("Start learning", id="start")
-                yield Button("Leave", id="leave")
+                yield Button("Check again", id="again", action="screen.look")
+                yield Button("Start learning", id="start", action="screen.agree")
+                yield Button("Leave", id="leave", action="screen.leave")
         yield KeyFooter(compact=True)
 
     def on_mount(self) -> None:
-        """Name the panels, and look."""
-        for name, title in (("found", "Found here"), ("with", "Learn with"), ("limits", "Limits")):
+        """Title the panels, and check the computer."""
+        for name, title in (("found", "This computer"), ("with", "Learn with"), ("limits", "Limits")):
             self.query_one(f"#{name}").border_title = title
         self.query_one("#busy").tooltip = "while other programs need most of the processor"
         self.action_look()
 
-    def on_resize(self) -> None:
-        """Buttons of one line where there are few."""
-        for button in self.query(Button):
-            button.compact = self.app.size.height < 20
-
-    @property
-    def sapo(self) -> SapoApp:
-        """The app, with its own type."""
-        from sapo_edge.tui.app import SapoApp
-
-        assert isinstance(self.app, SapoApp)
-        return self.app
-
-    # What was found.
-
     def action_look(self) -> None:
-        """Look at the host, again if something stood in the way."""
+        """Check the computer, again if a node could not start."""
         self._findings = None
         self._block("")
         self._look()
 
     @work(exclusive=True, group="look")
     async def _look(self) -> None:
-        found = self.query_one("#found")
-        await found.remove_children()
-        await found.mount(Static(LOOKING, classes="muted", markup=False))
+        panel = self.query_one("#found")
+        await panel.remove_children()
+        await panel.mount(Static(LOOKING, classes="muted", markup=False))
         try:
-            findings = await asyncio.to_thread(self.sapo.launcher.findings)
+            findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
             findings = Findings((Finding("Host", error.message, error.remedy, good=False),), 0, False, error.message)
-        await found.remove_children()
-        # What stands in the way comes first: it must be seen without scrolling.
-        await found.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
+        await panel.remove_children()
+        # Problems come first, to be seen without scrolling.
+        await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
         self.query_one("#page").set_class(findings.battery, "-battery")
         self.query_one(Stepper).high = max(0, findings.cores)
         self._findings = findings
         self._block(findings.blocked)
-        bad = [row for row in findings.rows if not row.good]
-        if bad and not findings.blocked:
-            # An estimate, such as that of memory, may be wrong: the owner decides.
-            self._say(f"✗ {printable(bad[0].name)}: {printable(bad[0].value)}. It may fail; you can try.", bad=True)
-        wanted, self._wanted = self._wanted and not bad and not findings.blocked, False
-        if wanted and self.app.screen is self:
+        problems = [row for row in findings.rows if not row.good]
+        if problems and not findings.blocked:
+            # An estimate, such as that of memory, may be wrong: the user decides.
+            name, value = printable(problems[0].name), printable(problems[0].value)
+            self._say(f"✗ {name}: {value}. It may fail; you can try.", bad=True)
+        start, self._start_when_checked = self._start_when_checked and not problems and not findings.blocked, False
+        if start and self.app.screen is self:
             self.action_agree()
 
-    def _block(self, why: str) -> None:
-        """Let nothing start for a reason; without one, let it."""
+    def _block(self, reason: str) -> None:
+        """Disable the start for a reason; enable it without one."""
         start, again = self.query_one("#start", Button), self.query_one("#again", Button)
-        self.query_one("#page").set_class(bool(why), "-blocked")
-        self._say(f"✗ Can't start yet: {printable(why)}" if why else CALM, bad=bool(why))
-        moved = self.focused in (None, start, again)
-        start.disabled = bool(why)
-        if moved:
-            (again if why else start).focus()
+        self.query_one("#page").set_class(bool(reason), "-blocked")
+        self._say(f"✗ Can't start yet: {printable(reason)}" if reason else CALM, bad=bool(reason))
+        move_focus = self.focused in (None, start, again)
+        start.disabled = bool(reason)
+        if move_focus:
+            (again if reason else start).focus()
 
     def _say(self, text: str, *, bad: bool = False) -> None:
         say = self.query_one("#say", Static)
@@ -214,37 +200,32 @@ need most of the processor.
             return f"cores: automatic, of {high}" if high else "cores: automatic"
         return f"cores: at most {threads} of {high}"
 
-    # What is chosen.
-
     def on_paste(self, event: Paste) -> None:
-        """An invite that is pasted anywhere is meant for its field."""
+        """Put a pasted invite into its input, wherever the focus is."""
         if event.text.strip().startswith(PREFIX):
             event.stop()
             self.query_one(Company).choose("invite", event.text)
             self.query_one(Input).focus()
 
     def action_choose(self, network: str) -> None:
-        """Choose with whom to learn."""
+        """Choose a network."""
         self.query_one(Company).choose(network)
         self.query_one("#invite" if network == "invite" else "#start").focus()
 
     def action_scroll(self, pages: int) -> None:
-        """Show more of what was found."""
+        """Scroll what was found."""
         found, body = self.query_one("#found"), self.query_one("#body")
-        place = found if found.display and found.max_scroll_y else body
-        place.scroll_relative(y=pages * max(1, place.size.height - 1), animate=False)
+        area = found if found.display and found.max_scroll_y else body
+        area.scroll_relative(y=pages * max(1, area.size.height - 1), animate=False)
 
-    # The end.
-
-    @on(Button.Pressed, "#start")
     def action_agree(self) -> None:
-        """Take what is chosen, unless something stands in the way."""
+        """Accept the choices, unless a node can't start; with the focus on another button, press that."""
         focused = self.focused
         if isinstance(focused, Button) and focused.id in ("leave", "again"):
             focused.press()
         elif self._findings is None:
-            self._wanted = True
-            self._say(f"{LOOKING} It starts if all is well.")
+            self._start_when_checked = True
+            self._say(f"{LOOKING} Learning starts if there is no problem.")
         elif not self.query_one("#start", Button).disabled and not self._agreeing:
             self._agreeing = True
             self._agree(self._consent())
@@ -261,39 +242,31 @@ need most of the processor.
 
     @work(exclusive=True, group="agree")
     async def _agree(self, consent: Consent) -> None:
-        self._say("Writing down what you chose ...")
+        self._say("Saving your choices ...")
         try:
             if consent.network == "invite" and not consent.invite:
-                raise SapoError("the field is empty", "paste the line that you were sent")
-            await asyncio.to_thread(self.sapo.launcher.accept, consent)
+                raise SapoError("the invite is empty", "paste the one you received")
+            await asyncio.to_thread(self._launcher.accept, consent)
         except SapoError as error:
             self._agreeing = False
-            told = f"✗ {printable(error.message)}: {printable(error.remedy)}"
+            text = f"✗ {printable(error.message)}: {printable(error.remedy)}"
             if consent.network == "invite":
                 self._say(CALM)
-                self.query_one(Company).refuse(told)
+                self.query_one(Company).show_error(text)
             else:
-                self._say(told, bad=True)
+                self._say(text, bad=True)
         else:
             self._agreed = True
             if self.app.screen is self:
                 self.dismiss(True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Go on with what was agreed to while the help was in front."""
+        """Close after a consent that was stored while the help was in front."""
         if self._agreed:
             self.dismiss(True)
 
-    @on(Button.Pressed, "#again")
-    def _pressed_again(self) -> None:
-        self.action_look()
-
-    @on(Button.Pressed, "#leave")
-    def _pressed_leave(self) -> None:
-        self.action_leave()
-
     def action_leave(self) -> None:
-        """Leave the field of the invite, else leave without a trace."""
+        """Leave the input of the invite; else leave the app without a trace."""
         if isinstance(self.focused, Input):
             self.query_one("#start").focus()
         elif not self._agreeing:

@@ -303,7 +303,7 @@ down. `Enter` shows a record as it is in the file, with all its lines.
             if all(record.place != found.place for record in self.window.records):
                 await self.window.around(found.place)
         except SapoError as error:
-            self.sapo.tell(error)
+            self.sapo.show_error(error)
             return
         self._lines.show(self.window.records, cursor=found.place)
         self._tell()

@@ -19,9 +19,9 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dialogs.restart import restart
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import SettingPanel
+from sapo_edge.tui.screens.settings.restart import restart
 from sapo_edge.tui.screens.settings.words import APP, shown, stronger, waiting
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine

@@ -1,0 +1,140 @@
+"""The inputs of the first screen: one of a few options, and a number. Their state shows without colours, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Static
+
+
+class _Option(Static):
+    """One option of a `OneOf`; a click chooses it."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, name: str, label: str) -> None:
+        super().__init__(markup=False, name=name)
+        self._label = label
+
+    def mark(self, chosen: bool) -> None:
+        self.set_class(chosen, "-chosen")
+        self.update(Text(f"({'●' if chosen else ' '}) {self._label}"))
+
+    def on_click(self, event: Click) -> None:
+        event.stop()
+        assert isinstance(self.parent, OneOf) and self.name is not None
+        self.parent.value = self.name
+        self.parent.focus()
+
+
+class OneOf(Widget, can_focus=True):
+    """A choice of one among a few; the arrow keys choose.
+
+    Textual's `RadioSet` doesn't fit: its arrow keys move a cursor and `Space` chooses, its value changes only after a
+    message has gone round, so that a quick `Enter` would take the old one, and colour alone marks the choice.
+
+    Args:
+        options: labels by value.
+        value: the initial choice.
+    """
+
+    DEFAULT_CSS = """
+    OneOf { layout: horizontal; height: 1; width: 1fr; }
+    OneOf _Option { width: auto; height: 1; margin-right: 3; color: $text-muted; }
+    OneOf _Option:hover { color: $primary; }
+    OneOf _Option.-chosen { color: $foreground; text-style: bold; }
+    OneOf:focus _Option.-chosen { text-style: bold reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,up", "move(-1)", "Other", show=False, id="choice.back"),
+        Binding("right,down,space", "move(1)", "Other", key_display="←→", id="choice.on"),
+    ]
+
+    value: reactive[str] = reactive("", init=False)
+
+    class Changed(Message):
+        """Another option was chosen."""
+
+    def __init__(self, options: Mapping[str, str], value: str, *, id: str) -> None:
+        super().__init__(id=id)
+        self._options = dict(options)
+        self.set_reactive(OneOf.value, value)
+
+    def compose(self) -> ComposeResult:
+        """One widget for each option."""
+        for value, label in self._options.items():
+            option = _Option(value, label)
+            option.mark(value == self.value)
+            yield option
+
+    def watch_value(self) -> None:
+        """Mark the choice."""
+        for option in self.query(_Option):
+            option.mark(option.name == self.value)
+        self.post_message(self.Changed())
+
+    def action_move(self, steps: int) -> None:
+        """Choose a following or a previous option."""
+        values = list(self._options)
+        self.value = values[(values.index(self.value) + steps) % len(values)]
+
+
+class Stepper(Static, can_focus=True):
+    """A number from 0 to `high`; the arrow keys and clicks on its two arrows change it.
+
+    Textual's `Select` needs `Enter`, which starts the node on the only screen with a stepper; its `Input` can't show
+    words in place of a number.
+
+    Args:
+        label: the text for a number.
+    """
+
+    DEFAULT_CSS = """
+    Stepper { width: auto; height: 1; }
+    Stepper:focus { text-style: bold reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left,down,minus", "step(-1)", "Fewer", show=False, id="stepper.fewer"),
+        Binding("right,up,plus,space", "step(1)", "More", key_display="←→", id="stepper.more"),
+    ]
+    ALLOW_SELECT = False
+
+    value: reactive[int] = reactive(0, init=False, layout=True)
+    high: reactive[int] = reactive(0, init=False, layout=True)
+
+    def __init__(self, label: Callable[[int], str], *, id: str) -> None:
+        super().__init__(markup=False, id=id)
+        self._label = label
+
+    def render(self) -> Text:
+        """The number between two arrows; an arrow is dim at its end of the range."""
+        return Text.assemble(
+            ("◂ ", "" if self.value else "dim"),
+            self._label(self.value),
+            (" ▸", "" if self.value < self.high else "dim"),
+        )
+
+    def validate_value(self, value: int) -> int:
+        """Clamp the number to its range."""
+        return max(0, min(self.high, value))
+
+    def watch_high(self) -> None:
+        """Clamp the number to the new range."""
+        self.value = min(self.value, self.high)
+
+    def action_step(self, by: int) -> None:
+        """Add to the number."""
+        self.value += by
+
+    def on_click(self, event: Click) -> None:
+        """Lower the number on a click on the left half, raise it on the right half."""
+        event.stop()
+        self.action_step(-1 if event.x < self.size.width // 2 else 1)

@@ -1,0 +1,167 @@
+"""The panels of the first screen: what was found on this computer, and with whom the model learns."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Container, Horizontal, Vertical
+from textual.content import Content
+from textual.events import Paste
+from textual.widgets import Input, Static
+
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import Finding, Network
+from sapo_edge.tui.screens.first_run.choices import OneOf
+
+MAX_INVITE = 8192
+"""Most characters read of a pasted invite; an invite has at most half as many."""
+PREFIX = "sapo://"
+"""The start of every invite."""
+ROOMY = 100
+"""Columns of a terminal that has room for whole sentences."""
+
+NETWORKS: dict[str, str] = {"swarm": "This network and the open swarm", "solo": "Alone", "invite": "An invite"}
+ABOUT = {
+    "swarm": "Nodes on this network find each other. Until others join, your computer learns alone.",
+    "solo": "Your computer learns from its own answers. You can join others later: setting network.",
+    "invite": "Paste the invite you received. A member of a swarm creates one with `sapo swarm invite`.",
+}
+"""What each choice means, for terminals with room for it."""
+_TEXTS = "questions, your model's answers as text, a public key, this machine's address on the network"
+SHARED = {
+    "swarm": ("with all who take part: questions, answers, public key, address", f"with all who take part: {_TEXTS}"),
+    "solo": ("nothing: no connection is opened", "nothing: no connection is opened"),
+    "invite": ("with members of its swarm: questions, answers, key, address", f"with members of its swarm: {_TEXTS}"),
+}
+"""What leaves the machine, on one line and in full."""
+NEVER = (
+    "weights, adapter, rewards, files, settings, your user name",
+    "weights, the adapter, rewards, files, settings, the name of your user or your machine",
+)
+
+
+class InviteInput(Input):
+    """Accepts an invite that a chat program has broken into lines."""
+
+    def _on_paste(self, event: Paste) -> None:
+        event.stop()
+        # Textual's own handler pastes only the first line.
+        event.prevent_default()
+        self.replace(without_spaces(event.text), *self.selection)
+
+
+class Company(Vertical):
+    """The choice of the network, the input for an invite, what is shared, and what never is."""
+
+    DEFAULT_CSS = """
+    Company { height: auto; }
+    Company #about { display: none; height: auto; color: $text-muted; margin: 1 0; }
+    Company #invite { display: none; border: none; height: 1; padding: 0 1; background: $panel; }
+    Company #wrong { display: none; height: auto; color: $text-error; }
+    Company.-inviting #invite { display: block; }
+    Company.-wrong #wrong { display: block; }
+    Company .fact { height: auto; }
+    Company .fact .name { width: 8; text-style: bold; }
+    Company .fact .what { width: 1fr; height: auto; }
+    Company.-roomy OneOf { layout: vertical; height: auto; }
+    Company.-roomy #about { display: block; }
+    Company.-roomy .fact { margin-top: 1; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The choice, its texts, and the input."""
+        yield OneOf(NETWORKS, "swarm", id="network")
+        yield Static(id="about", markup=False)
+        yield InviteInput(placeholder="paste sapo://join/... here; Esc leaves", max_length=MAX_INVITE, id="invite")
+        yield Static(id="wrong", markup=False)
+        for name in ("shared", "never"):
+            with Horizontal(classes="fact"):
+                yield Static(name.title(), classes="name", markup=False)
+                yield Static(id=name, classes="what", markup=False)
+
+    def on_mount(self) -> None:
+        """Explain the initial choice."""
+        self.explain()
+
+    def on_resize(self) -> None:
+        """Adapt the texts to the width."""
+        self.explain()
+
+    @property
+    def network(self) -> Network:
+        """The chosen network."""
+        return cast(Network, self.query_one(OneOf).value)
+
+    @property
+    def invite(self) -> str:
+        """The pasted invite; empty if another network is chosen."""
+        return self.query_one(Input).value.strip() if self.network == "invite" else ""
+
+    def choose(self, network: str, invite: str | None = None) -> None:
+        """Choose a network, and fill in an invite."""
+        self.query_one(OneOf).value = network
+        if invite is not None:
+            self.query_one(Input).value = without_spaces(invite)
+
+    def show_error(self, text: str) -> None:
+        """Show what is wrong with the invite."""
+        self.query_one("#wrong", Static).update(Text(text))
+        self.add_class("-wrong")
+        self.query_one(Input).focus()
+
+    @on(OneOf.Changed)
+    def explain(self) -> None:
+        """Show what the choice means."""
+        network, roomy = self.network, self.app.size.width >= ROOMY
+        self.set_class(roomy, "-roomy")
+        self.set_class(network == "invite", "-inviting")
+        if network != "invite":
+            self.remove_class("-wrong")
+        self.query_one("#about", Static).update(ABOUT[network])
+        self.query_one("#shared", Static).update(SHARED[network][roomy])
+        self.query_one("#never", Static).update("anything at all" if network == "solo" else NEVER[roomy])
+
+    @on(Input.Changed)
+    def _clear_error(self) -> None:
+        self.remove_class("-wrong")
+
+
+class FoundRow(Horizontal):
+    """One finding: a mark and its name, its value, its reason."""
+
+    DEFAULT_CSS = """
+    FoundRow { height: 1; }
+    FoundRow .name { width: 13; height: 1; padding-right: 1; }
+    FoundRow .what { width: 1fr; height: 1; layout: horizontal; }
+    FoundRow Static { text-wrap: nowrap; text-overflow: ellipsis; }
+    FoundRow .value { width: auto; max-width: 100%; height: 1; text-style: bold; margin-right: 2; }
+    FoundRow .reason { width: 1fr; height: 1; color: $text-muted; }
+    FoundRow.-bad, FoundRow.-bad .what { height: auto; }
+    FoundRow.-bad .what { layout: vertical; }
+    FoundRow.-bad .what Static {
+        width: 100%; max-width: 100%; height: auto; text-wrap: wrap; text-overflow: fold; margin-right: 0;
+    }
+    FoundRow.-bad .value { color: $text-error; }
+    FoundRow.-bad .reason { color: $foreground; }
+    """
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(classes="" if finding.good else "-bad")
+        self._finding = finding
+
+    def compose(self) -> ComposeResult:
+        """Its three texts."""
+        finding = self._finding
+        mark = ("✓ ", "$text-success") if finding.good else ("✗ ", "bold $text-error")
+        yield Static(Content.assemble(mark, printable(finding.name)), classes="name")
+        with Container(classes="what"):
+            yield Static(Text(printable(finding.value)), classes="value")
+            yield Static(Text(printable(finding.reason)), classes="reason")
+
+
+def without_spaces(text: str) -> str:
+    """A pasted text without spaces and line ends, at most `MAX_INVITE` characters of it."""
+    return "".join(text[:MAX_INVITE].split())

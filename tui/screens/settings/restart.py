@@ -1,0 +1,82 @@
+"""Restarts the node after the user has confirmed it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from sapo_edge.errors import SapoError
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.settings.words import RUN
+from sapo_edge.tui.widgets.dialog import Dialog
+
+if TYPE_CHECKING:
+    from sapo_edge.tui.app import SapoApp
+
+Waiting = Sequence[tuple[str, str, str]]
+"""Settings that need a restart: name, value in the running node, value after the restart."""
+LOOK_SECONDS = 0.2
+"""Seconds between two checks whether the node has stopped."""
+EXPLANATION = "The node finishes its round, saves, stops, and starts again from there, with:"
+REFUSED = "This belongs to the run: the node refuses to continue it with another value."
+
+
+class AskRestart(Dialog[bool]):
+    """Asks whether to restart the node.
+
+    Args:
+        changes: the settings that change with the restart.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,n", "dismiss(False)", "Not now", id="restart.no"),
+        Binding("y", "dismiss(True)", "Restart", id="restart.yes"),
+        Binding("left,up", "app.focus_previous", show=False),
+        Binding("right,down", "app.focus_next", show=False),
+    ]
+    BUTTONS: ClassVar = {"yes": ("Restart", "dismiss(True)"), "no": ("Not now", "dismiss(False)")}
+    DEFAULT_CSS = """
+    AskRestart .dialog { overflow-y: auto; }
+    AskRestart VerticalScroll { height: auto; max-height: 12; margin-top: 1; scrollbar-size: 1 1; }
+    AskRestart VerticalScroll Static { height: auto; }
+    AskRestart .refused { color: $text-warning; margin-left: 2; }
+    """
+    AUTO_FOCUS = "#yes"
+    heading = "Restart the node?"
+
+    def __init__(self, changes: Waiting) -> None:
+        super().__init__()
+        self._changes = changes
+
+    def body(self) -> ComposeResult:
+        """What happens, and what changes."""
+        yield Static(EXPLANATION, markup=False)
+        with VerticalScroll(can_focus=False):
+            for name, before, after in self._changes:
+                yield Static(f"{name}: {before} → {after}", markup=False)
+                if name in RUN:
+                    yield Static(REFUSED, markup=False, classes="refused")
+
+
+async def restart(app: SapoApp, changes: Waiting) -> None:
+    """Stop the node after its round and start it again, if the user confirms it. Call it from a worker."""
+    if not await app.push_screen_wait(AskRestart(changes)):
+        return
+    try:
+        await app.request("stop", {"when": "after_round"})
+    except SapoError as error:
+        app.show_error(error)
+        return
+    app.notify("The node finishes its round, saves, and starts again.")
+    while app.state.standing is Standing.ATTACHED:
+        await asyncio.sleep(LOOK_SECONDS)
+    ending = app.keeper.ending
+    # After a crash the keeper asks whether to start again.
+    if app.state.standing is Standing.ENDED and ending is not None and ending.expected:
+        app.keeper.start()

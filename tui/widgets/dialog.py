@@ -1,0 +1,53 @@
+"""The base of the app's dialogs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen, ScreenResultType
+from textual.widgets import Button
+
+from sapo_edge.tui.widgets.footer import KeyFooter
+
+
+class Dialog(ModalScreen[ScreenResultType]):
+    """A box with a title, a body, and a row of buttons, if there are any, above a footer.
+
+    Attributes:
+        BUTTONS: label and action of the screen, by the button's id.
+        heading: the title.
+        subtitle: the text in the lower border.
+    """
+
+    BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    # Textual declares them as attributes of the instance.
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+
+    heading = ""
+    subtitle = ""
+
+    def compose(self) -> ComposeResult:
+        """The box, and the footer."""
+        with Vertical(classes="dialog") as box:
+            box.border_title, box.border_subtitle = Content(self.heading), Content(self.subtitle)
+            yield from self.body()
+            if self.BUTTONS:
+                with Horizontal(classes="buttons"):
+                    for name, (label, action) in self.BUTTONS.items():
+                        yield Button(label, id=name, action=f"screen.{action}")
+        if self.BUTTONS:
+            yield KeyFooter(compact=True)
+
+    def body(self) -> ComposeResult:
+        """The widgets between title and buttons."""
+        raise NotImplementedError
+
+    def on_resize(self) -> None:
+        """Draw buttons on one line each where there are few lines."""
+        for button in self.query(Button):
+            button.compact = self.app.size.height < 20
