@@ -1,4 +1,4 @@
-"""Group-relative advantages (GRPO, arXiv 2402.03300): an answer is good or bad only beside others to its question."""
+"""Group-relative advantages (GRPO, arXiv 2402.03300): each answer is compared with the others to its question."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 EPSILON = 1e-4
-"""Added to the standard deviation, as in the published experiment's trainer: a nearly flat group stays bounded."""
+"""Added to the standard deviation, as in the published experiment's trainer, to bound nearly flat groups."""
 
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """(r - mean) / (std + epsilon) of each reward of a group, std with divisor L; all 0 if the rewards are equal.
+    """(r - mean) / (std + epsilon) for each reward of a group, std with divisor L; all 0 if the rewards are equal.
 
     Args:
         rewards: of the L answers to one question.
@@ -23,5 +23,5 @@ def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
 
 
 def informative(rewards: Sequence[float]) -> bool:
-    """Whether a group has a gradient: not all of its answers were rewarded alike."""
+    """Whether a group has a gradient: its rewards are not all equal."""
     return any(reward != rewards[0] for reward in rewards)

@@ -1,4 +1,4 @@
-"""Held-out evaluation: greedy answers to fixed questions that are never trained on, counted right or wrong (pass@1)."""
+"""Held-out evaluation: greedy answers to fixed questions that are never trained on, each right or wrong (pass@1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sapo_edge.rollout import Task
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a policy got right.
+    """The result of one evaluation.
 
     Attributes:
         correct: for each question, whether its answer earned the full reward.
         texts: the answers.
-        entries: name of the manifest's entry of each question.
+        entries: the manifest's entry of each question, by name.
     """
 
     correct: tuple[bool, ...]
@@ -55,7 +55,7 @@ class Evaluation:
 
 
 def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a share (JASA 22:209, 1927), which stays within [0, 1] and is right near its ends."""
+    """Wilson's score interval of a share (JASA 22:209, 1927), which stays accurate near 0 and 1."""
     if questions == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
@@ -63,7 +63,7 @@ def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tup
     scale = 1 + z * z / questions
     centre = (share + z * z / (2 * questions)) / scale
     spread = z / scale * math.sqrt(share * (1 - share) / questions + z * z / (4 * questions**2))
-    # Rounding must not put the share itself outside, nor the interval outside [0, 1].
+    # Rounding must not exclude the share from the interval, nor extend the interval beyond [0, 1].
     return min(share, max(0.0, centre - spread)), max(share, min(1.0, centre + spread))
 
 
@@ -81,7 +81,7 @@ def evaluate(
 
     Args:
         policy: base model and adapter.
-        tasks: the held-out ones.
+        tasks: the held-out tasks.
         prompt_for, score: the manifest's prompt and verifier.
         max_tokens: longest answer.
         handle: progress and cancellation.

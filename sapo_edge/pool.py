@@ -1,51 +1,29 @@
-"""The pool of other nodes' rollouts, and the strategies by which SampleExternal chooses from it.
+"""The pool: other nodes' rollouts that wait to be trained on.
 
-The pool is bounded in count and bytes, keeps a share for each author, forgets what is old, and never holds a rollout
-twice, also over a restart. It scores nothing: rewards are local and given by the caller.
+It is bounded in count, bytes and age, keeps a share for each author, and never holds the same rollout twice, not even
+after a restart. It scores nothing.
 """
 
 from __future__ import annotations
 
-import hashlib
-import math
-import random
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-import msgpack
+from sapo_edge.rollout import Rollout
+from sapo_edge.state.pool_file import read_pool, write_pool
 
-from sapo_edge.advantage import informative
-from sapo_edge.errors import StateError
-from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
-from sapo_edge.state.durable import reported, state_error, write_atomically
-
-SAMPLE = 4096
-"""Newest arrivals by which the number of authors is estimated."""
-_MOST_OF_ONE = 3
-
-_MAGIC = b"sapo-edge pool 1\n"
-_DIGEST_BYTES = 32
-# Names, numbers and msgpack's headers of one rollout beside its texts, and of one remembered id.
-_RECORD_BYTES = 4 * MAX_NAME_BYTES + 8 * MAX_ANSWERS + 128
-_ID_BYTES = _DIGEST_BYTES + 2
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredRollout:
-    """A rollout with the local reward of each of its answers."""
-
-    rollout: Rollout
-    rewards: tuple[float, ...]
+AUTHOR_SAMPLE = 4096
+"""Newest arrivals from which the number of authors is estimated."""
+_MOST_PER_AUTHOR = 3
 
 
 class PoolOutcome(StrEnum):
-    """Whether the pool accepted a rollout, and why not; `OLD` counts those that expired in it."""
+    """Whether the pool accepted a rollout, and if not, why; `OLD` counts rollouts that expired in it."""
 
     ADDED = "added"
     DUPLICATE = "duplicate"
@@ -60,9 +38,9 @@ class PoolLimits:
 
     Attributes:
         rollouts, bytes: most that it holds.
-        author_share: largest share of `rollouts` and of `bytes` that one author may have; one rollout may be larger.
-        seconds: age at which a rollout is forgotten, from its arrival: clocks of others are not trusted.
-        remembered: ids of rollouts that left, so that a late copy is known to be one.
+        author_share: largest share of `rollouts` and of `bytes` for one author, who may always have one rollout.
+        seconds: age at which a rollout expires, counted from its arrival: other nodes' clocks are not trusted.
+        remembered: ids of removed rollouts that are kept, to recognise late copies.
     """
 
     rollouts: int = 2048
@@ -73,44 +51,56 @@ class PoolLimits:
 
 
 class Authors:
-    """The authors of the newest arrivals, and from them the number of all who publish.
+    """The authors of the newest arrivals, from which it estimates how many nodes publish.
 
     Args:
-        seconds: age at which an arrival is forgotten, so that authors who left are.
+        seconds: age at which an arrival is forgotten.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._heard: deque[tuple[str, float]] = deque()
-        self._times: Counter[str] = Counter()
+        self._arrivals: deque[tuple[str, float]] = deque()
+        self._counts: Counter[str] = Counter()
 
     def hear(self, author: str, now: float) -> None:
-        """Take note of a rollout."""
+        """Count the arrival of a rollout."""
         self._forget(now)
-        # Once, twice or more often is all that counts: an author that floods must not fill the sample.
-        if self._times[author] < _MOST_OF_ONE:
-            self._heard.append((author, now))
-            self._times[author] += 1
+        # The estimate only needs to tell once, twice and more often apart: one author must not fill the sample.
+        if self._counts[author] < _MOST_PER_AUTHOR:
+            self._arrivals.append((author, now))
+            self._counts[author] += 1
 
     def estimate(self, now: float) -> float:
-        """How many authors there are, those included who were not heard; 0 if nobody was.
+        """How many authors there are, including those not heard yet; 0 if none was heard.
 
         Chao's estimator, corrected for bias (Scandinavian Journal of Statistics 11, 1984).
         """
         self._forget(now)
-        often = Counter(self._times.values())
-        return len(self._times) + often[1] * (often[1] - 1) / (2 * (often[2] + 1))
+        frequencies = Counter(self._counts.values())
+        once, twice = frequencies[1], frequencies[2]
+        return len(self._counts) + once * (once - 1) / (2 * (twice + 1))
 
     def _forget(self, now: float) -> None:
-        while self._heard and (len(self._heard) >= SAMPLE or self._heard[0][1] < now - self._seconds):
-            author, _ = self._heard.popleft()
-            self._times[author] -= 1
-            if not self._times[author]:
-                del self._times[author]
+        oldest = now - self._seconds
+        while self._arrivals and (len(self._arrivals) >= AUTHOR_SAMPLE or self._arrivals[0][1] < oldest):
+            author, _ = self._arrivals.popleft()
+            self._counts[author] -= 1
+            if not self._counts[author]:
+                del self._counts[author]
 
 
 class Pool:
-    """Rollouts of others that wait to be trained on. Thread-safe: the swarm adds while a round samples."""
+    """Other nodes' rollouts that wait to be trained on. Thread-safe: the swarm adds while a round samples.
+
+    Args:
+        own_author: the node's id, whose rollouts are not accepted.
+        limits: bounds of the pool.
+        clock: steady seconds, for ages.
+        wall_clock: Unix seconds, for ages over a restart.
+
+    Attributes:
+        counts: outcomes of all calls of `add`, and expired rollouts.
+    """
 
     def __init__(
         self,
@@ -124,72 +114,119 @@ class Pool:
         self.counts: Counter[PoolOutcome] = Counter()
         self._clock = clock
         self._wall_clock = wall_clock
-        self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
-        self._authors: Counter[str] = Counter()
-        self._author_bytes: Counter[str] = Counter()
-        self._bytes = 0
-        self._gone: OrderedDict[str, None] = OrderedDict()
-        self._heard = Authors(self.limits.seconds)
         self._lock = threading.Lock()
+        self._removed: OrderedDict[str, None] = OrderedDict()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
+        self._author_rollouts: Counter[str] = Counter()
+        self._author_bytes: Counter[str] = Counter()
+        self._authors = Authors(self.limits.seconds)
+        self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._held)
 
     @property
     def bytes(self) -> int:
-        """Bytes of text held."""
+        """Bytes of text in the pool."""
         return self._bytes
 
     def add(self, rollout: Rollout) -> PoolOutcome:
-        """Offer a rollout that was checked already; the oldest give way to it."""
+        """Add a rollout that was checked already; the oldest ones make room for it."""
         with self._lock:
             self._expire()
-            admission = self._admit(rollout, self._clock())
-            self.counts[admission] += 1
-            return admission
+            outcome = self._add(rollout, self._clock())
+            self.counts[outcome] += 1
+            return outcome
 
     def authors(self) -> float:
-        """How many others publish, estimated from what arrived lately; 0 if nothing did."""
+        """How many other nodes publish, estimated from recent arrivals; 0 without any."""
         with self._lock:
-            return self._heard.estimate(self._clock())
-
-    def _admit(self, rollout: Rollout, arrived: float) -> PoolOutcome:
-        identity, size = rollout.id, rollout.size_bytes()
-        if rollout.author == self.own_author:
-            return PoolOutcome.OWN
-        if identity in self._held or identity in self._gone:
-            return PoolOutcome.DUPLICATE
-        if size > self.limits.bytes:
-            return PoolOutcome.TOO_LARGE
-        while self._authors[rollout.author] and self._over_share(rollout.author, size):
-            self._remove(next(key for key, (held, _) in self._held.items() if held.author == rollout.author))
-        while self._held and (len(self._held) >= self.limits.rollouts or self._bytes + size > self.limits.bytes):
-            self._remove(next(iter(self._held)))
-        self._held[identity] = (rollout, arrived)
-        self._heard.hear(rollout.author, arrived)
-        self._authors[rollout.author] += 1
-        self._author_bytes[rollout.author] += size
-        self._bytes += size
-        return PoolOutcome.ADDED
-
-    def _over_share(self, author: str, more: int) -> bool:
-        """Whether an author would have more than its share with one more rollout of so many bytes."""
-        share = self.limits.author_share
-        most = max(1, int(self.limits.rollouts * share))
-        return self._authors[author] >= most or self._author_bytes[author] + more > self.limits.bytes * share
+            return self._authors.estimate(self._clock())
 
     def candidates(self) -> tuple[Rollout, ...]:
-        """All rollouts held, oldest first."""
+        """All rollouts in the pool, oldest first."""
         with self._lock:
             self._expire()
             return tuple(rollout for rollout, _ in self._held.values())
 
     def take(self, rollouts: Sequence[Rollout]) -> None:
-        """Remove rollouts that are being trained on: each is used once, while it is still near the policy."""
+        """Remove rollouts that were trained on or rejected; their ids are remembered."""
         with self._lock:
             for rollout in rollouts:
                 if rollout.id in self._held:
                     self._remove(rollout.id)
+
+    def save(self, path: Path) -> None:
+        """Write the pool and the remembered ids to a file, for the next start.
+
+        Raises:
+            StateError: if it can't be written; the old file is untouched.
+        """
+        with self._lock:
+            self._expire()
+            offset = self._wall_clock() - self._clock()
+            rollouts = [(rollout, arrival + offset) for rollout, arrival in self._held.values()]
+            removed = list(self._removed)
+        write_pool(path, removed, rollouts)
+
+    def load(self, path: Path) -> int:
+        """Add the rollouts of a file, aged by the time since their arrival, under this pool's limits.
+
+        Args:
+            path: the file; a missing one counts as empty.
+
+        Returns:
+            Number of rollouts added.
+
+        Raises:
+            StateError: if the file can't be read, is damaged or is larger than the limits allow; the pool is unchanged.
+        """
+        limits = self.limits
+        removed, rollouts = read_pool(path, limits.rollouts, limits.bytes, limits.remembered)
+        with self._lock:
+            now, wall_now = self._clock(), self._wall_clock()
+            # A wall clock that was set back must not give a rollout an arrival in the future.
+            saved = [(rollout, now - max(0.0, wall_now - arrival)) for rollout, arrival in rollouts]
+            present = list(self._held.values())
+            self._removed = OrderedDict.fromkeys([*removed, *self._removed])
+            while len(self._removed) > limits.remembered:
+                self._removed.popitem(last=False)
+            self._clear()
+            for rollout, arrival in sorted(saved + present, key=lambda entry: entry[1]):
+                if arrival >= now - limits.seconds:
+                    self._add(rollout, arrival)
+            new = {rollout.id for rollout, _ in saved} - {rollout.id for rollout, _ in present}
+            return len(new & self._held.keys())
+
+    def _add(self, rollout: Rollout, arrival: float) -> PoolOutcome:
+        identity, size = rollout.id, rollout.size_bytes()
+        if rollout.author == self.own_author:
+            return PoolOutcome.OWN
+        if identity in self._held or identity in self._removed:
+            return PoolOutcome.DUPLICATE
+        if size > self.limits.bytes:
+            return PoolOutcome.TOO_LARGE
+        while self._author_rollouts[rollout.author] and self._exceeds_share(rollout.author, size):
+            self._remove(next(key for key, (held, _) in self._held.items() if held.author == rollout.author))
+        while self._held and (len(self._held) >= self.limits.rollouts or self._bytes + size > self.limits.bytes):
+            self._remove(next(iter(self._held)))
+        self._held[identity] = (rollout, arrival)
+        self._authors.hear(rollout.author, arrival)
+        self._author_rollouts[rollout.author] += 1
+        self._author_bytes[rollout.author] += size
+        self._bytes += size
+        return PoolOutcome.ADDED
+
+    def _exceeds_share(self, author: str, size: int) -> bool:
+        """Whether one more rollout of `size` bytes would exceed the author's share."""
+        share = self.limits.author_share
+        return (
+            self._author_rollouts[author] >= max(1, int(self.limits.rollouts * share))
+            or self._author_bytes[author] + size > self.limits.bytes * share
+        )
 
     def _expire(self) -> None:
         oldest = self._clock() - self.limits.seconds
@@ -199,187 +236,12 @@ class Pool:
 
     def _remove(self, identity: str) -> None:
         rollout, _ = self._held.pop(identity)
-        self._authors[rollout.author] -= 1
-        self._author_bytes[rollout.author] -= rollout.size_bytes()
-        if not self._authors[rollout.author]:
-            del self._authors[rollout.author], self._author_bytes[rollout.author]
-        self._bytes -= rollout.size_bytes()
-        self._gone[identity] = None
-        if len(self._gone) > self.limits.remembered:
-            self._gone.popitem(last=False)
-
-    def save(self, path: Path) -> None:
-        """Write what the pool holds, and the ids that it remembers, for the next start.
-
-        Args:
-            path: the file, in a directory that exists.
-
-        Raises:
-            StateError: if it can't be written; the old file is untouched.
-        """
-        with self._lock:
-            self._expire()
-            held, gone = list(self._held.values()), list(self._gone)
-            offset = self._wall_clock() - self._clock()
-        packer = msgpack.Packer()
-        parts = [packer.pack(b"".join(bytes.fromhex(identity) for identity in gone))]
-        parts += [packer.pack(packer.pack(_record(rollout, float(arrived + offset)))) for rollout, arrived in held]
-        body = b"".join(parts)
-        with reported("write", path):
-            write_atomically(path, _MAGIC + hashlib.sha256(body).digest() + body)
-
-    def load(self, path: Path) -> int:
-        """Take up what an earlier run saved: as old as the time that has passed, under today's limits.
-
-        Nothing of it counts as having arrived. What arrived before the call stays.
-
-        Args:
-            path: the file; none is as good as an empty one.
-
-        Returns:
-            Rollouts that the pool holds from it.
-
-        Raises:
-            StateError: if the file can't be read, is damaged or larger than the limits allow; the pool is as before.
-        """
-        data = _read(path, self.limits)
-        if data is None:
-            return 0
-        try:
-            gone, records = _decoded(data, self.limits)
-        except (ValueError, RecursionError, msgpack.UnpackException) as error:
-            raise StateError(f"the saved pool {path} is damaged", _PASSING) from error
-        with self._lock:
-            return self._adopt(gone, records)
-
-    def _adopt(self, gone: Sequence[str], records: Sequence[tuple[Rollout, float]]) -> int:
-        now, wall_now = self._clock(), self._wall_clock()
-        # A wall clock that was set back must not make anything younger than new.
-        saved = [(rollout, now - max(0.0, wall_now - arrived)) for rollout, arrived in records]
-        present = list(self._held.values())
-        self._gone = OrderedDict.fromkeys([*gone, *self._gone])
-        while len(self._gone) > self.limits.remembered:
-            self._gone.popitem(last=False)
-        self._held.clear()
-        self._authors.clear()
-        self._author_bytes.clear()
-        self._heard = Authors(self.limits.seconds)
-        self._bytes = 0
-        for rollout, arrived in sorted(saved + present, key=lambda entry: entry[1]):
-            if arrived >= now - self.limits.seconds:
-                self._admit(rollout, arrived)
-        ours = {rollout.id for rollout, _ in saved} - {rollout.id for rollout, _ in present}
-        return sum(identity in self._held for identity in ours)
-
-
-_PASSING = "nothing needs to be done: the pool fills again, and the file is written anew"
-
-
-def _record(rollout: Rollout, arrived: float) -> list[Any]:
-    """A rollout as it is saved: its text form and when it arrived, in Unix seconds."""
-    ref = rollout.ref
-    return [
-        arrived,
-        rollout.author,
-        rollout.sequence,
-        rollout.round,
-        [ref.entry, ref.version, ref.seed, ref.index],
-        rollout.question,
-        rollout.ground_truth,
-        [[answer.text, answer.ended] for answer in rollout.answers],
-        rollout.time,
-        rollout.digest,
-    ]
-
-
-def _read(path: Path, limits: PoolLimits) -> bytes | None:
-    """Content of a saved pool, never more than the limits allow; None if there is none."""
-    most = len(_MAGIC) + _DIGEST_BYTES + limits.bytes + limits.rollouts * _RECORD_BYTES
-    most += (limits.remembered + 1) * _ID_BYTES
-    if path.exists() and not path.is_file():
-        raise StateError(f"{path} is no file", "move it away")
-    try:
-        with path.open("rb") as file:
-            data = file.read(most + 1)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise state_error(error, "read", path) from error
-    if len(data) > most:
-        raise StateError(f"the saved pool {path} is larger than {most} bytes", _PASSING)
-    return data
-
-
-def _decoded(data: bytes, limits: PoolLimits) -> tuple[list[str], list[tuple[Rollout, float]]]:
-    """Remembered ids and rollouts of a saved pool; ValueError if anything is not as `Pool.save` writes it."""
-    start = len(_MAGIC) + _DIGEST_BYTES
-    body = data[start:]
-    if data[:start] != _MAGIC + hashlib.sha256(body).digest():
-        raise ValueError("not what was written")
-    # One rollout after the other, so that objects of one are made at a time.
-    parts = _parts(body)
-    ids = next(parts, b"")
-    if len(ids) % _DIGEST_BYTES:
-        raise ValueError("an id is cut off")
-    gone = [ids[place : place + _DIGEST_BYTES].hex() for place in range(0, len(ids), _DIGEST_BYTES)]
-    records: list[tuple[Rollout, float]] = []
-    for part in parts:
-        if len(records) == limits.rollouts:
-            raise ValueError("more rollouts than the pool may hold")
-        records.append(_restored(part))
-    return gone, records
-
-
-def _parts(body: bytes) -> Iterator[bytes]:
-    unpacker = msgpack.Unpacker(max_buffer_size=len(body), max_array_len=0, max_map_len=0, max_str_len=0)
-    unpacker.feed(body)
-    for part in unpacker:
-        if not isinstance(part, bytes):
-            raise ValueError("something else than bytes")
-        yield part
-
-
-def _restored(part: bytes) -> tuple[Rollout, float]:
-    found = msgpack.unpackb(part, max_str_len=MAX_QUESTION_BYTES, max_array_len=MAX_ANSWERS, max_map_len=0)
-    try:
-        arrived, author, sequence, round, ref, question, ground_truth, answers, moment, digest = found
-        if not isinstance(arrived, float) or not math.isfinite(arrived):
-            raise ValueError("no time of arrival")
-        texts = tuple(Answer(text, ended) for text, ended in answers)
-        rollout = Rollout(TaskRef(*ref), question, ground_truth, texts, author, round, sequence, moment, digest=digest)
-        return rollout, arrived
-    except TypeError as error:
-        raise ValueError("something of another type") from error
-
-
-Strategy = Callable[[Sequence[ScoredRollout], int, random.Random], list[ScoredRollout]]
-"""Chooses at most `count` of the scored candidates."""
-
-
-def uniform(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
-    """Uniformly, unfiltered: the paper's public demo."""
-    return rng.sample(list(candidates), min(count, len(candidates)))
-
-
-def informative_only(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
-    """Zero-advantage rollouts discarded, then uniformly: the paper's experiments."""
-    return uniform([candidate for candidate in candidates if informative(candidate.rewards)], count, rng)
-
-
-def balanced(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
-    """As `informative_only`, in turn from each author and task entry, so that none of them fills the batch."""
-    strata: dict[tuple[str, str], list[ScoredRollout]] = {}
-    for candidate in informative_only(candidates, len(candidates), rng):
-        strata.setdefault((candidate.rollout.author, candidate.rollout.ref.entry), []).append(candidate)
-    queues = list(strata.values())
-    rng.shuffle(queues)
-    chosen: list[ScoredRollout] = []
-    while len(chosen) < count and any(queues):
-        for queue in queues:
-            if queue and len(chosen) < count:
-                chosen.append(queue.pop())
-    return chosen
-
-
-STRATEGIES: dict[str, Strategy] = {"informative": informative_only, "uniform": uniform, "balanced": balanced}
-"""SampleExternal by the name it has in the settings."""
+        size = rollout.size_bytes()
+        self._author_rollouts[rollout.author] -= 1
+        self._author_bytes[rollout.author] -= size
+        if not self._author_rollouts[rollout.author]:
+            del self._author_rollouts[rollout.author], self._author_bytes[rollout.author]
+        self._bytes -= size
+        self._removed[identity] = None
+        if len(self._removed) > self.limits.remembered:
+            self._removed.popitem(last=False)

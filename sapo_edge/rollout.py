@@ -1,8 +1,7 @@
-"""Tasks, answers and rollouts: the data that the whole of SAPO moves around.
+"""Tasks, answers and rollouts: the data of SAPO.
 
-A *rollout* is one question with all L answers to it (the paper's R^n(q)), together with what another node needs to
-verify it: a reference from which the task can be made anew. Everything here is frozen and validated when it is built,
-so that code which holds a `Rollout` need not check it again.
+A *rollout* is one question with all L answers to it (the paper's R^n(q)) and a reference from which another node can
+regenerate the task. All classes are frozen and validated at construction: whoever holds a `Rollout` need not check it.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ def _check_integer(name: str, value: int) -> None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskRef:
-    """Where a task comes from: enough to make it anew, and nothing that could choose code.
+    """Where a task comes from: enough to regenerate it, and nothing that could choose code.
 
     Attributes:
-        entry: name of an entry of the manifest that the *reader* joined; the configuration comes from there.
-        version: version of the generator's library that made the task.
-        seed: seed of the sequence; a node's own comes from its identity.
+        entry: name of an entry of the manifest that the *reader* joined, which has the configuration.
+        version: version of the library whose generator made the task.
+        seed: of the sequence; a node's own comes from its identity.
         index: position in that sequence.
     """
 
@@ -70,13 +69,13 @@ class TaskRef:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A question with its ground truth, and what its verifier needs.
+    """A question with its ground truth and the data for its verifier.
 
     Attributes:
-        ref: the reference from which this task was made.
+        ref: the reference from which the task was made.
         question: the text that a policy is asked.
-        ground_truth: the expected answer, "" where the verifier checks by meaning and has none.
-        generated: the generator's own record of the task, for its verifier alone; never sent.
+        ground_truth: the expected answer, "" if the verifier checks by meaning and has none.
+        generated: the generator's own record of the task, for its verifier; never sent.
     """
 
     ref: TaskRef
@@ -117,17 +116,17 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A question with all its answers, as its author shares it: C^n(q) of the paper.
+    """A question with all its answers: the paper's C^n(q).
 
     Attributes:
         ref: where the question comes from.
-        question, ground_truth: as the author saw them; a reader regenerates the task and compares.
+        question, ground_truth: as the author saw them; other nodes regenerate the task and compare.
         answers: 1 to `MAX_ANSWERS` answers.
         author: the author's id; for a node alone, its local name.
-        round: the author's round in which it was made.
-        sequence: the author's running number of the rollout, unique per author.
-        time: Unix seconds at which it was made.
-        digest: SHA-256 (hex) of the signed bytes by which the swarm knows it; "" until it is signed.
+        round: the author's round.
+        sequence: the author's number of the rollout, unique for the author.
+        time: Unix seconds at which it was generated.
+        digest: SHA-256 (hex) of the signed bytes, the rollout's id in the swarm; "" until it is signed.
     """
 
     ref: TaskRef
@@ -153,17 +152,17 @@ class Rollout:
             raise ValueError("time must be a finite number of seconds")
 
     def as_text(self) -> Rollout:
-        """The rollout as it is shared: decoded text, no token ids, no log-probabilities."""
+        """The rollout as it is shared: text without token ids and log-probabilities."""
         return replace(self, answers=tuple(Answer(answer.text, answer.ended) for answer in self.answers))
 
     def size_bytes(self) -> int:
-        """Bytes of text that the rollout holds, for the pool's bound."""
+        """Bytes of text in the rollout, for the limits of the pool."""
         texts = [self.question, self.ground_truth, *(answer.text for answer in self.answers)]
         return sum(len(text.encode("utf-8")) for text in texts)
 
     @property
     def id(self) -> str:
-        """Of a signed rollout the digest by which the whole swarm knows it; else SHA-256 (hex) of the shared form."""
+        """The digest of a signed rollout; otherwise SHA-256 (hex) of the shared form."""
         if self.digest:
             return self.digest
         body = [
@@ -177,3 +176,11 @@ class Rollout:
             float(self.time),
         ]
         return hashlib.sha256(msgpack.packb(body)).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRollout:
+    """A rollout with the local reward of each of its answers."""
+
+    rollout: Rollout
+    rewards: tuple[float, ...]

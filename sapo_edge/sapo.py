@@ -1,20 +1,32 @@
-"""One round of SAPO: Algorithm 1 of arXiv 2509.08721, its steps in the paper's order and under the paper's names.
+"""One round of SAPO: Algorithm 1 of arXiv 2509.08721, in the paper's steps, order and names.
 
-    1  SampleBatch        draw a batch of questions                               -> B
-    2  Generate           L answers to each; together they are one rollout        -> R(q)
-    3  SelectSubset, Communicate   share some rollouts as text
-    4  SampleSelf(I), SampleExternal(J)   assemble the training set, in whole rollouts
-    5  Reward             score all of it with the local verifiers
-    6  PolicyGradient     update the policy
+    1  SampleBatch                     draw a batch B of questions
+    2  Generate                        sample L answers to each question q: the rollout R(q)
+    3  SelectSubset, Communicate       share some of the rollouts as text
+    4  SampleSelf(I), SampleExternal(J)   assemble the training set from whole rollouts
+    5  Reward                          score it with the local verifiers
+    6  PolicyGradient                  update the policy
 
-Departures from the paper, each argued in `docs/algorithm.md`:
+Departures from the paper; `docs/algorithm.md` gives the reasons.
 
-- An external task is made anew from the manifest; the sender's ground truth and verifier are never used.
-- External rollouts with zero advantage are discarded by default: so do the paper's experiments, not its public code.
-- A rollout of others is trained on at most once.
-- If fewer than J usable external rollouts are there, as many more own questions are drawn: a round never waits.
-- Questions of the held-out set are never trained on, wherever they come from.
-- Own answers keep their sampled token ids; the sampler/learner difference is corrected by a truncated weight.
+Before a round:
+
+- Each node has a task sequence of its own, and each question draws its task independently, by weight.
+- Held-out questions are never trained on, whoever asks them.
+
+In a round, by step:
+
+1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm. A node
+   may draw more questions than it trains on, to share them.
+2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities.
+3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
+4. SampleExternal discards rollouts without an advantage by default, as the paper's experiments do and its public code
+   does not. A rollout of another node is trained on at most once, and expires after an hour.
+5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones in step 4, because the
+   filter does. An external task is regenerated from the manifest and compared: the sender's ground truth and verifier
+   are never used. Partial credit counts only where the manifest says so.
+6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
+   nearly flat groups, and corrects the difference between sampler and learner by a truncated weight.
 """
 
 from __future__ import annotations
@@ -26,93 +38,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sapo_edge.advantage import group_advantages
-from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.pool import Pool, ScoredRollout, Strategy
-from sapo_edge.rollout import Answer, Rollout, Task
+from sapo_edge.policy import (
+    CallHandle,
+    Policy,
+    Prompt,
+    TrainingAnswer,
+    TrainingGroup,
+    UpdateSettings,
+    UpdateStatistics,
+)
+from sapo_edge.pool import Pool
+from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
+from sapo_edge.selection import Strategy
 from sapo_edge.transport import Transport
-
-
-@dataclass(frozen=True, slots=True)
-class RoundSettings:
-    """The numbers of a round.
-
-    Attributes:
-        own: I, own rollouts in the update.
-        external: J, rollouts of others in the update.
-        questions: questions drawn and shared each round, at least `own`.
-        answers: L.
-        max_tokens, temperature: of sampling.
-        strategy: SampleExternal.
-        update: how the update is made.
-        train: whether there is an update; a generator stops after sharing.
-    """
-
-    own: int
-    external: int
-    questions: int
-    answers: int
-    max_tokens: int
-    temperature: float
-    strategy: Strategy
-    update: UpdateSettings
-    train: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RoundContext:
-    """Where a round gets what it needs.
-
-    Attributes:
-        policy, pool, transport: the node's.
-        training_tasks: (cursor, count) -> tasks and the next cursor; the node's own sequence.
-        score: (task, text) -> reward in [0, 1].
-        score_external: a rollout of another node -> local rewards of its answers, after its task was made anew and
-            compared; None if it must not be trained on.
-        prompt_for: question -> prompt.
-        select: SelectSubset: (the round's own rollouts with rewards, generator of random numbers) -> what is shared.
-        author: the node's id.
-    """
-
-    policy: Policy
-    pool: Pool
-    transport: Transport
-    training_tasks: Callable[[int, int], tuple[tuple[Task, ...], int]]
-    score: Callable[[Task, str], float]
-    score_external: Callable[[Rollout], tuple[float, ...] | None]
-    prompt_for: Callable[[str], Prompt]
-    select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
-    author: str
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """What a round did.
-
-    Attributes:
-        number: of the round.
-        cursor: where the next round's tasks begin.
-        own: all own rollouts of the round with their rewards, before any filter.
-        external: the external ones in the update, with local rewards.
-        shared: own rollouts that were published.
-        missing: external rollouts that were not there and were made up for by own ones.
-        reward_own, reward_external: mean rewards; None without any.
-        tokens: generated.
-        seconds_generate, seconds_update: wall-clock, without rests.
-        statistics: of the update.
-    """
-
-    number: int
-    cursor: int
-    own: tuple[ScoredRollout, ...]
-    external: tuple[ScoredRollout, ...]
-    shared: int
-    missing: int
-    reward_own: float
-    reward_external: float | None
-    tokens: int
-    seconds_generate: float
-    seconds_update: float
-    statistics: UpdateStatistics
 
 
 def sapo_round(
@@ -129,32 +67,31 @@ def sapo_round(
 
     Args:
         number: of the round, from 1.
-        cursor: where its tasks begin in the node's sequence.
+        cursor: position in the node's task sequence.
         seed: of everything random in this round.
-        first_sequence: sequence number of its first rollout.
-        context, settings: see there.
-        generating, updating: progress and cancellation of the two long steps.
+        first_sequence: sequence number of the round's first rollout.
+        context: what the round works with.
+        settings: its numbers.
+        generating, updating: progress and cancellation of steps 2 and 6.
 
     Raises:
-        Cancelled: at any step; the policy is then as it was before the round.
+        Cancelled: in any step; the policy is then as it was before the round.
     """
     rng = random.Random(seed)
     wanted = settings.external if settings.train else 0
-    usable = scored_external(context) if wanted else []
-    chosen = settings.strategy(usable, wanted, rng)
-    missing = wanted - len(chosen)
+    available = sample_external(wanted, context, settings, rng)
+    missing = wanted - len(available)
 
-    # 1 SampleBatch
+    # 1  SampleBatch: the questions B
     own_count = settings.own + missing
     tasks, next_cursor = context.training_tasks(cursor, max(own_count, settings.questions))
 
-    # 2 Generate
-    begin = time.perf_counter()
+    # 2  Generate: L answers to each question q, the rollout R(q)
+    start = time.perf_counter()
     own = generate(number, tasks, seed, first_sequence, context, settings, generating)
-    seconds_generate = time.perf_counter() - begin - generating.paused_seconds
+    seconds_generate = time.perf_counter() - start - generating.paused_seconds
 
-    # 3 SelectSubset, Communicate
-    # A generator of its own: what is shared must not change what is trained on.
+    # 3  SelectSubset, Communicate. Sharing draws from a generator of its own and so never changes the training set.
     shared = context.select(own, random.Random(f"{seed} shared"))
     context.transport.publish(shared)
 
@@ -162,34 +99,34 @@ def sapo_round(
     statistics = UpdateStatistics()
     seconds_update = 0.0
     if settings.train:
-        # 4 SampleSelf(I), SampleExternal(J)
-        # Drawn anew, because fresher ones may have come; those that left the pool are still as good as before.
-        fresh = settings.strategy(scored_external(context), len(chosen), rng) if chosen else []
-        external = fresh if len(fresh) == len(chosen) else chosen
-        batch = [*rng.sample(own, own_count), *external]
+        # 4  SampleSelf(I), SampleExternal(J). Fresher external rollouts may have arrived; if some expired instead, the
+        #    earlier sample still serves.
+        fresh = sample_external(len(available), context, settings, rng)
+        external = fresh if len(fresh) == len(available) else available
+        training_set = [*rng.sample(own, own_count), *external]
 
-        # 5 Reward: all carry local rewards already; what is left is to compare them within each group.
-        groups = [training_group(scored, context.prompt_for) for scored in batch]
+        # 5  Reward. Every answer has its local reward by now; a group's advantages compare them.
+        groups = [training_group(scored, context.prompt_for) for scored in training_set]
 
-        # 6 PolicyGradient
-        begin = time.perf_counter()
+        # 6  PolicyGradient
+        start = time.perf_counter()
         statistics = context.policy.update(groups, settings.update, updating)
-        seconds_update = time.perf_counter() - begin - updating.paused_seconds
+        seconds_update = time.perf_counter() - start - updating.paused_seconds
         context.pool.take([scored.rollout for scored in external])
 
     return RoundResult(
-        number,
-        next_cursor,
-        tuple(own),
-        tuple(external),
-        len(shared),
-        missing,
-        mean_reward(own) or 0.0,
-        mean_reward(external),
-        sum(len(answer.token_ids or ()) for scored in own for answer in scored.rollout.answers),
-        seconds_generate,
-        seconds_update,
-        statistics,
+        number=number,
+        cursor=next_cursor,
+        own=tuple(own),
+        external=tuple(external),
+        shared=len(shared),
+        missing=missing,
+        reward_own=mean_reward(own) or 0.0,
+        reward_external=mean_reward(external),
+        tokens=sum(len(answer.token_ids or ()) for scored in own for answer in scored.rollout.answers),
+        seconds_generate=seconds_generate,
+        seconds_update=seconds_update,
+        statistics=statistics,
     )
 
 
@@ -202,37 +139,39 @@ def generate(
     settings: RoundSettings,
     handle: CallHandle,
 ) -> list[ScoredRollout]:
-    """L answers to each task, as own rollouts with their rewards."""
+    """Sample L answers to each task and score them: the round's own rollouts."""
     prompts = [context.prompt_for(task.question) for task in tasks]
     samples = context.policy.generate(
         prompts, settings.answers, settings.max_tokens, settings.temperature, seed, handle
     )
     now = time.time()
-    scored = []
-    for offset, (task, group) in enumerate(zip(tasks, samples, strict=True)):
+    own = []
+    for sequence, (task, group) in enumerate(zip(tasks, samples, strict=True), start=first_sequence):
         answers = tuple(Answer(sample.text, sample.ended, sample.token_ids, sample.logprobs) for sample in group)
-        rollout = Rollout(
-            task.ref, task.question, task.ground_truth, answers, context.author, number, first_sequence + offset, now
-        )
-        scored.append(ScoredRollout(rollout, tuple(context.score(task, answer.text) for answer in answers)))
-    return scored
+        rollout = Rollout(task.ref, task.question, task.ground_truth, answers, context.author, number, sequence, now)
+        own.append(ScoredRollout(rollout, tuple(context.score(task, answer.text) for answer in answers)))
+    return own
 
 
-def scored_external(context: RoundContext) -> list[ScoredRollout]:
-    """The pool's rollouts with local rewards; those that can't be verified are dropped from it."""
-    usable, refused = [], []
+def sample_external(
+    count: int, context: RoundContext, settings: RoundSettings, rng: random.Random
+) -> list[ScoredRollout]:
+    """Choose at most `count` rollouts of the pool by the strategy; remove those that can't be verified from it."""
+    if not count:
+        return []
+    verified, rejected = [], []
     for rollout in context.pool.candidates():
         rewards = context.score_external(rollout)
         if rewards is None:
-            refused.append(rollout)
+            rejected.append(rollout)
         else:
-            usable.append(ScoredRollout(rollout, rewards))
-    context.pool.take(refused)
-    return usable
+            verified.append(ScoredRollout(rollout, rewards))
+    context.pool.take(rejected)
+    return settings.strategy(verified, count, rng)
 
 
 def training_group(scored: ScoredRollout, prompt_for: Callable[[str], Prompt]) -> TrainingGroup:
-    """A rollout as the policy trains on it: own answers with what was sampled, external ones as text."""
+    """The form in which a policy trains on a rollout: token ids for own answers, text for external ones."""
     advantages = group_advantages(scored.rewards)
     answers = tuple(
         TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs)
@@ -241,7 +180,90 @@ def training_group(scored: ScoredRollout, prompt_for: Callable[[str], Prompt]) -
     return TrainingGroup(prompt_for(scored.rollout.question), answers)
 
 
-def mean_reward(batch: Sequence[ScoredRollout]) -> float | None:
-    """Mean over all answers; None without any."""
-    rewards = [reward for scored in batch for reward in scored.rewards]
+def mean_reward(rollouts: Sequence[ScoredRollout]) -> float | None:
+    """Mean reward of all answers; None without any."""
+    rewards = [reward for scored in rollouts for reward in scored.rewards]
     return math.fsum(rewards) / len(rewards) if rewards else None
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """The numbers of a round.
+
+    Attributes:
+        own: I, own rollouts in the update.
+        external: J, rollouts of other nodes in the update.
+        questions: questions drawn in a round, at least `own`.
+        answers: L.
+        max_tokens, temperature: of sampling.
+        strategy: SampleExternal.
+        update: numbers of the update.
+        train: False for a generator, which stops after sharing.
+    """
+
+    own: int
+    external: int
+    questions: int
+    answers: int
+    max_tokens: int
+    temperature: float
+    strategy: Strategy
+    update: UpdateSettings
+    train: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """The parts of a node that a round works with.
+
+    Attributes:
+        policy, pool, transport: the node's.
+        training_tasks: (cursor, count) -> tasks of the node's own sequence, and the next cursor.
+        score: (task, text) -> reward in [0, 1].
+        score_external: another node's rollout -> local rewards of its answers; None if its task, regenerated, differs
+            or must not be trained on.
+        prompt_for: question -> prompt.
+        select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
+        author: the node's id.
+    """
+
+    policy: Policy
+    pool: Pool
+    transport: Transport
+    training_tasks: Callable[[int, int], tuple[tuple[Task, ...], int]]
+    score: Callable[[Task, str], float]
+    score_external: Callable[[Rollout], tuple[float, ...] | None]
+    prompt_for: Callable[[str], Prompt]
+    select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
+    author: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The outcome of a round.
+
+    Attributes:
+        number: of the round.
+        cursor: position of the next round's first task.
+        own: all own rollouts of the round, before any filter.
+        external: the external rollouts in the update.
+        shared: number of own rollouts that were published.
+        missing: external rollouts that own ones replaced.
+        reward_own, reward_external: mean rewards; `reward_external` is None without any.
+        tokens: generated.
+        seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
+        statistics: of the update.
+    """
+
+    number: int
+    cursor: int
+    own: tuple[ScoredRollout, ...]
+    external: tuple[ScoredRollout, ...]
+    shared: int
+    missing: int
+    reward_own: float
+    reward_external: float | None
+    tokens: int
+    seconds_generate: float
+    seconds_update: float
+    statistics: UpdateStatistics

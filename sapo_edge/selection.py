@@ -1,16 +1,18 @@
-"""SelectSubset: how many of a round's rollouts are shared, so that traffic doesn't grow with the swarm.
+"""SelectSubset and SampleExternal: which rollouts a node shares, and which of other nodes' rollouts it trains on.
 
-Gossip brings every rollout to everyone, so what a node receives is decided by what all publish. If each of N others
-publishes budget / N rollouts in each of its rounds, a node whose rounds are of typical length receives the budget.
+SelectSubset keeps a budget that does not depend on the swarm's size.
 
-Why authors are counted, and a node doesn't just turn its share up or down until its inbound rate fits: slow nodes
-receive more in each of their rounds than fast ones, and no rate fits both. Each would turn on for ever, until a few
-fast nodes fill the budget and all others are silent. The number of authors is the same for everyone and doesn't depend
-on how much they publish: nothing feeds back, so nothing oscillates.
+Gossip brings every rollout to every node, so a node receives what all others publish. If each of N others publishes
+budget / N rollouts a round, a node whose rounds have typical length receives the budget.
 
-What really came corrects it by `budget / received`, smoothed, within a factor of `CORRECTION`. The correction is
-proportional and adds nothing up over rounds. With weight a of the newest round, all nodes at once and one round of
-delay, its loop is z^2 - (1 - a) z + a = 0: the roots have modulus sqrt(a) < 1/2, so a disturbance halves every round.
+Nodes count the authors instead of adjusting their share until the inbound rate fits: slow nodes receive more a round
+than fast ones, so no rate fits both, and every node would keep adjusting until a few fast nodes fill the budget and all
+others are silent. The number of authors is the same for all and does not depend on how much they publish, so there is
+no feedback and no oscillation.
+
+The rollouts received correct the share by `budget / received`, smoothed, within a factor of `CORRECTION`. The
+correction is proportional and does not accumulate. With weight a of the newest round, all nodes in step and one round
+of delay, its loop is z^2 - (1 - a) z + a = 0: the roots have modulus sqrt(a) < 1/2, a disturbance halves every round.
 """
 
 from __future__ import annotations
@@ -20,24 +22,23 @@ import random
 from collections.abc import Callable, Sequence
 
 from sapo_edge.advantage import informative
-from sapo_edge.pool import ScoredRollout
-from sapo_edge.rollout import Rollout
+from sapo_edge.rollout import Rollout, ScoredRollout
 
 SMOOTHING = 0.2
-"""Weight of the newest round in what is remembered of earlier ones."""
+"""Weight of the newest round in the smoothed number of rollouts received."""
 CORRECTION = 2.0
-"""Largest factor by which what came changes a node's share, up and down."""
+"""Largest factor, up and down, by which the rollouts received correct a node's share."""
 LARGEST_SWARM = 16384
-"""Nodes up to which the budget holds; in larger swarms each still publishes budget / `LARGEST_SWARM` a round."""
+"""Largest swarm in which the budget holds: a node publishes at least budget / `LARGEST_SWARM` rollouts a round."""
 
 
 class SubsetSelector:
-    """Chooses what a node shares of a round.
+    """Chooses the rollouts that a node shares.
 
     Args:
-        budget: rollouts of others that a node wants to receive in a round.
-        authors: estimates how many others publish; asked whenever a subset is chosen, so that a newcomer to a large
-            swarm knows of it in its first round.
+        budget: rollouts of other nodes to receive in a round.
+        authors: estimates how many others publish. Called for every subset, so that a newcomer to a large swarm takes
+            them into account in its first round.
     """
 
     def __init__(self, budget: int, authors: Callable[[], float]) -> None:
@@ -46,12 +47,12 @@ class SubsetSelector:
         self._received = float(budget)
 
     def observe(self, received: int) -> None:
-        """Tell how many rollouts of others were admitted in a round; once for each."""
+        """Record how many rollouts of other nodes were accepted in a round; call it once a round."""
         self._received += SMOOTHING * (received - self._received)
 
     @property
     def share(self) -> float:
-        """Rollouts that this node should publish in a round, on average; infinite while nobody else was heard."""
+        """Mean number of rollouts to publish in a round; infinite while no other author is known."""
         others = self._authors()
         if others <= 0:
             return math.inf
@@ -60,14 +61,47 @@ class SubsetSelector:
         return max(correction * self.budget / others, self.budget / LARGEST_SWARM)
 
     def select(self, scored: Sequence[ScoredRollout], rng: random.Random) -> list[Rollout]:
-        """What to publish: informative groups first, at random among equals, in the order in which they were made.
+        """The rollouts to publish, in their order: informative ones first, otherwise at random.
 
         Args:
             scored: the round's own rollouts.
-            rng: decides the fraction of a rollout, and between equals.
+            rng: rounds the share up or down, and chooses among equals.
         """
         share = min(self.share, float(len(scored)))
         count = int(share) + (rng.random() < share - int(share))
         order = rng.sample(range(len(scored)), len(scored))
-        order.sort(key=lambda place: not informative(scored[place].rewards))
-        return [scored[place].rollout for place in sorted(order[:count])]
+        order.sort(key=lambda index: not informative(scored[index].rewards))
+        return [scored[index].rollout for index in sorted(order[:count])]
+
+
+Strategy = Callable[[Sequence[ScoredRollout], int, random.Random], list[ScoredRollout]]
+"""SampleExternal: chooses at most `count` of the candidates."""
+
+
+def uniform(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+    """Choose uniformly, without a filter, as the paper's public demo does."""
+    return rng.sample(list(candidates), min(count, len(candidates)))
+
+
+def informative_only(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+    """Discard rollouts without an advantage, then choose uniformly, as the paper's experiments do."""
+    return uniform([candidate for candidate in candidates if informative(candidate.rewards)], count, rng)
+
+
+def balanced(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+    """Like `informative_only`, but in turn from each author and task entry, so that none of them fills the batch."""
+    strata: dict[tuple[str, str], list[ScoredRollout]] = {}
+    for candidate in informative_only(candidates, len(candidates), rng):
+        strata.setdefault((candidate.rollout.author, candidate.rollout.ref.entry), []).append(candidate)
+    queues = list(strata.values())
+    rng.shuffle(queues)
+    batch: list[ScoredRollout] = []
+    while len(batch) < count and any(queues):
+        for queue in queues:
+            if queue and len(batch) < count:
+                batch.append(queue.pop())
+    return batch
+
+
+STRATEGIES: dict[str, Strategy] = {"informative": informative_only, "uniform": uniform, "balanced": balanced}
+"""The strategies by their names in the settings."""

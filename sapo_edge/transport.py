@@ -1,4 +1,4 @@
-"""What a round needs of a swarm: to hand out rollouts, and to be handed others'."""
+"""A node's connection to its swarm, as a round sees it: publish own rollouts, receive those of other nodes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from sapo_edge.rollout import Rollout
 
 
 class SwarmError(SapoError):
-    """The swarm can't be joined, or a peer of it can't be asked."""
+    """The swarm can't be joined, or a peer can't be reached."""
 
 
 Receiver = Callable[[Rollout], None]
-"""Called with each rollout that arrives; must return soon and never raise."""
+"""Called with each accepted rollout of another node; must return quickly and never raise."""
 
 
 class Transport(Protocol):
-    """A node's connection to its swarm. Sharing never waits for anybody."""
+    """A node's connection to its swarm. No method waits for a peer."""
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Hand out rollouts as text to whoever listens; token ids and log-probabilities never leave the node."""
+        """Share rollouts as text; token ids and log-probabilities never leave the node."""
         ...
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Have `receiver` called with each rollout of another node."""
+        """Call `receiver` with each rollout of another node."""
         ...
 
     def close(self) -> None:
@@ -34,13 +34,13 @@ class Transport(Protocol):
 
 
 class Solo:
-    """A node alone: sharing reaches nobody, and nothing arrives."""
+    """The transport of a node that works alone: it sends and receives nothing."""
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Nobody listens."""
+        """Do nothing."""
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Nothing will arrive."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing to leave."""
+        """Do nothing."""

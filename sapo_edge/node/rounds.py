@@ -24,10 +24,10 @@ from sapo_edge.events import (
     RoundFinished,
 )
 from sapo_edge.policy import CallHandle, Policy, UpdateSettings
-from sapo_edge.pool import STRATEGIES, Pool, PoolOutcome, ScoredRollout
-from sapo_edge.rollout import Rollout
+from sapo_edge.pool import Pool, PoolOutcome
+from sapo_edge.rollout import Rollout, ScoredRollout
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
-from sapo_edge.selection import SubsetSelector
+from sapo_edge.selection import STRATEGIES, SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import JournaledRollout
 from sapo_edge.state.store import Store

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.advantage import informative
-from sapo_edge.pool import STRATEGIES, Pool, PoolLimits, PoolOutcome, ScoredRollout, balanced, informative_only, uniform
+from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
 from tests.fakes import WRONG, Clock, make_rollout
 
 FLAT = (WRONG, WRONG)
-
-
-def scored(author: str = "a", sequence: int = 1, entry: str = "sums", flat: bool = False) -> ScoredRollout:
-    return ScoredRollout(make_rollout(author, sequence, entry=entry), (0.0, 0.0) if flat else (1.0, 0.0))
 
 
 def sequences(pool: Pool) -> list[int]:
@@ -207,81 +200,3 @@ def test_the_bounds_hold_whatever_arrives(
         assert pool.bytes == sum(rollout.size_bytes() for rollout in held) <= size
         assert all(count <= max(1, int(rollouts * share)) for count in authors.values()) and "m" not in authors
         assert len({rollout.id for rollout in held}) == len(held)
-
-
-def test_uniform_filters_nothing() -> None:
-    candidates = [scored(sequence=number, flat=True) for number in range(4)]
-    assert sorted(chosen.rollout.sequence for chosen in uniform(candidates, 4, random.Random(1))) == [0, 1, 2, 3]
-
-
-def test_uniform_gives_every_candidate_the_same_chance() -> None:
-    candidates = [scored(sequence=number) for number in range(5)]
-    rng = random.Random(3)
-    counts = Counter(item.rollout.sequence for _ in range(2000) for item in uniform(candidates, 2, rng))
-    assert all(700 < counts[number] < 900 for number in range(5))
-
-
-def test_informative_discards_those_without_a_gradient() -> None:
-    candidates = [scored(sequence=number, flat=number % 2 == 0) for number in range(6)]
-    chosen = informative_only(candidates, 6, random.Random(1))
-    assert sorted(item.rollout.sequence for item in chosen) == [1, 3, 5]
-
-
-def test_balanced_takes_in_turn_from_authors_and_tasks() -> None:
-    candidates = [scored("loud", number) for number in range(20)]
-    candidates += [scored("loud", 30, "gcd"), scored("quiet", 1), scored("quiet", 2), scored("quiet", 3, flat=True)]
-    chosen = balanced(candidates, 3, random.Random(1))
-    strata = {(item.rollout.author, item.rollout.ref.entry) for item in chosen}
-    assert strata == {("loud", "sums"), ("loud", "gcd"), ("quiet", "sums")}
-    authors = Counter(item.rollout.author for item in balanced(candidates, 6, random.Random(2)))
-    assert authors == {"loud": 4, "quiet": 2}
-
-
-def test_the_settings_name_every_strategy() -> None:
-    from sapo_edge.config.settings import SETTINGS
-
-    assert set(SETTINGS["strategy"].choices) == set(STRATEGIES)
-
-
-candidate_lists = st.lists(
-    st.builds(
-        scored,
-        author=st.sampled_from("abc"),
-        sequence=st.integers(0, 1000),
-        entry=st.sampled_from(["sums", "gcd"]),
-        flat=st.booleans(),
-    ),
-    max_size=25,
-    unique_by=lambda item: item.rollout.id,
-)
-
-
-@pytest.mark.parametrize("name", list(STRATEGIES))
-@given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100))
-@settings(max_examples=80, deadline=None)
-def test_every_strategy_chooses_distinct_candidates_and_as_many_as_it_can(
-    name: str, candidates: list[ScoredRollout], count: int, seed: int
-) -> None:
-    before = list(candidates)
-    chosen = STRATEGIES[name](candidates, count, random.Random(seed))
-    usable = candidates if name == "uniform" else [item for item in candidates if informative(item.rewards)]
-    assert candidates == before
-    assert len(chosen) == min(count, len(usable))
-    assert len({item.rollout.id for item in chosen}) == len(chosen)
-    assert all(item in usable for item in chosen)
-    assert chosen == STRATEGIES[name](candidates, count, random.Random(seed))
-
-
-@given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100))
-@settings(max_examples=80, deadline=None)
-def test_balanced_takes_one_more_of_a_stratum_only_when_the_others_have_given(
-    candidates: list[ScoredRollout], count: int, seed: int
-) -> None:
-    def key(item: ScoredRollout) -> tuple[str, str]:
-        return item.rollout.author, item.rollout.ref.entry
-
-    there = Counter(key(item) for item in candidates if informative(item.rewards))
-    taken = Counter(key(item) for item in balanced(candidates, count, random.Random(seed)))
-    for stratum, size in there.items():
-        if taken[stratum] < size:
-            assert all(taken[other] <= taken[stratum] + 1 for other in there)

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import StateError
-from sapo_edge.pool import _MAGIC, Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
+from sapo_edge.state.pool_file import MAGIC
 from tests.fakes import Clock, make_rollout
 
 
@@ -39,7 +40,7 @@ def restarted(path: Path, later: float = 0.0, **more: Any) -> Pool:
 
 def written(path: Path, *parts: bytes) -> None:
     body = b"".join(msgpack.packb(part) for part in parts)
-    path.write_bytes(_MAGIC + hashlib.sha256(body).digest() + body)
+    path.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
 
 
 def test_what_is_held_comes_back_as_text(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ def test_bytes_of_any_kind_raise_one_kind_of_error(
     path = tmp_path_factory.getbasetemp() / "any"
     body = b"".join(parts)
     for data in (body, msgpack.packb(b"") + b"".join(msgpack.packb(part) for part in parts)):
-        path.write_bytes(_MAGIC + hashlib.sha256(data).digest() + data)
+        path.write_bytes(MAGIC + hashlib.sha256(data).digest() + data)
         pool, _ = make_pool()
         try:
             pool.load(path)

@@ -10,9 +10,10 @@ import pytest
 from sapo_edge.advantage import group_advantages
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings
-from sapo_edge.pool import STRATEGIES, Pool, PoolLimits, PoolOutcome
+from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from sapo_edge.selection import STRATEGIES
 from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, make_rollout, numbered_tasks, score_text
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.pool import Authors, Pool, ScoredRollout
+from sapo_edge.pool import Authors, Pool
+from sapo_edge.rollout import ScoredRollout
 from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
 from tests.fakes import make_rollout
 
