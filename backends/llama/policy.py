@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
 from sapo_edge.backends.adapter.gguf import write_adapter
@@ -17,15 +18,17 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.learner import TorchLearner
-from sapo_edge.backends.pytorch.memory import learning_bytes
-from sapo_edge.backends.pytorch.place import CPU
+from sapo_edge.backends.pytorch.place import CPU, learning_bytes
+from sapo_edge.backends.pytorch.runtime import require_torch
 from sapo_edge.policy import (
     CallHandle,
     LoraSettings,
     MemoryEstimate,
     Sample,
 )
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.pytorch.learner import TorchLearner
 
 SLOTS = 64
 """Answers decoded at once. More gain little on a CPU, and each takes a row of logits."""
@@ -76,6 +79,9 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = False
         self.learner: TorchLearner | None = None
         if trainable:
+            require_torch()
+            from sapo_edge.backends.pytorch.learner import TorchLearner
+
             narrate("loading the model into torch for training")
             self.learner = TorchLearner(self.header, self.lora, self.governor.threads)
 

@@ -1,28 +1,31 @@
-"""Attention over a pack's segments, and how it gets into transformers' models.
+"""What tokens attend to, and how that gets into transformers' models.
 
-Registered as an attention implementation under a name of its own (transformers' public `AttentionInterface`), so that
-the models' code stays theirs. A forward pass is given an `Attention`, which decides what its tokens see.
+The learner's tokens attend along the branches of a pack, the sampler's along rows of cached keys and values. Both are
+registered as one attention implementation under a name of its own (transformers' public `AttentionInterface`), so that
+the models' code stays unchanged. Each forward pass is given an `Attention`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
 
 from sapo_edge.backends.common.packing import Pack
+from sapo_edge.backends.model.shape import ModelShape
 
-if TYPE_CHECKING:
-    import torch
+Tensor = torch.Tensor
 
 IMPLEMENTATION = "sapo_edge_pack"
 """The name that a model's configuration asks for."""
 
 
 class Attention(Protocol):
-    """What the tokens of one forward pass attend to."""
+    """The attention of one forward pass."""
 
-    def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """Attend.
 
         Args:
@@ -37,8 +40,33 @@ class Attention(Protocol):
         ...
 
 
+def register() -> None:
+    """Make `IMPLEMENTATION` known to transformers."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+    from transformers.modeling_utils import AttentionInterface
+
+    def attend(
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float,
+        dropout: float = 0.0,
+        attention: Attention | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, Any]:
+        if attention is None:
+            # Whole sequences without padding: transformers' default.
+            plain = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
+            return plain[0], None
+        return attention(module.layer_idx, query, key, value, scaling), None
+
+    AttentionInterface.register(IMPLEMENTATION, attend)
+
+
 class PackAttention:
-    """A pack's segments as tensors, made once and used by every layer.
+    """Attention along a pack's branches. Its tensors are made once and used by every layer.
 
     Args:
         pack: the layout.
@@ -46,8 +74,6 @@ class PackAttention:
     """
 
     def __init__(self, pack: Pack, device: str = "cpu") -> None:
-        import torch
-
         self.order = torch.from_numpy(pack.order).to(device)
         self.segments = [
             (
@@ -58,13 +84,8 @@ class PackAttention:
             for segment in pack.segments
         ]
 
-    def __call__(
-        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float
-    ) -> torch.Tensor:
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
         """See `Attention`; the pack is one row."""
-        import torch
-        from torch.nn.functional import scaled_dot_product_attention
-
         heads, width = query.shape[1], query.shape[3]
         grouped = query.device.type == "cpu"
         if not grouped:
@@ -80,26 +101,104 @@ class PackAttention:
         return torch.cat(parts)[self.order][None]
 
 
-def register() -> None:
-    """Make `IMPLEMENTATION` known to transformers."""
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.modeling_utils import AttentionInterface
+class RowCache:
+    """Keys and values of all layers, for a number of sequences ("rows") of the same length.
 
-    def attend(
-        module: Any,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        scaling: float,
-        dropout: float = 0.0,
-        attention: Attention | None = None,
-        **options: Any,
-    ) -> tuple[torch.Tensor, Any]:
-        if attention is None:
-            # Whole sequences without filling: what transformers does by itself.
-            plain = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
-            return plain[0], None
-        return attention(module.layer_idx, query, key, value, scaling), None
+    Args:
+        shape: of the model.
+        rows: sequences.
+        tokens: that a row holds.
+        device: by torch's name.
 
-    AttentionInterface.register(IMPLEMENTATION, attend)
+    Attributes:
+        keys, values: (layers, rows, KV heads, tokens, width of a head), float32. What is not written yet is finite.
+    """
+
+    def __init__(self, shape: ModelShape, rows: int, tokens: int, device: str) -> None:
+        size = (shape.layers, rows, shape.kv_heads, tokens, shape.head_dim)
+        self.keys = torch.zeros(size, device=device)
+        self.values = torch.zeros(size, device=device)
+
+    @property
+    def rows(self) -> int:
+        """Number of sequences."""
+        return self.keys.shape[1]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that a row holds."""
+        return self.keys.shape[3]
+
+    def copy_rows(self, source: RowCache, origins: Tensor, targets: Tensor, tokens: int) -> None:
+        """Copy the first `tokens` tokens of `source`'s rows `origins` (n,) into the rows `targets` (n,)."""
+        for target, origin in ((self.keys, source.keys), (self.values, source.values)):
+            target[:, targets, :, :tokens] = origin[:, origins, :, :tokens]
+
+    def move_row(self, origin: int, target: int, tokens: int) -> None:
+        """Copy the first `tokens` tokens of row `origin` into row `target`."""
+        for states in (self.keys, self.values):
+            states[:, target, :, :tokens] = states[:, origin, :, :tokens]
+
+
+@dataclass(frozen=True, slots=True)
+class CachedAttention:
+    """The attention of one sampling step: n new tokens of each of the first rows of a cache.
+
+    Each token sees the prefix, its row's tokens before it, and itself. Writes the new keys and values into the rows.
+
+    The prefix is what all prompts begin with. It has a cache of one row to which every answer attends; an answer's own
+    row holds the rest of its prompt and the answer. So a step reads the long common part from memory once for all
+    answers, and it takes no room in their rows.
+
+    Attributes:
+        rows: the cache.
+        starts: (r,) tokens that each row already holds.
+        seen: tokens of the rows to look at; at least all starts + n.
+        prefix: the common prefix, or None.
+        prefix_tokens: (1,) length of the prefix.
+        prefix_seen: tokens of the prefix to look at; at least its length.
+    """
+
+    rows: RowCache
+    starts: Tensor
+    seen: int
+    prefix: RowCache | None
+    prefix_tokens: Tensor
+    prefix_seen: int
+
+    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+        """See `Attention`."""
+        rows, heads, count, width = query.shape
+        groups = key.shape[1]
+        each = heads // groups
+        positions = self.starts[:, None] + torch.arange(count, device=query.device)
+        keys, values = self.rows.keys[layer, :rows], self.rows.values[layer, :rows]
+        row_numbers = torch.arange(rows, device=query.device)[:, None]
+        keys[row_numbers, :, positions] = key.transpose(1, 2)
+        values[row_numbers, :, positions] = value.transpose(1, 2)
+        keys, values = keys[:, :, : self.seen], values[:, :, : self.seen]
+        hidden = torch.arange(self.seen, device=query.device) > positions[:, :, None]
+        # Queries that share a KV head are side by side: (rows, KV heads, each * count, width).
+        grouped = (query * scaling).reshape(rows, groups, each * count, width)
+        scores = (grouped @ keys.transpose(2, 3)).view(rows, groups, each, count, self.seen)
+        scores = scores.masked_fill(hidden[:, None, None], float("-inf")).view(rows, groups, each * count, self.seen)
+        if self.prefix is None or self.prefix_seen == 0:
+            attended = scores.softmax(dim=-1) @ values
+        else:
+            attended = self._with_prefix(self.prefix, layer, grouped, scores, values)
+        return attended.reshape(rows, heads, count, width).transpose(1, 2)
+
+    def _with_prefix(self, prefix: RowCache, layer: int, grouped: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+        """(rows, KV heads, m, width): one softmax over prefix and row together, one product for all rows' prefix."""
+        rows, groups, m, width = grouped.shape
+        length = self.prefix_seen
+        keys = prefix.keys[layer, 0, :, :length]
+        queries = grouped.transpose(0, 1).reshape(groups, rows * m, width)
+        common = (queries @ keys.transpose(1, 2)).view(groups, rows, m, length).transpose(0, 1)
+        absent = torch.arange(length, device=scores.device) >= self.prefix_tokens
+        common = common.masked_fill(absent, float("-inf"))
+        weights = torch.cat([common, scores], dim=-1).softmax(dim=-1)
+        own = weights[..., length:] @ values
+        shared = weights[..., :length].transpose(0, 1).reshape(groups, rows * m, length)
+        shared = shared @ prefix.values[layer, 0, :, :length]
+        return own + shared.view(groups, rows, m, width).transpose(0, 1)

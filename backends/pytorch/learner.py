@@ -1,7 +1,7 @@
 """The learner: LoRA updates in torch, on any device.
 
-With llama.cpp as the sampler it holds a second copy of the model, in float32; the torch backend samples from the one it
-learns on. It is the same code, told its device by a `Place`.
+Beside llama.cpp, which samples, it holds a second copy of the model in float32. The torch backend samples from the copy
+that it trains. Call `runtime.require_torch` before importing this module.
 """
 
 from __future__ import annotations
@@ -9,54 +9,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
-from sapo_edge.backends.adapter.files import (
-    ADAPTER_FILE,
-    OPTIMIZER_FILE,
-    read_checked,
-    write_tensors,
-)
+from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Arrays, read_checked, write_tensors
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.loss import LossSums, token_losses
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention
-from sapo_edge.backends.pytorch.device import prepare_device, reproducible
-from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base, require_torch
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.backends.pytorch.place import CPU, Place
+from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
-if TYPE_CHECKING:
-    import torch
+Tensor = torch.Tensor
 
 
-class TorchLearner(PackedLearner["torch.Tensor"]):
+class TorchLearner(PackedLearner[Tensor]):
     """A base model with a LoRA adapter and its Adam optimizer.
 
     Args:
         source: the base model's file or directory.
         lora: shape of the adapter.
         threads: torch's, for this process.
-        place: the device, and how much is computed there at once.
+        place: the device, and how much is computed there in one go.
 
     Raises:
-        BackendError: if torch, transformers or peft is missing.
+        BackendError: if what the weights' format needs is missing.
         ModelError: if the model can't be trained.
     """
 
     def __init__(self, source: ModelSource, lora: LoraSettings, threads: int, place: Place = CPU) -> None:
         return_freed_memory()
-        require_torch()
-        import torch
-
         torch.set_num_threads(threads)
         prepare_device(place)
-        self.lora = lora
         self.place = place
         self.model = add_adapter(load_base(source, place), lora, source.model_name)
         self.parameters = adapter_parameters(self.model)
@@ -68,8 +59,6 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
 
     def set_threads(self, threads: int) -> None:
         """See `PackedLearner.set_threads`."""
-        import torch
-
         torch.set_num_threads(threads)
 
     @property
@@ -78,7 +67,7 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
         states = list(self.optimizer.state.values())
         return int(states[0]["step"].item()) if states else 0
 
-    def weights(self) -> dict[str, npt.NDArray[np.float32]]:
+    def weights(self) -> Arrays:
         """The adapter's weights by PEFT's names."""
         return {name: parameter.detach().cpu().numpy() for name, parameter in self.parameters.items()}
 
@@ -89,16 +78,14 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
                 return super().update(groups, settings, handle)
         finally:
             # The torch backend samples from the same layers.
-            self._keep_activations(0)
+            self._checkpoint_layers(False)
 
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(
-        self, layout: Pack, old: torch.Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
-    ) -> torch.Tensor:
-        import torch
-
+        self, layout: Pack, old: Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+    ) -> Tensor:
         hidden = self._hidden(layout)
         reference = None
         if settings.kl_coefficient > 0.0:
@@ -119,18 +106,16 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
 
     def _rows(
         self,
-        leaf: torch.Tensor,
+        leaf: Tensor,
         layout: Pack,
         rows: slice,
-        old: torch.Tensor | None,
-        reference: torch.Tensor | None,
+        old: Tensor | None,
+        reference: Tensor | None,
         all_tokens: int,
         settings: UpdateSettings,
         sums: LossSums,
-    ) -> torch.Tensor:
-        """Loss and gradient of some rows; returns their log-probabilities, detached."""
-        import torch
-
+    ) -> Tensor:
+        """Add loss and gradient of some rows; returns their log-probabilities, detached."""
         targets = self._tensor(layout.targets[rows])
         distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
         logprobs = distribution.gather(1, targets[:, None])[:, 0]
@@ -146,52 +131,44 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
             sums.entropy -= float((distribution.exp() * distribution).sum())
         return detached
 
-    def _hidden(self, layout: Pack) -> torch.Tensor:
-        """(m, width) final states at the places that predict an answer token."""
-        self._keep_activations(len(layout.token_ids))
+    def _hidden(self, layout: Pack) -> Tensor:
+        """(m, width) final states at the positions that predict an answer token."""
+        self._checkpoint_layers(len(layout.token_ids) > self.place.checkpointed_tokens)
         states = self.trunk(
             input_ids=self._tensor(layout.token_ids)[None],
             position_ids=self._tensor(layout.positions)[None],
             use_cache=False,
             attention=PackAttention(layout, self.place.device),
         ).last_hidden_state
-        selected: torch.Tensor = states[0, self._tensor(layout.sources)]
+        selected: Tensor = states[0, self._tensor(layout.sources)]
         return selected
 
-    def _tensor(self, array: npt.NDArray[Any]) -> torch.Tensor:
+    def _tensor(self, array: npt.NDArray[Any]) -> Tensor:
         """An array on the model's device."""
-        import torch
-
         return torch.from_numpy(array).to(self.place.device)
 
-    def _keep_activations(self, tokens: int) -> None:
-        """Choose what the forward pass of a pack keeps for the backward pass."""
-        if tokens <= self.place.checkpointed_tokens:
-            self.model.activation_checkpointing_disable()
-        else:
+    def _checkpoint_layers(self, checkpointed: bool) -> None:
+        """Choose whether a forward pass keeps only each layer's input for the backward pass, or all activations."""
+        if checkpointed:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
+        else:
+            self.model.activation_checkpointing_disable()
 
-    def _logprobs(self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float) -> torch.Tensor:
-        import torch
-
+    def _logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
         parts = []
         size = self.place.logit_rows
-        for rows, wanted in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
-            parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, wanted[:, None])[:, 0])
+        for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+            parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, ids[:, None])[:, 0])
         return torch.cat(parts)
 
     def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:
         """Log-probabilities (m,) of a group's answer tokens under the adapted model, for tests and comparisons."""
-        import torch
-
         layout = pack([group])
         with torch.no_grad():
             values = self._logprobs(self._hidden(layout), self._tensor(layout.targets), temperature)
         return values.cpu().numpy()
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
-        import torch
-
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), settings.max_gradient_norm))
         if math.isfinite(norm):
             for group in self.optimizer.param_groups:
@@ -199,17 +176,17 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
             self.optimizer.step()
         return norm
 
-    def _keep(self, epochs: int) -> dict[str, npt.NDArray[np.float32]]:
+    def _keep(self, epochs: int) -> Arrays:
         # With one epoch, the step is the last thing that happens.
-        return {name: value.copy() for name, value in self._state().items()} if epochs > 1 else {}
+        return {name: array.copy() for name, array in self._state().items()} if epochs > 1 else {}
 
-    def _restore(self, kept: dict[str, npt.NDArray[np.float32]]) -> None:
+    def _restore(self, kept: Arrays) -> None:
         if kept:
             self._set_state(kept)
 
-    def _state(self) -> dict[str, npt.NDArray[np.float32]]:
+    def _state(self) -> Arrays:
         """Adapter and optimizer as named arrays; the optimizer's exist from the first step on."""
-        arrays = dict(self.weights())
+        arrays = self.weights()
         for name, parameter in self.parameters.items():
             state = self.optimizer.state.get(parameter, {})
             for key in ("exp_avg", "exp_avg_sq", "step"):
@@ -217,16 +194,14 @@ class TorchLearner(PackedLearner["torch.Tensor"]):
                     arrays[f"{key}.{name}"] = state[key].detach().cpu().numpy()
         return arrays
 
-    def _set_state(self, arrays: dict[str, npt.NDArray[np.float32]]) -> None:
-        import torch
-
+    def _set_state(self, arrays: Arrays) -> None:
         self.optimizer.state.clear()
         for name, parameter in self.parameters.items():
             with torch.no_grad():
                 parameter.copy_(torch.from_numpy(arrays[name]))
             if f"step.{name}" in arrays:
                 moments = {key: self._tensor(np.array(arrays[f"{key}.{name}"])) for key in ("exp_avg", "exp_avg_sq")}
-                # torch keeps the count in the machine's memory, whatever the device.
+                # torch keeps the number of steps in the computer's memory, whatever the device.
                 step = torch.from_numpy(np.array(arrays[f"step.{name}"])).reshape(())
                 self.optimizer.state[parameter] = {"step": step, **moments}
 

@@ -1,40 +1,44 @@
-"""Where torch computes: a device, the number format of the weights there, and how much is computed at once.
+"""Where and how torch computes a model: device, number format of the weights, batch sizes, and the memory that takes.
 
-Importing this module loads no torch. What a GPU has been seen to need, and why, is in `docs/backends.md`.
+Importing this module loads no torch. `docs/backends.md` says what GPUs were measured to need, and how the estimates
+were fitted and compared.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import MemoryEstimate
 
 PACK_TOKENS = 256
-"""Tokens of one pack on a CPU: its activations are most of what the learner needs beside the weights."""
+"""Tokens of one pack on a CPU. Its activations are most of what the learner needs beside the weights."""
 CHECKPOINTED_TOKENS = 1024
 """A pack longer than this (one large group) keeps only each layer's input: a third slower, at a tenth of the memory."""
 LOGIT_ROWS = 64
-"""Rows of vocabulary-sized logits that exist at once on a CPU."""
+"""Vocabulary-sized rows of logits in memory at a time on a CPU."""
 SLOTS = 64
-"""Answers decoded at once on a CPU. More gain little there, and each takes a row of logits."""
+"""Answers decoded in parallel on a CPU. More gain little there, and each takes a row of logits."""
 BATCH = 1024
-"""Most tokens of prompts that are computed at once."""
+"""Most prompt tokens computed in one pass."""
 GPU_PACK_TOKENS = 16_384
 GPU_LOGIT_ROWS = 1024
 GPU_SLOTS = 256
 """A GPU reads all weights for each step, however many answers it decodes."""
 SHARE = 0.85
-"""Part of a GPU's free memory that is counted on: others use it too, and allocators leave gaps."""
+"""Part of a GPU's free memory to count on: other programs use it too, and allocators leave gaps."""
 BYTES = {"float32": 4.0, "bfloat16": 2.0, "nf4": 0.5625}
-"""Bytes of one weight of a block; nf4 with the scale of each 64."""
+"""Bytes of one weight of a block; nf4 with one scale for each 64 weights."""
+RUNTIME_BYTES = 420_000_000
+"""Interpreter, torch, transformers, peft, llama.cpp's tokenizer: measured, nearly all of it code and tables."""
+DEVICE_RUNTIME_BYTES = 500_000_000
+"""A GPU's context and its libraries' code, on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A device and what is done there at once.
+    """A device, and how much is computed there in one go.
 
     Attributes:
         device: by torch's name.
@@ -42,8 +46,8 @@ class Place:
             attention, embedding, logits, log-probabilities, the adapter and its optimizer.
         pack_tokens: most tokens of one pack of the learner.
         checkpointed_tokens: a longer pack keeps only each layer's input.
-        logit_rows: rows of vocabulary-sized logits that exist at once in the learner.
-        slots: answers decoded at once.
+        logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
+        slots: answers decoded in parallel.
         graphs: whether decode steps are recorded and replayed.
         reason: the choice in words.
     """
@@ -59,69 +63,20 @@ class Place:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the device's memory is the machine's."""
+        """Whether the device's memory is the computer's."""
         return self.device == "cpu"
 
 
 CPU = Place()
 
 
-def activation_bytes(shape: ModelShape, tokens: int, *, checkpointed: bool) -> int:
-    """Bytes of a pack's activations at their peak, on the way back through the last layer."""
-    # Per token and layer: both norms' inputs and results, q, k, v as they are and as the branches attend to them,
-    # attention's result, gate and up.
-    kept = shape.layers * (
-        shape.width if checkpointed else 6 * shape.width + 3 * shape.queries + 6 * shape.keys + 2 * shape.inner
-    )
-    return tokens * 4 * (kept + 14 * shape.width + 6 * shape.inner)
-
-
-def weight_bytes(shape: ModelShape, weights: str) -> int:
-    """Bytes of a model whose blocks' weights have this format."""
-    return int(shape.block_weights * BYTES[weights]) + shape.table_weights * 4
-
-
-def best_device() -> str:
-    """The fastest device that torch can use; "cpu" if there is no other."""
-    import torch
-
-    # torch built for ROCm calls its devices "cuda" too.
-    if torch.cuda.is_available():
-        return "cuda"
-    if hasattr(torch, "xpu") and torch.xpu.is_available():
-        return "xpu"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def choose_place(shape: ModelShape, device: str = "auto") -> Place:
-    """A place for a model.
-
-    Args:
-        shape: of the model.
-        device: "auto", or by torch's name.
-
-    Raises:
-        BackendError: if torch can't use the device.
-        ModelError: if the model does not fit there.
-    """
-    device = best_device() if device == "auto" else device
-    _check(device)
-    if device == "cpu":
-        return CPU
-    if device == "mps":
-        # bfloat16 came with macOS 14, and MLX is the faster backend there anyway.
-        return replace(CPU, device=device, slots=GPU_SLOTS // 2, reason="torch on Apple's GPU in float32")
-    name, free = _describe(device)
-    return gpu_place(shape, device, name, free, four_bits=is_installed("bitsandbytes"))
-
-
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool) -> Place:
-    """A place on a GPU of which so much memory is free.
+    """Fit number format and batch sizes to a GPU's free memory.
 
     Args:
         shape: of the model.
         device: by torch's name.
-        name: of the GPU, for people.
+        name: of the GPU, to show to users.
         free: bytes.
         four_bits: whether bitsandbytes is installed.
 
@@ -146,7 +101,7 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
             "smaller model, or --backend llama_cpp",
         )
     else:
-        weights, why = "nf4", f"its linear layers in 4 bits, because {narrow / SHARE / 1e9:.1f} GB would be needed else"
+        weights, why = "nf4", f"its linear layers in 4 bits, because bfloat16 needs {narrow / SHARE / 1e9:.1f} GB"
     room = usable - weight_bytes(shape, weights)
     tokens = max(PACK_TOKENS, min(GPU_PACK_TOKENS, room // 3 // activation_bytes(shape, 1, checkpointed=False)))
     rows = max(LOGIT_ROWS, min(GPU_LOGIT_ROWS, room // 6 // (6 * 4 * shape.vocabulary)))
@@ -165,13 +120,8 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     )
 
 
-def row_bytes(shape: ModelShape, tokens: int) -> int:
-    """Bytes of the keys and values of one answer of so many tokens, in float32."""
-    return shape.layers * 2 * shape.keys * 4 * tokens
-
-
 def slots_for(place: Place, shape: ModelShape, tokens: int, free: int) -> int:
-    """Answers that can be decoded at once.
+    """Answers that can be decoded in parallel.
 
     Args:
         place: the device.
@@ -186,39 +136,85 @@ def slots_for(place: Place, shape: ModelShape, tokens: int, free: int) -> int:
     return max(1, min(place.slots, int(SHARE * free / 2) // each))
 
 
-def free_memory(device: str) -> int:
-    """Bytes that are free on a device, what torch holds in reserve included."""
-    import torch
-
-    if device == "cpu" or device == "mps":
-        import psutil
-
-        return int(psutil.virtual_memory().available)
-    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
-    reserve = module.memory_reserved(device) - module.memory_allocated(device)
-    return int(module.mem_get_info(device)[0]) + int(reserve)
+def weight_bytes(shape: ModelShape, weights: str) -> int:
+    """Bytes of a model whose blocks' weights have this format."""
+    return int(shape.block_weights * BYTES[weights]) + shape.table_weights * 4
 
 
-def _describe(device: str) -> tuple[str, int]:
-    """Name and free bytes of a GPU."""
-    import torch
-
-    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
-    return str(module.get_device_name(device)), free_memory(device)
+def row_bytes(shape: ModelShape, tokens: int) -> int:
+    """Bytes of the keys and values of one answer of so many tokens, in float32."""
+    return shape.layers * 2 * shape.keys * 4 * tokens
 
 
-def _check(device: str) -> None:
-    """Refuse a device that torch doesn't have.
+def activation_bytes(shape: ModelShape, tokens: int, *, checkpointed: bool) -> int:
+    """Bytes of a pack's activations at their peak, in the backward pass of the last layer."""
+    # Per token and layer: both norms' inputs and results, q, k, v as they are and as the branches attend to them,
+    # attention's result, gate and up.
+    kept = shape.layers * (
+        shape.width if checkpointed else 6 * shape.width + 3 * shape.queries + 6 * shape.keys + 2 * shape.inner
+    )
+    return tokens * 4 * (kept + 14 * shape.width + 6 * shape.inner)
 
-    Raises:
-        BackendError: with torch's own reason.
+
+def estimate_memory(
+    shape: ModelShape,
+    rank: int,
+    groups: int,
+    answers: int,
+    prompt_tokens: int,
+    max_tokens: int,
+    *,
+    place: Place = CPU,
+    trainable: bool = True,
+) -> MemoryEstimate:
+    """Bytes on the model's device at the peak of a round; a CPU's is the computer's memory.
+
+    Sampling and learning take turns, so only the larger of the two counts. For a policy that learns it is counted as
+    `activations`.
+
+    Args:
+        shape: of the model.
+        rank: of the adapter.
+        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        place: where it is computed.
+        trainable: whether it learns.
+
+    Returns:
+        `sampler` is the model, which also learns, and for a policy that only samples the working memory too; `learner`
+        is the gradient and Adam's two moments.
     """
-    import torch
+    runtime = RUNTIME_BYTES if place.on_cpu else DEVICE_RUNTIME_BYTES
+    weights = weight_bytes(shape, place.weights)
+    sampling = _sampling_bytes(shape, groups, answers, prompt_tokens, max_tokens, place)
+    if not trainable:
+        return MemoryEstimate(weights + sampling, 0, 0, 0, runtime)
+    adapter = rank * shape.adapter_edges * 4
+    learning = learning_bytes(shape, groups, answers, prompt_tokens, max_tokens, place)
+    return MemoryEstimate(weights, 3 * adapter, adapter, max(sampling, learning), runtime)
 
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        first = str(error).splitlines()[0]
-        raise BackendError(
-            f"torch can't use the device {device} ({first})", "install a torch that was built for it, or use the CPU"
-        ) from error
+
+def learning_bytes(
+    shape: ModelShape, groups: int, answers: int, prompt_tokens: int, max_tokens: int, place: Place
+) -> int:
+    """Bytes of the largest pack's activations and of its logits."""
+    group = prompt_tokens + answers * max_tokens
+    tokens = max(group, min(place.pack_tokens, groups * group))
+    # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
+    kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
+    checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
+    return max(kept, checkpointed) + 5 * place.logit_rows * shape.vocabulary * 4
+
+
+def _sampling_bytes(
+    shape: ModelShape, groups: int, answers: int, prompt_tokens: int, max_tokens: int, place: Place
+) -> int:
+    """Bytes of caches and logits, and of drawing from these."""
+    slots = min(place.slots, groups * answers)
+    # How much the prompts have in common is unknown: each answer's row is counted with its whole prompt.
+    cache = row_bytes(shape, prompt_tokens + max_tokens) * slots + row_bytes(shape, prompt_tokens) * min(groups, slots)
+    # Logits, their softmax, its exponential and running sum in float64.
+    drawing = slots * shape.vocabulary * (4 + 4 + 4 + 8)
+    # A batch of prompts in one block, and its scores.
+    batch = min(BATCH, groups * prompt_tokens)
+    computing = batch * 4 * (8 * shape.width + 4 * shape.inner + 3 * shape.heads * prompt_tokens)
+    return cache + max(drawing, computing)

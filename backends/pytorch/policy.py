@@ -14,20 +14,20 @@ from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.backends.pytorch.device import memory_told, prepare_device, release_device_memory
-from sapo_edge.backends.pytorch.learner import TorchLearner
-from sapo_edge.backends.pytorch.memory import estimate_torch_memory
-from sapo_edge.backends.pytorch.model import add_adapter, load_base, require_torch, set_adapter
-from sapo_edge.backends.pytorch.place import Place, choose_place, free_memory, slots_for
-from sapo_edge.policy import (
-    CallHandle,
-    LoraSettings,
-    MemoryEstimate,
-    Sample,
+from sapo_edge.backends.pytorch.place import Place, estimate_memory, slots_for
+from sapo_edge.backends.pytorch.runtime import (
+    choose_place,
+    explain_full_memory,
+    free_memory,
+    prepare_device,
+    release_device_memory,
+    require_torch,
 )
+from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
-    from sapo_edge.backends.pytorch.sampler import Workspace
+    from sapo_edge.backends.pytorch.learner import TorchLearner
+    from sapo_edge.backends.pytorch.steps import StepCache
 
 
 class TorchPolicy(BasePolicy):
@@ -38,9 +38,9 @@ class TorchPolicy(BasePolicy):
         device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
         lora: shape of the adapter.
         threads: of a CPU; 0 measures and adapts.
-        trainable: without it `update` is refused.
-        narrate: told what takes time while the policy is made.
-        place: where and how to compute, instead of what `device` chooses.
+        trainable: if false, `update` raises an error.
+        narrate: called with a text before a step that takes long, while the policy is made.
+        place: where and how to compute; by default chosen for `device`.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -63,6 +63,9 @@ class TorchPolicy(BasePolicy):
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
         require_torch()
+        from sapo_edge.backends.pytorch.learner import TorchLearner
+        from sapo_edge.backends.pytorch.model import load_base
+
         self.place = place or choose_place(self.shape, device)
         self.vocabulary: Vocabulary = open_vocabulary(self.source)
         narrate("loading the model into torch")
@@ -74,7 +77,7 @@ class TorchPolicy(BasePolicy):
             prepare_device(self.place)
             self._model = load_base(self.source, self.place)
         self._loaded: LoraSettings | None = None
-        self._workspace = self._new_workspace()
+        self._step_cache = self._new_step_cache()
 
     @property
     def name(self) -> str:
@@ -88,56 +91,57 @@ class TorchPolicy(BasePolicy):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """What was chosen for the user, in words."""
-        notes = [self.place.reason, self._workspace.trouble]
+        """Choices made for the user, in words."""
+        notes = [self.place.reason, self._step_cache.trouble]
         if self.place.on_cpu:
             notes.append(f"threads: {self.governor.reason}")
         return tuple(note for note in notes if note)
 
     def _working(self) -> AbstractContextManager[object]:
-        return memory_told(self.place.device)
+        return explain_full_memory(self.place.device)
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
-        from sapo_edge.backends.pytorch.sampler import TorchSampler
+        from sapo_edge.backends.pytorch.sampler import GroupSampler
 
         own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
-        return TorchSampler(
-            self._workspace,
+        return GroupSampler(
+            self._step_cache,
             self.vocabulary,
             request,
             handle,
             slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
             use_adapter=use_adapter,
-            between_steps=self._use_threads,
+            between_steps=self._adapt_threads,
         ).run()
 
-    def _use_threads(self) -> None:
+    def _adapt_threads(self) -> None:
         import torch
 
-        wanted = self.governor.current()
-        if self.place.on_cpu and wanted != torch.get_num_threads():
-            torch.set_num_threads(wanted)
+        threads = self.governor.current()
+        if self.place.on_cpu and threads != torch.get_num_threads():
+            torch.set_num_threads(threads)
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
+        from sapo_edge.backends.pytorch.model import add_adapter, set_adapter
+
         weights, _ = read_checked(directory, self.shape.adapter_shapes(lora.rank))
         if self._loaded != lora:
-            self._workspace.forget()
+            self._step_cache.forget()
             if self._loaded is not None:
                 self._model = self._model.unload()
             self._model, self._loaded = add_adapter(self._model, lora, self.source.model_name), lora
             self._model.requires_grad_(False)
-            self._workspace = self._new_workspace()
+            self._step_cache = self._new_step_cache()
         set_adapter(self._model, weights)
 
-    def _new_workspace(self) -> Workspace:
-        from sapo_edge.backends.pytorch.sampler import Workspace
-        from sapo_edge.backends.pytorch.steps import Network
+    def _new_step_cache(self) -> StepCache:
+        from sapo_edge.backends.pytorch.steps import Network, StepCache
 
-        return Workspace(Network.of(self._model), self.shape, self.place)
+        return StepCache(Network.of(self._model), self.shape, self.place)
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes on the model's device at the peak of a round; see `estimate_torch_memory`."""
-        return estimate_torch_memory(
+        """Bytes on the model's device at the peak of a round; see `place.estimate_memory`."""
+        return estimate_memory(
             self.shape,
             self.lora.rank,
             groups,
@@ -151,7 +155,7 @@ class TorchPolicy(BasePolicy):
     def close(self) -> None:
         """Free the model and the tokenizer."""
         self.vocabulary.close()
-        self._workspace.forget()
+        self._step_cache.forget()
         self.learner = None
-        del self._model, self._workspace
+        del self._model, self._step_cache
         release_device_memory(self.place.device)

@@ -1,9 +1,9 @@
-"""Forward passes of the sampler: prompts once, then one token of each answer a step, recorded where that pays.
+"""Forward passes of the sampler: prompts, then one token of each answer a step, recorded and replayed where that pays.
 
-A step of a small model on a GPU is a thousand tiny kernels, and starting them takes longer than they do. CUDA can
-record a step and replay it as one, if every array stays where it is and keeps its size: so the numbers of answers and
-of tokens looked at are rounded up, and rows that nobody uses are computed along. A recording is compared with the plain
-step when it is made; one that fails or differs ends all recording, with the reason.
+A step of a small model on a GPU is a thousand tiny kernels, and launching them takes longer than running them. CUDA can
+record a step and replay it as one, if every array stays in its place and keeps its size. So the numbers of answers and
+of cached tokens are rounded up, and unused rows are computed too. Each new recording is compared with the plain step;
+one that fails or differs turns recording off, with the reason.
 """
 
 from __future__ import annotations
@@ -15,16 +15,18 @@ from typing import Any
 
 import torch
 
-from sapo_edge.backends.pytorch.rows import CachedAttention, RowCache
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache
+from sapo_edge.backends.pytorch.place import Place
 
 Tensor = torch.Tensor
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
-"""Records a computation; returns what replays it, and the array that then holds its result."""
+"""Records a computation; returns a function that replays it, and the array that then holds its result."""
 
 SEEN_STEP = 64
-"""Tokens looked at are rounded up to a multiple of this for a recording."""
+"""For a recording, the number of cached tokens to look at is rounded up to a multiple of this."""
 TOLERANCE = 1e-3
-"""Logits of a recording may differ by so much from the plain step's: another kernel may have been taken."""
+"""Relative difference allowed between a recording's logits and the plain step's: CUDA may choose another kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class Network:
 
     @contextmanager
     def sampling(self, *, use_adapter: bool) -> Iterator[None]:
-        """Without gradients, and with the adapter or without."""
+        """Compute without gradients, and with the adapter or without."""
         with torch.inference_mode():
             if use_adapter or not hasattr(self.model, "disable_adapter"):
                 yield
@@ -64,63 +66,67 @@ class Steps:
     Args:
         network: the model.
         rows: the answers' cache.
-        prefix: the cache of what all prompts begin with, one row; None if there is no such thing.
-        prefix_tokens: how many tokens that is.
-        record: how a step is recorded; None computes each anew.
+        prefix: the cache of what all prompts begin with, one row; None if they share nothing.
+        record: how to record a step; None computes each step anew.
+
+    Attributes:
+        rows, prefix: the caches.
+        trouble: why recording was turned off; empty if it was not.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        rows: RowCache,
-        prefix: RowCache | None,
-        prefix_tokens: int,
-        record: Record | None = None,
-    ) -> None:
+    def __init__(self, network: Network, rows: RowCache, prefix: RowCache | None, record: Record | None) -> None:
+        self.rows = rows
+        self.prefix = prefix
+        self.trouble = ""
         self._network = network
-        self._rows = rows
-        self._prefix = prefix
-        self._prefix_tokens = torch.tensor([prefix_tokens], device=rows.keys.device)
-        self._host_prefix_tokens = prefix_tokens
         self._record = record
         self._recordings: dict[tuple[int, int, int], tuple[Callable[[], None], Tensor]] = {}
-        self._ids = torch.zeros(rows.rows, 1, dtype=torch.int64, device=rows.keys.device)
-        self._starts = torch.zeros(rows.rows, dtype=torch.int64, device=rows.keys.device)
-        self.trouble = ""
+        device = rows.keys.device
+        self._prefix_length = 0
+        self._prefix_tokens = torch.zeros(1, dtype=torch.int64, device=device)
+        self._ids = torch.zeros(rows.rows, 1, dtype=torch.int64, device=device)
+        self._starts = torch.zeros(rows.rows, dtype=torch.int64, device=device)
+
+    def holds(self, rows: int, tokens: int, prefix: int) -> bool:
+        """Whether the caches are large enough for so many rows of so many tokens behind such a prefix."""
+        prefix_room = self.prefix.tokens if self.prefix else 0
+        return self.rows.rows >= rows and self.rows.tokens >= tokens and prefix_room >= prefix
+
+    def set_prefix_length(self, tokens: int) -> None:
+        """Set the number of tokens of the prefix; recordings stay valid."""
+        self._prefix_length = tokens
+        self._prefix_tokens.fill_(tokens)
 
     def forward(self, rows: RowCache, token_ids: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         """Add tokens to the first rows of a cache.
 
         Args:
             rows: the cache.
-            token_ids: of each row; shorter ones are filled up with what is never looked at.
-            starts: tokens that each row holds already.
+            token_ids: of each row; shorter ones are padded with tokens that are never looked at.
+            starts: tokens that each row already holds.
 
         Returns:
-            (rows, vocabulary) logits behind each row's last token.
+            (rows, vocabulary) logits after each row's last token.
         """
-        return self._forward(rows, token_ids, starts)
-
-    def _forward(self, rows: RowCache, token_ids: Sequence[Sequence[int]], starts: Sequence[int]) -> Tensor:
         longest = max(map(len, token_ids))
-        filled = [[*ids, *(ids[-1:] * (longest - len(ids)))] for ids in map(list, token_ids)]
+        padded = [[*ids, *(ids[-1:] * (longest - len(ids)))] for ids in map(list, token_ids)]
         device = rows.keys.device
-        ids = torch.tensor(filled, device=device)
+        ids = torch.tensor(padded, device=device)
         lasts = torch.tensor([len(row) - 1 for row in token_ids], device=device)
         seen = max(starts) + longest
-        return self._compute(rows, ids, torch.tensor(starts, device=device), lasts, seen, self._host_prefix_tokens)
+        return self._compute(rows, ids, torch.tensor(starts, device=device), lasts, seen, self._prefix_length)
 
     def step(self, token_ids: Sequence[int], starts: Sequence[int]) -> Tensor:
         """Add one token to each of the first rows; returns their (rows, vocabulary) logits, valid until the next."""
         if self._record is None:
-            return self._forward(self._rows, [[token] for token in token_ids], starts)
+            return self.forward(self.rows, [[token] for token in token_ids], starts)
         count, seen = len(token_ids), max(starts) + 1
         key = (
-            min(1 << (count - 1).bit_length(), self._rows.rows),
-            min(-(-seen // SEEN_STEP) * SEEN_STEP, self._rows.tokens),
-            min(-(-self._host_prefix_tokens // SEEN_STEP) * SEEN_STEP, self._prefix.tokens if self._prefix else 0),
+            min(1 << (count - 1).bit_length(), self.rows.rows),
+            min(_round_up(seen), self.rows.tokens),
+            min(_round_up(self._prefix_length), self.prefix.tokens if self.prefix else 0),
         )
-        # Rows beyond are computed as if they were empty: whoever takes one later overwrites it from its beginning.
+        # Unused rows are computed as if they were empty: an answer that takes one later overwrites it from its start.
         unused = [0] * (key[0] - count)
         self._ids[: key[0], 0] = torch.tensor([*token_ids, *unused], device=self._ids.device)
         self._starts[: key[0]] = torch.tensor([*starts, *unused], device=self._ids.device)
@@ -132,24 +138,15 @@ class Steps:
         replay()
         return logits[:count]
 
-    def new_prefix(self, tokens: int) -> None:
-        """Say how many tokens the prefix has from now on; what was recorded stays good."""
-        self._host_prefix_tokens = tokens
-        self._prefix_tokens.fill_(tokens)
-
-    def forget(self) -> None:
-        """Drop what was recorded."""
-        self._recordings.clear()
-
     def _try_recording(self, key: tuple[int, int, int]) -> Tensor | None:
-        """Record a step; returns the plain step's logits if that failed, and gives recording up."""
+        """Record a step. If that fails, turn recording off and return the plain step's logits."""
         assert self._record is not None
         rows, seen, prefix_seen = key
         ids, starts = self._ids[:rows], self._starts[:rows]
         lasts = torch.zeros(rows, dtype=torch.int64, device=ids.device)
 
         def work() -> Tensor:
-            return self._compute(self._rows, ids, starts, lasts, seen, prefix_seen)
+            return self._compute(self.rows, ids, starts, lasts, seen, prefix_seen)
 
         plain = work().clone()
         try:
@@ -161,7 +158,7 @@ class Steps:
         except (RuntimeError, AssertionError) as error:
             self.trouble = f"decode steps are not recorded: {str(error).splitlines()[0]}"
             self._record = None
-            self.forget()
+            self._recordings.clear()
             return plain
         self._recordings[key] = replay, logits
         return None
@@ -169,7 +166,7 @@ class Steps:
     def _compute(
         self, rows: RowCache, ids: Tensor, starts: Tensor, lasts: Tensor, seen: int, prefix_seen: int
     ) -> Tensor:
-        prefix = self._prefix if rows is not self._prefix else None
+        prefix = self.prefix if rows is not self.prefix else None
         offset = self._prefix_tokens if prefix is not None else torch.zeros_like(self._prefix_tokens)
         attention = CachedAttention(rows, starts, seen, prefix, offset, prefix_seen if prefix is not None else 0)
         positions = offset + starts[:, None] + torch.arange(ids.shape[1], device=ids.device)
@@ -180,16 +177,76 @@ class Steps:
         return logits.float()
 
 
+def _round_up(tokens: int) -> int:
+    return -(-tokens // SEEN_STEP) * SEEN_STEP
+
+
 def record_with_cuda(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
     """Record as a CUDA graph."""
     torch.cuda.synchronize()
     side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        # Libraries set themselves up in a first call, which can't be recorded.
+        # Libraries initialise themselves in a first call, which can't be recorded.
         work()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         result = work()
     return graph.replay, result
+
+
+class StepCache:
+    """Caches and recorded steps: kept from call to call where steps are recorded, made for each call elsewhere.
+
+    Args:
+        network: the model.
+        shape: its sizes.
+        place: where it is.
+        record: how to record a step where `place.graphs` says so.
+
+    Attributes:
+        network: the model.
+        trouble: why recording was turned off; empty if it was not.
+    """
+
+    def __init__(self, network: Network, shape: ModelShape, place: Place, record: Record = record_with_cuda) -> None:
+        self.network = network
+        self.trouble = ""
+        self._shape = shape
+        self._place = place
+        self._record: Record | None = record if place.graphs else None
+        self._kept: dict[bool, Steps] = {}
+
+    def prepare(self, rows: int, tokens: int, prefix: int, *, use_adapter: bool) -> Steps:
+        """Passes over caches for at least so many rows of so many tokens, behind a prefix of so many."""
+        if self._record is None:
+            steps = self._make(rows, tokens, prefix)
+        else:
+            kept = self._kept.get(use_adapter)
+            if kept is None or not kept.holds(rows, tokens, prefix):
+                self._kept.clear()
+                kept = self._kept[use_adapter] = self._make(rows, _round_up(tokens), _round_up(prefix))
+            steps = kept
+        steps.set_prefix_length(prefix)
+        return steps
+
+    def scratch(self, rows: int, tokens: int) -> RowCache:
+        """A cache for prompts."""
+        return RowCache(self._shape, rows, tokens, self._place.device)
+
+    def done(self) -> None:
+        """End a call: drop everything if recording was turned off."""
+        for steps in self._kept.values():
+            if steps.trouble:
+                self.trouble, self._record = steps.trouble, None
+        if self._record is None:
+            self._kept.clear()
+
+    def forget(self) -> None:
+        """Free everything. Needed when the recorded weights move."""
+        self._kept.clear()
+
+    def _make(self, rows: int, tokens: int, prefix: int) -> Steps:
+        common = self.scratch(1, prefix) if prefix else None
+        return Steps(self.network, self.scratch(rows, tokens), common, self._record)

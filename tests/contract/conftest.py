@@ -111,7 +111,7 @@ def _torch(device: str) -> Backend:
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import policy as torch_policy
     from sapo_edge.backends.pytorch import sampler as torch_sampler
-    from sapo_edge.backends.pytorch.place import choose_place
+    from sapo_edge.backends.pytorch.runtime import choose_place
     from sapo_edge.backends.pytorch.steps import Steps
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -134,8 +134,12 @@ def _torch(device: str) -> Backend:
             def decode(
                 self: Steps, *arguments: object, original: Callable[..., object] = original, **options: object
             ) -> object:
-                decodes.append(1)
-                return original(self, *arguments, **options)
+                before = len(decodes)
+                result = original(self, *arguments, **options)
+                # A step that is not recorded is a forward pass, and counts once.
+                if len(decodes) == before:
+                    decodes.append(1)
+                return result
 
             monkeypatch.setattr(Steps, name, decode)
         return decodes

@@ -13,11 +13,12 @@ import torch
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import place as torch_place
-from sapo_edge.backends.pytorch.memory import estimate_torch_memory
+from sapo_edge.backends.pytorch import runtime
+from sapo_edge.backends.pytorch.attention import RowCache
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
-from sapo_edge.backends.pytorch.place import CPU, Place, choose_place, gpu_place, slots_for
+from sapo_edge.backends.pytorch.place import CPU, Place, estimate_memory, gpu_place, slots_for
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.backends.pytorch.rows import RowCache
+from sapo_edge.backends.pytorch.runtime import choose_place
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests.contract.training import STRONG, own_group
@@ -44,7 +45,7 @@ def test_a_gpu_with_less_room_takes_smaller_packs() -> None:
     sizes = [place.pack_tokens for place in places]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] == torch_place.GPU_PACK_TOKENS
     for place, free in zip(places, frees, strict=True):
-        need = estimate_torch_memory(SMALL, 16, 8, 8, 200, 64, place=place)
+        need = estimate_memory(SMALL, 16, 8, 8, 200, 64, place=place)
         # Its context is there when the free memory is asked for.
         assert need.total - need.runtime < free
 
@@ -177,7 +178,7 @@ def test_the_fastest_device_is_taken(found: tuple[str, str], monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "is_available", there("cuda"))
     monkeypatch.setattr(torch.xpu, "is_available", there("xpu"))
     monkeypatch.setattr(torch.backends.mps, "is_available", there("mps"))
-    assert torch_place.best_device() == found[1]
+    assert runtime.best_device() == found[1]
 
 
 def test_a_full_gpu_is_an_error_that_says_what_to_do(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,8 +198,8 @@ def test_a_full_gpu_is_an_error_that_says_what_to_do(models: dict[str, Path], mo
 
 
 def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_place, "_check", lambda _device: None)
-    monkeypatch.setattr(torch_place, "_describe", lambda _device: ("RTX 4090", 20_000_000_000))
+    monkeypatch.setattr(runtime, "_check", lambda _device: None)
+    monkeypatch.setattr(runtime, "_describe", lambda _device: ("RTX 4090", 20_000_000_000))
     place = choose_place(SMALL, "cuda:0")
     assert isinstance(place, Place) and place.device == "cuda:0" and not place.on_cpu and "RTX 4090" in place.reason
     assert choose_place(SMALL, "mps").weights == "float32"

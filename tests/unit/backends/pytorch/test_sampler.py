@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from sapo_edge.backends.common import draw as categorical
-from sapo_edge.backends.pytorch.draw import draw
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
-from sapo_edge.backends.pytorch.sampler import Workspace
-from sapo_edge.backends.pytorch.steps import Network, Record
+from sapo_edge.backends.pytorch.sampler import draw
+from sapo_edge.backends.pytorch.steps import Network, Record, StepCache
 from sapo_edge.policy import LoraSettings, Message, Sample
 from tests.contract.training import STRONG, own_group
 from tests.models import question
@@ -70,7 +69,7 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
         place = replace(CPU, graphs=record is not None)
         made.append(TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place))
         if record is not None:
-            made[-1]._workspace = Workspace(Network.of(made[-1]._model), made[-1].shape, place, record)
+            made[-1]._step_cache = StepCache(Network.of(made[-1]._model), made[-1].shape, place, record)
         return made[-1]
 
     yield policy
@@ -96,7 +95,7 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[
     assert_alike(recorded.generate(PROMPTS[:2], 5, 40, 1.0, 2), plain.generate(PROMPTS[:2], 5, 40, 1.0, 2))
     assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, 0), plain.generate(PROMPTS, 5, 40, 1.0, 0))
     assert recorder.recorded <= first + 4
-    assert recorded._workspace.trouble == ""
+    assert recorded._step_cache.trouble == ""
 
 
 def test_recordings_see_what_was_learnt_since(make: Callable[..., TorchPolicy]) -> None:
@@ -134,5 +133,5 @@ def test_a_recording_that_fails_or_differs_is_given_up(
 ) -> None:
     plain, recorded = make(), make(record)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
-    assert said in recorded._workspace.trouble and any(said in reason for reason in recorded.reasons)
+    assert said in recorded._step_cache.trouble and any(said in reason for reason in recorded.reasons)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 1), plain.generate(PROMPTS, 4, 16, 1.0, 1))

@@ -17,7 +17,7 @@ from peft.tuners.lora import Linear as PeftLinear
 
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.model.gguf_header import GgufHeader
-from sapo_edge.backends.pytorch.fused import AdaptedLinear
+from sapo_edge.backends.pytorch.layers import AdaptedLinear
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.errors import Cancelled

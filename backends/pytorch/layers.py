@@ -1,9 +1,15 @@
-"""The parts of a decoder layer with their gradients written out: a third less memory traffic than PEFT's own.
+"""Linear layers with narrow frozen weights, and a decoder layer's parts with their gradients written out.
 
-PEFT computes `base(x) + B(A(x)) * scaling` in operations of which each writes a new array and some keep one for the way
-back; a norm and a gated MLP do so too. On a CPU the update is bound by that traffic where it is not bound by its matrix
-products. Here the adapter's product is added in place, the input's two gradients are one array, and what is cheap to
-compute again (the norm, the gate) is not kept. The arithmetic is the same, and so are parameters, names and files.
+Narrow weights: a model that is bfloat16 throughout moves its log-probabilities by 0.03 nats in the mean, far more than
+an update does. So only the products with a block's frozen weights are made in bfloat16, which such a GPU does fastest;
+their results are added up in float32, and everything else is computed in float32. On the embedded model the mean KL
+divergence from float32 is then 0.0002 nats instead of 0.001; llama.cpp's own bfloat16 has as much.
+
+Written-out gradients: a third less memory traffic than PEFT's layers. PEFT computes `base(x) + B(A(x)) * scaling` in
+operations of which each writes a new array and some keep one for the backward pass; a norm and a gated MLP do the same.
+On a CPU the update is bound by that traffic where it is not bound by its matrix products. Here the adapter's product is
+added in place, the input's two gradients are one array, and what is cheap to compute again (the norm, the gate) is not
+kept. The arithmetic is the same, and so are parameters, names and files.
 """
 
 from __future__ import annotations
@@ -16,9 +22,90 @@ from peft.tuners.lora import Linear as PeftLinear
 from torch.nn import functional
 from transformers.activations import SiLUActivation
 
-from sapo_edge.backends.pytorch.precision import NarrowLinear, wide_linear, wide_product
+from sapo_edge.errors import BackendError
 
 Tensor = torch.Tensor
+
+
+def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """(n, in) -> (n, out), in x's number format, by weights that may have a narrower one."""
+    if weight.dtype == x.dtype:
+        return functional.linear(x, weight, bias)
+    result = functional.linear(x.to(weight.dtype), weight).to(x.dtype)
+    # Some models' biases are in the hundreds: added in bfloat16, they would swallow the product.
+    return result if bias is None else result.add_(bias)
+
+
+def wide_product(gradient: Tensor, weight: Tensor) -> Tensor:
+    """(n, out) -> (n, in): the gradient of `wide_linear` by its input."""
+    if weight.dtype == gradient.dtype:
+        return gradient @ weight
+    return (gradient.to(weight.dtype) @ weight).to(gradient.dtype)
+
+
+class NarrowLinear(torch.nn.Linear):
+    """A linear layer with narrow weights and float32 inputs, results and bias."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out), as torch's."""
+        return wide_linear(x, self.weight, self.bias)
+
+
+def narrow_blocks(model: Any, weights: str) -> None:
+    """Make the linear layers of a model's blocks hold their weights in this format; `place_parameter` fills them.
+
+    Args:
+        model: a transformers model, its parameters on no device yet.
+        weights: "float32", "bfloat16" or "nf4".
+
+    Raises:
+        BackendError: for nf4, if bitsandbytes is missing or can't be loaded.
+    """
+    if weights == "float32":
+        return
+    for parent in list(model.model.layers.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is not torch.nn.Linear:
+                continue
+            if weights == "nf4":
+                setattr(parent, name, _four_bits(child))
+            else:
+                child.__class__ = NarrowLinear
+                child.weight = torch.nn.Parameter(child.weight.to(torch.bfloat16), requires_grad=False)
+
+
+def _four_bits(linear: torch.nn.Linear) -> torch.nn.Module:
+    try:
+        from bitsandbytes.nn import Linear4bit
+    except (ImportError, OSError, RuntimeError) as error:
+        raise BackendError(
+            f"bitsandbytes, which 4-bit weights need, can't be loaded ({error})",
+            "install it with: pip install 'sapo-edge[nf4]', or take a smaller model",
+        ) from error
+    with torch.device("meta"):
+        layer: torch.nn.Module = Linear4bit(
+            linear.in_features, linear.out_features, linear.bias is not None, torch.bfloat16, quant_type="nf4"
+        )
+    return layer
+
+
+def place_parameter(module: torch.nn.Module, name: str, values: Tensor, device: str) -> None:
+    """Move a parameter's values to a device, in the format that the parameter was declared with.
+
+    Args:
+        module: that owns the parameter.
+        name: of the parameter in its module.
+        values: on the CPU.
+        device: by torch's name.
+    """
+    declared = module.get_parameter(name)
+    if type(declared).__name__ == "Params4bit":
+        # Moving it to its device quantises it.
+        kind: Any = type(declared)
+        placed = kind(values.to(torch.bfloat16), requires_grad=False, quant_type="nf4", module=module).to(device)
+    else:
+        placed = torch.nn.Parameter(values.to(device=device, dtype=declared.dtype), requires_grad=False)
+    module.register_parameter(name, placed)
 
 
 def _adapted(
@@ -97,7 +184,7 @@ class _Norm(torch.autograd.Function):
 
 
 class AdaptedLinear(PeftLinear):
-    """PEFT's linear layer with a LoRA adapter, computed with `_AdaptedLinear` where that is what PEFT would compute."""
+    """PEFT's linear layer with a LoRA adapter, computed with `_AdaptedLinear` while the adapter is on."""
 
     def parts(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor, float] | None:
         """Weight, bias, A, B, scaling; None if the adapter is switched off."""
@@ -108,7 +195,7 @@ class AdaptedLinear(PeftLinear):
         return base.weight, base.bias, self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """As PEFT's."""
+        """(..., in) -> (..., out), as PEFT's."""
         parts = self.parts()
         if parts is None:
             plain: Tensor = self.base_layer(x)
@@ -117,13 +204,13 @@ class AdaptedLinear(PeftLinear):
 
 
 def fuse(model: torch.nn.Module) -> None:
-    """Give the layers of an adapted model these forward passes; layers of other kinds keep their own.
+    """Replace the forward passes of an adapted model's layers; layers of other kinds keep theirs.
 
     Args:
         model: with PEFT's adapter, without dropout.
     """
     for module in model.modules():
-        # One of 4 bits computes its product itself.
+        # A 4-bit layer computes its product itself.
         if type(module) is PeftLinear and type(module.base_layer) in (torch.nn.Linear, NarrowLinear):
             module.__class__ = AdaptedLinear
     for module in model.modules():

@@ -1,0 +1,184 @@
+"""torch loaded as this project needs it, its devices, and what differs between them beside the mathematics.
+
+Importing this module loads no torch.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sapo_edge.backends.machine.allocator import return_freed_memory
+from sapo_edge.backends.machine.host import is_installed
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.place import CPU, GPU_SLOTS, Place, gpu_place
+from sapo_edge.errors import BackendError, ModelError
+
+
+def require_torch() -> None:
+    """Load torch, transformers and peft. Call it before importing a module of this folder that imports torch.
+
+    Raises:
+        BackendError: naming what is missing.
+    """
+    # OpenMP's threads spin while they wait, which starves them when another program is busy: an update of 4 s took
+    # 90 s. OpenMP reads the variable when torch, or llama.cpp linked to the same OpenMP, loads it. A value that the
+    # user has set is kept.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        import peft  # noqa: F401
+        import torch  # noqa: F401
+        import transformers
+    except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
+        # A missing shared library or two packages that do not fit each other show as any of these errors.
+        raise BackendError(
+            f"training needs torch, transformers and peft ({error})", "install them with: pip install sapo-edge"
+        ) from error
+    transformers.utils.logging.set_verbosity_error()
+
+
+def best_device() -> str:
+    """The fastest device that torch can use; "cpu" if there is no other."""
+    import torch
+
+    # torch built for ROCm calls its devices "cuda" too.
+    if torch.cuda.is_available():
+        return "cuda"
+    if hasattr(torch, "xpu") and torch.xpu.is_available():
+        return "xpu"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def choose_place(shape: ModelShape, device: str = "auto") -> Place:
+    """Choose where and how to compute a model.
+
+    Args:
+        shape: of the model.
+        device: "auto", or a device by torch's name.
+
+    Raises:
+        BackendError: if torch can't use the device.
+        ModelError: if the model does not fit there.
+    """
+    device = best_device() if device == "auto" else device
+    _check(device)
+    if device == "cpu":
+        return CPU
+    if device == "mps":
+        # bfloat16 came with macOS 14, and MLX is the faster backend there anyway.
+        return replace(CPU, device=device, slots=GPU_SLOTS // 2, reason="torch on Apple's GPU in float32")
+    name, free = _describe(device)
+    return gpu_place(shape, device, name, free, four_bits=is_installed("bitsandbytes"))
+
+
+def free_memory(device: str) -> int:
+    """Free bytes on a device, what torch holds in reserve included."""
+    import torch
+
+    if device in ("cpu", "mps"):
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
+    reserve = module.memory_reserved(device) - module.memory_allocated(device)
+    return int(module.mem_get_info(device)[0]) + int(reserve)
+
+
+def _describe(device: str) -> tuple[str, int]:
+    """Name and free bytes of a GPU."""
+    import torch
+
+    module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
+    return str(module.get_device_name(device)), free_memory(device)
+
+
+def _check(device: str) -> None:
+    """Raise BackendError, with torch's own reason, if torch can't use a device."""
+    import torch
+
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise BackendError(
+            f"torch can't use the device {device} ({reason})", "install a torch that was built for it, or use the CPU"
+        ) from error
+
+
+def prepare_device(place: Place) -> None:
+    """Settings of this process for a device, made once, before it is used."""
+    if place.on_cpu:
+        return
+    # Read when CUDA starts. Without it cuBLAS may add up in a different order each time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    import torch
+
+    # With bfloat16 weights, products of float32 matrices (adapter, logits) run on tensor cores too, with a mantissa of
+    # 10 bits: three more than bfloat16's.
+    torch.set_float32_matmul_precision("highest" if place.weights == "float32" else "high")
+
+
+@contextmanager
+def reproducible(device: str) -> Iterator[None]:
+    """Make a GPU add up gradients in the same order each time: an update that is repeated gives the same bits.
+
+    A CPU does so anyway.
+    """
+    if device == "cpu":
+        yield
+        return
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    settings: Any = torch.utils.deterministic
+    fills, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with warnings.catch_warnings():
+            # About operations without a deterministic version: nothing that a user could act on.
+            warnings.filterwarnings("ignore", message=".*deterministic.*", category=UserWarning)
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        settings.fill_uninitialized_memory = fills
+
+
+@contextmanager
+def explain_full_memory(device: str) -> Iterator[None]:
+    """Turn torch's error about full memory into one that says what to do.
+
+    Raises:
+        ModelError: instead of torch's own error.
+    """
+    import torch
+
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        release_device_memory(device)
+        raise ModelError(
+            f"the memory of {device} is full",
+            "close programs that use it, ask for fewer or shorter answers, or use --backend llama_cpp",
+        ) from error
+
+
+def release_device_memory(device: str) -> None:
+    """Return free memory to the system or to other users of the GPU."""
+    if device == "cpu":
+        return_freed_memory()
+        return
+    # Modules refer to each other in cycles, and a GPU runs out of memory earlier than a computer.
+    gc.collect()
+    if device.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
+    elif device.startswith("xpu"):
+        import torch
+
+        torch.xpu.empty_cache()
