@@ -10,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from sapo_edge.care.peak import peak_memory
+from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 
 

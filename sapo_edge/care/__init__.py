@@ -1,1 +1,1 @@
-"""Consideration for the machine: when a node pauses or stops, and its priority."""
+"""How a node treats its machine: when it pauses or stops, and its priority."""

@@ -1,5 +1,4 @@
-"""When a level that goes up and down is a reason to rest: two levels and two times, so that neither a short spike nor a
-value near the level makes a node rest and go on all the time."""
+"""Two thresholds with two times, so that short spikes and values near a threshold don't pause and resume a node."""
 
 from __future__ import annotations
 
@@ -7,18 +6,20 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 GAP = 30.0
-"""Seconds without a look after which times are counted anew: the machine slept, and what was before is not now."""
+"""Seconds between two readings after which the timer starts again: the machine was probably asleep."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When one reason counts.
+    """When a level pauses the node and when it lets it resume.
+
+    Short interruptions do not reset the timers; they count against them.
 
     Attributes:
-        pause: level from which on the node rests,
-        pause_after: once it was there for so many seconds, more than it was below meanwhile.
-        resume: level down to which it has to fall before the node goes on,
-        resume_after: and be there for so many seconds, more than it was above meanwhile.
+        pause: the node pauses at this level or above,
+        pause_after: after this many seconds.
+        resume: the node resumes at this level or below,
+        resume_after: after this many seconds.
     """
 
     pause: float
@@ -28,59 +29,59 @@ class Limits:
 
 
 class State(Enum):
-    """Where one reason stands."""
+    """What a `Watch` asks for."""
 
     WATCHING = auto()
-    RESTING = auto()
+    PAUSED = auto()
     OVERRULED = auto()
 
 
 class Watch:
-    """Whether one reason asks for rest, by levels and times alone."""
+    """Decides from one level over time whether to pause."""
 
     def __init__(self) -> None:
         self.state = State.WATCHING
         self._score = 0.0
-        self._turning = False
-        self._looked: float | None = None
+        self._crossed = False
+        self._updated: float | None = None
 
-    def look(self, now: float, level: float | None, limits: Limits | None) -> State:
-        """Take note of a level.
+    def update(self, now: float, level: float | None, limits: Limits | None) -> State:
+        """Take a reading and return the state after it.
 
         Args:
-            now: seconds of a clock that only goes forward.
-            level: None if it can't be read, which is no reason to rest.
-            limits: None if the reason does not count, which also ends a rest at once.
+            now: monotonic seconds.
+            level: None if it can't be read, which is no reason to pause.
+            limits: None if the settings switch this reason off, which also ends a pause immediately.
         """
         if limits is None:
-            self.state, self._looked = State.WATCHING, None
-            self._forget()
+            self.state, self._updated = State.WATCHING, None
+            self._reset()
             return self.state
-        elapsed = 0.0 if self._looked is None else now - self._looked
+        elapsed = 0.0 if self._updated is None else now - self._updated
         if elapsed > GAP:
-            elapsed = self._score = 0.0
-            self._turning = False
-        self._looked = now
+            elapsed = 0.0
+            self._reset()
+        self._updated = now
         if self.state is State.WATCHING:
-            turns, after = level is not None and level >= limits.pause, limits.pause_after
+            crossed, seconds = level is not None and level >= limits.pause, limits.pause_after
         else:
-            turns, after = level is None or level <= limits.resume, limits.resume_after
-        # Time that speaks against it is taken off again, and does not undo all: beside programs that come and go, a
-        # node would else rest for hours until none of them stirs for a minute.
-        if not turns:
+            crossed, seconds = level is None or level <= limits.resume, limits.resume_after
+        # An interruption is subtracted instead of resetting the timer. Otherwise programs that come and go could keep
+        # a node paused for hours.
+        if not crossed:
             self._score = max(0.0, self._score - elapsed)
-        elif self._turning:
+        elif self._crossed:
             self._score += elapsed
-        self._turning = turns
-        if turns and self._score >= after:
-            self.state = State.RESTING if self.state is State.WATCHING else State.WATCHING
-            self._forget()
+        self._crossed = crossed
+        if crossed and self._score >= seconds:
+            self.state = State.PAUSED if self.state is State.WATCHING else State.WATCHING
+            self._reset()
         return self.state
 
     def overrule(self) -> None:
-        """A person let the node go on: it asks for no rest until it was clear once."""
+        """Ask for no pause until the level has been low once, because the user resumed the node."""
         self.state = State.OVERRULED
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
-        self._score, self._turning = 0.0, False
+    def _reset(self) -> None:
+        self._score, self._crossed = 0.0, False

@@ -1,4 +1,4 @@
-"""A low priority for a node's process, so that whatever else runs goes first."""
+"""Lowers the scheduling priority of a node's process, so that other programs run first."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import psutil
 
 LOWEST_IO = 7
-"""The lowest level of Linux's best-effort class for the disk. The idle class would be lower: where others keep the disk
-busy, a checkpoint would never be done."""
+"""Lowest level of Linux's best-effort class for disk I/O. The idle class is lower, but there a checkpoint would not
+finish while other programs keep the disk busy."""
 AUTOGROUP = Path("/proc/self/autogroup")
-"""Where Linux keeps the priority of a session as a whole, if it has one."""
+"""Where Linux keeps the priority of a whole session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """What came of it.
+    """The result of `lower_priority`.
 
     Attributes:
-        reason: in words; empty if nothing was asked for.
+        reason: the new priority in words; empty if it was not to change.
         refused: what the system did not allow, a sentence each.
     """
 
@@ -31,13 +31,13 @@ class Priority:
 
 
 def lower_priority(nice: int) -> Priority:
-    """Let other programs go first: on the processor, and on Linux on the disk too.
+    """Lower the priority of this process on the processor and, on Linux, on the disk.
 
-    Call it before there are threads: on Linux each has a priority of its own, which it takes from the one that starts
-    it. Nothing is ever raised, and a refusal is no error.
+    Call it before starting threads: on Linux each thread has its own priority, inherited from the thread that starts
+    it. A priority is never raised, and a refusal by the system is no error.
 
     Args:
-        nice: from 1 to 19, the lowest; 0 leaves everything as it is. Windows knows one step only.
+        nice: 1 to 19 (lowest); 0 changes nothing. Windows has one step only.
     """
     if not nice:
         return Priority()
@@ -46,12 +46,12 @@ def lower_priority(nice: int) -> Priority:
         try:
             lower()
         except (OSError, ValueError, IndexError, psutil.Error) as error:
-            refused.append(f"the system does not let the node take a low priority {what}: {error}")
+            refused.append(f"the system does not allow a lower priority {what}: {error}")
     return Priority(f"priority: low (nice {nice}), so that other programs go first", tuple(refused))
 
 
 def _steps(nice: int) -> dict[str, Callable[[], None]]:
-    """What to do on this system, by what it concerns."""
+    """The steps on this system, by what each changes."""
     if sys.platform == "win32":
         return {"on the processor": lambda: psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)}
     elif sys.platform == "linux":
@@ -65,7 +65,7 @@ def _steps(nice: int) -> dict[str, Callable[[], None]]:
 
 
 def _lower(identifier: int, nice: int) -> None:
-    """Lower a process or, on Linux, a thread; 0 is this one."""
+    """Lower the priority of a process (0: this one) or, on Linux, of a thread."""
     if os.getpriority(os.PRIO_PROCESS, identifier) < nice:
         os.setpriority(os.PRIO_PROCESS, identifier, nice)
 
@@ -79,7 +79,7 @@ def _lower_threads(nice: int) -> None:
 
 
 def _lower_session(nice: int) -> None:
-    """Desktops share time between sessions first, whatever their processes' priority; a shell's own is not touched."""
+    """Lower the session's priority, which Linux desktops weigh before that of processes, unless it is a shell's."""
     if os.getsid(0) == os.getpid() and AUTOGROUP.exists() and int(AUTOGROUP.read_text().split()[-1]) < nice:
         AUTOGROUP.write_text(str(nice))
 

@@ -1,7 +1,8 @@
-"""What a node reads of its machine: battery, temperature, load of other programs, local clock."""
+"""Readings of the machine: battery, temperature, load of other programs, local time, peak memory."""
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,28 +14,28 @@ from typing import Any
 import psutil
 
 POWER_SUPPLIES = Path("/sys/class/power_supply")
-"""Where Linux tells of batteries."""
+"""Where Linux lists batteries."""
 PROCESSOR_CHIPS = ("coretemp", "k10temp", "zenpower", "x86_pkg_temp", "cpu", "soc_thermal", "soc-thermal")
-"""Beginnings of the names of sensors that sit in a processor."""
+"""Prefixes of the names of processors' own sensors."""
 NEAR_PROCESSOR = "acpitz"
-"""The sensor of the board's firmware, for machines that tell of no other."""
+"""The firmware's sensor on the board, used where the processor has none."""
 PLAUSIBLE = (0.0, 130.0)
-"""Temperatures in °C outside of which a sensor is not connected."""
+"""°C; a value outside comes from a sensor that is not connected."""
 LONGEST_WINDOW = 30.0
-"""Seconds over which the load of others is averaged at most; what was before says nothing about now."""
+"""Seconds: the load of other programs is not averaged over more."""
 
 
 class NoSensorError(Exception):
-    """This machine has no such sensor; the text says which, for people."""
+    """The machine lacks a sensor; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Battery:
-    """A battery that the machine runs on.
+    """The machine's battery.
 
     Attributes:
-        percent: of its charge.
-        plugged: whether there is power from outside; None if nobody knows.
+        percent: charge.
+        plugged: whether external power is connected; None if unknown.
     """
 
     percent: float
@@ -42,26 +43,23 @@ class Battery:
 
 
 def read_battery(supplies: Path = POWER_SUPPLIES) -> Battery:
-    """The machine's battery.
+    """Read the machine's battery.
 
     Raises:
-        NoSensorError: if there is none.
-        Exception: whatever the system's files hold.
+        NoSensorError: if it has none.
+        Exception: of any kind, from malformed system files.
     """
-    found = None
+    battery = None
     if not sys.platform.startswith("linux") or _has_battery(supplies):
         read: Callable[[], Any] = getattr(psutil, "sensors_battery", lambda: None)
-        found = read()
-    if found is None:
+        battery = read()
+    if battery is None:
         raise NoSensorError("no battery is found")
-    return Battery(float(found.percent), found.power_plugged)
+    return Battery(float(battery.percent), battery.power_plugged)
 
 
 def _has_battery(supplies: Path) -> bool:
-    """Whether one of the batteries is the machine's own.
-
-    On a desktop the library takes a wireless mouse for one, and the machine would be on battery for good.
-    """
+    """Whether the machine itself has a battery; psutil also counts that of a wireless mouse."""
     try:
         entries = sorted(supplies.iterdir())
     except OSError:
@@ -77,30 +75,33 @@ def _line(file: Path) -> str:
 
 
 def read_temperature() -> float:
-    """The processor's highest temperature, °C.
+    """Read the processor's highest temperature, °C.
 
     Raises:
-        NoSensorError: if this system tells of none.
-        Exception: whatever the system's files hold.
+        NoSensorError: if the system has no such sensor.
+        Exception: of any kind, from malformed system files.
     """
     read: Callable[[], Mapping[str, Sequence[Any]]] = getattr(psutil, "sensors_temperatures", dict)
     chips = read()
-    within = [_hottest(entries) for name, entries in chips.items() if name.lower().startswith(PROCESSOR_CHIPS)]
-    known = [value for value in within if value is not None] or [
-        value for value in [_hottest(chips.get(NEAR_PROCESSOR, ()))] if value is not None
+    values = [
+        value
+        for name, entries in chips.items()
+        if name.lower().startswith(PROCESSOR_CHIPS)
+        for value in _plausible(entries)
     ]
-    if not known:
+    highest = max(values or _plausible(chips.get(NEAR_PROCESSOR, ())), default=None)
+    if highest is None:
         raise NoSensorError("the processor's temperature can't be read")
-    return max(known)
+    return highest
 
 
-def _hottest(entries: Sequence[Any]) -> float | None:
-    """The highest plausible temperature of one chip, °C."""
-    # Some AMD processors add up to 27 degrees to Tctl, for their fans; Tdie is then the true one.
-    has_true_one = any(entry.label == "Tdie" for entry in entries)
-    values = [float(entry.current) for entry in entries if not (has_true_one and entry.label == "Tctl")]
+def _plausible(entries: Sequence[Any]) -> list[float]:
+    """The plausible temperatures of one chip, °C."""
+    # Some AMD processors report Tctl, for their fans, up to 27 degrees above the true temperature Tdie.
+    has_tdie = any(entry.label == "Tdie" for entry in entries)
+    values = [float(entry.current) for entry in entries if not (has_tdie and entry.label == "Tctl")]
     low, high = PLAUSIBLE
-    return max((value for value in values if low < value < high), default=None)
+    return [value for value in values if low < value < high]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,10 @@ class _Counters:
     """Seconds of all cores since the system started.
 
     Attributes:
-        time: when they were read, seconds of a clock that only goes forward.
-        total: all there were.
-        busy: with whatever program.
-        own: with this process and its children.
+        time: of the reading, monotonic seconds.
+        total: idle time included.
+        busy: used by any program.
+        own: used by this process and its children.
     """
 
     time: float
@@ -121,10 +122,10 @@ class _Counters:
 
 
 class OthersLoad:
-    """How much of the processor other programs use: what the system was busy, less this process and its children.
+    """Measures the load of other programs: that of the system less that of this process and its children.
 
-    Time that a virtual machine's host took away counts for nobody: it grows with the node's own work, and the node
-    would make way for itself.
+    Time stolen by a virtual machine's host is not counted. It grows with the node's own work, so a node that counted
+    it would pause because of itself.
     """
 
     def __init__(self) -> None:
@@ -132,13 +133,13 @@ class OthersLoad:
         self._last: _Counters | None = None
 
     def percent(self) -> float | None:
-        """Percent of all cores that others used since the last call; None if that was too long ago or just now.
+        """The load of other programs since the last call, percent of all cores; None if that was too recent or long ago.
 
         Raises:
-            psutil.Error: if the system does not tell.
+            psutil.Error: if the system refuses.
         """
         before, now = self._last, self._read()
-        # The counters move in steps; over nothing there is no share.
+        # The counters move in steps, and may not have moved since.
         if before is not None and now.total <= before.total:
             return None
         self._last = now
@@ -149,7 +150,7 @@ class OthersLoad:
 
     def _read(self) -> _Counters:
         times = psutil.cpu_times()._asdict()
-        # Linux counts guests among user time as well.
+        # Linux includes guest time in user time.
         total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
         idle = times["idle"] + times.get("iowait", 0.0) + times.get("steal", 0.0)
         return _Counters(time.monotonic(), total, total - idle, self._own_seconds())
@@ -160,29 +161,43 @@ class OthersLoad:
             try:
                 used = process.cpu_times()
             except psutil.NoSuchProcess:
-                continue  # it ended just now, and its time is among that of its parent's children
+                continue  # it has ended; its time is counted with its parent's children
             seconds += used.user + used.system + used.children_user + used.children_system
         return seconds
 
 
 def read_local_time(seconds: float | None = None) -> time_of_day:
-    """The time of the day here, by the clock as people read it; of now, or of a moment in Unix seconds."""
+    """The local time of day: now, or at a time in Unix seconds."""
     if hasattr(time, "tzset"):
-        # Or a node that runs for weeks keeps the time zone of its start.
+        # A node that runs for weeks would otherwise keep the time zone of its start.
         time.tzset()
     local = time.localtime(seconds)
     return time_of_day(local.tm_hour, local.tm_min)
 
 
+def peak_memory() -> int:
+    """The highest resident memory of this process so far, bytes."""
+    if sys.platform == "win32":
+        return int(psutil.Process().memory_info().peak_wset)
+    if sys.platform.startswith("linux"):
+        # Preferred to `ru_maxrss`, which a process inherits from its parent. Some sandboxes don't have it.
+        peak = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+        if peak is not None:
+            return int(peak[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 @dataclass(frozen=True, slots=True)
 class Sensors:
-    """All of them, each to be replaced in tests.
+    """The sensors that a node watches.
 
     Attributes:
         battery: see `read_battery`.
         temperature: °C; see `read_temperature`.
         others: percent of all cores; see `OthersLoad.percent`.
-        local_time: the time of the day.
+        local_time: time of day.
     """
 
     battery: Callable[[], Battery] = read_battery

@@ -1,4 +1,4 @@
-"""How a node is asked to rest or to end, and how its long steps hear of it."""
+"""Pausing and stopping a node, from any thread, also in the middle of a long step."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ from sapo_edge.policy import CallHandle
 
 
 class Stop:
-    """How a node is asked to rest or to end, from any thread or signal handler.
+    """Pauses and stops a node. Thread-safe; `after_round` and `immediately` may be called from a signal handler.
 
-    It rests while there is at least one reason to. A reason has a key, by which it is taken back, and a text for
-    people, which may change meanwhile: "on battery (71 %)".
+    The node pauses while there is at least one reason. A reason has a key, by which it is removed, and a text for
+    people, which may change: "on battery (71 %)".
 
     Args:
-        changed: called with the reasons' texts whenever a reason comes or goes, from the thread that did it, one call
-            at a time and in that order; must not raise.
+        changed: called with the reasons' texts after a reason was added or removed, in the thread that did it; calls
+            come one at a time and in order. Must not raise.
+
+    Attributes:
+        finish: set once the node is asked to stop.
     """
 
     def __init__(self, changed: Callable[[tuple[str, ...]], None] = lambda reasons: None) -> None:
         self.finish = threading.Event()
         self.changed = changed
-        self._now = threading.Event()
-        self._going_on = threading.Event()
-        self._going_on.set()
+        self._immediately = threading.Event()
+        self._unpaused = threading.Event()
+        self._unpaused.set()
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()
-        # Held over the call as well, so that the last that is told is how it is. Reentrant: who is told may answer.
-        self._telling = threading.RLock()
+        # Callbacks run in order under this lock. It is re-entrant because a callback may change the reasons again.
+        self._callback_lock = threading.RLock()
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the node rests, for people; empty while it works."""
+        """Why the node pauses, in words; empty while it works."""
         with self._lock:
             return tuple(self._reasons.values())
 
@@ -44,29 +47,29 @@ class Stop:
             return frozenset(self._reasons)
 
     def pause(self, key: str, text: str = "") -> None:
-        """Rest, at the next check of a long step and between two steps.
+        """Add a reason to pause. A running step pauses at its next check.
 
         Args:
-            key: of the reason; the same one a second time changes nothing.
-            text: for people; without it, the key.
+            key: of the reason; adding one twice changes nothing.
+            text: for people; the key by default.
         """
-        with self._telling:
+        with self._callback_lock:
             with self._lock:
                 if key in self._reasons:
                     return
                 self._reasons[key] = text or key
-                self._going_on.clear()
+                self._unpaused.clear()
             self.changed(self.reasons)
 
-    def retell(self, key: str, text: str) -> None:
-        """Change what people read of a reason, without an event, unless it was taken back meanwhile."""
+    def update_text(self, key: str, text: str) -> None:
+        """Change the text of a reason without calling `changed`; does nothing if the reason was removed."""
         with self._lock:
             if key in self._reasons:
                 self._reasons[key] = text
 
     def resume(self, key: str | None = None) -> None:
-        """Take one reason back, or all; without any left the node goes on."""
-        with self._telling:
+        """Remove one reason, or all; the node resumes when none is left."""
+        with self._callback_lock:
             with self._lock:
                 if not self._reasons or (key is not None and key not in self._reasons):
                     return
@@ -75,54 +78,52 @@ class Stop:
                 else:
                     del self._reasons[key]
                 if not self._reasons:
-                    self._going_on.set()
+                    self._unpaused.set()
             self.changed(self.reasons)
 
     def after_round(self) -> None:
-        """Finish the round in progress, save, and end; a node that rests goes on for that."""
+        """Finish the round in progress, save and stop; a paused node resumes for that."""
         self.finish.set()
-        self._going_on.set()
+        self._unpaused.set()
 
-    def at_once(self) -> None:
-        """End now; the round in progress is lost."""
-        self._now.set()
+    def immediately(self) -> None:
+        """Stop now; the round in progress is lost."""
+        self._immediately.set()
         self.after_round()
 
-    def rest(self) -> None:
-        """Wait while there is a reason to; returns at once when the node is to end."""
-        while not self._going_on.is_set() and not self.finish.is_set():
-            # Not without a limit: Windows doesn't interrupt an endless wait for Ctrl-C.
-            self._going_on.wait(1.0)
+    @property
+    def is_immediate(self) -> bool:
+        """Whether the node stops without finishing its round."""
+        return self._immediately.is_set()
+
+    def wait_while_paused(self) -> None:
+        """Block while there is a reason to pause; return when the node is asked to stop."""
+        while not self._unpaused.is_set() and not self.finish.is_set():
+            # With a timeout, because on Windows Ctrl-C does not interrupt an endless wait.
+            self._unpaused.wait(1.0)
 
     def call_handle(self, progress: Callable[[int, int], None]) -> CallHandle:
-        """A handle for a long step, cancelled by `at_once` whether that comes before, in or after the step."""
+        """The handle of one long step: it pauses with the node, and `immediately` cancels it."""
         return _StopHandle(progress, self)
-
-    @property
-    def now(self) -> bool:
-        """Whether the node is to end at once."""
-        return self._now.is_set()
 
 
 class _StopHandle(CallHandle):
-    """The handle of a node's long step: it pauses and ends with the node."""
-
     def __init__(self, progress: Callable[[int, int], None], stop: Stop) -> None:
         super().__init__(progress)
         self._stop = stop
 
     @property
     def cancelled(self) -> bool:
-        """Whether this step, or the whole node, is to end."""
-        return self._stop.now or super().cancelled
+        """Whether this step is cancelled or the node stops immediately."""
+        return self._stop.is_immediate or super().cancelled
 
     def check(self) -> None:
-        """Rest while there is a reason to.
+        """Block while the node is paused.
 
         Raises:
-            Cancelled: if this step, or the whole node, is to end.
+            Cancelled: if this step is cancelled or the node stops immediately.
         """
         begin = time.perf_counter()
-        self._stop.rest()
+        self._stop.wait_while_paused()
         self.paused_seconds += time.perf_counter() - begin
         super().check()

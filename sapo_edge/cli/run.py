@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from sapo_edge import events
+from sapo_edge.care.pauses import AutoPause, describe_pauses
 from sapo_edge.care.priority import lower_priority
-from sapo_edge.care.rests import Care, described
 from sapo_edge.care.stop import Stop
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output, narrate
@@ -66,7 +66,7 @@ def run(workspace: Workspace, *, as_json: bool) -> ExitCode:
         tell = _lasting(_print_event if as_json else narrator, stop.after_round)
         emit = _Emitter(tell)
         transport, status = open_transport(workspace, source, store.secret, emit.notice, closing)
-        chosen = (*reasons, *filter(None, (priority.reason, described(settings))), describe_sharing(workspace))
+        chosen = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
         node = Node(settings, source, store, policy, transport, emit, chosen, stop)
         emit.journal = node.emit
         control = ControlServer(
@@ -89,12 +89,12 @@ def run(workspace: Workspace, *, as_json: bool) -> ExitCode:
             )
         for text in priority.refused:
             node.emit(events.Notice(level="warning", text=text))
-        with Care(stop, lambda: node.settings, node.emit):
+        with AutoPause(stop, lambda: node.settings, node.emit):
             stopped = node.run()
         evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
     if not as_json:
         _tell_result(stopped, evaluations, already)
-    return ExitCode.INTERRUPTED if "at once" in stopped.reason else ExitCode.DONE
+    return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
 
 
 class _Emitter:
@@ -211,7 +211,7 @@ def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
             with contextlib.suppress(OSError, RuntimeError):
                 say("finishing this round and saving it; once more to stop at once and lose it")
         else:
-            stop.at_once()
+            stop.immediately()
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):

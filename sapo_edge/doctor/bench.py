@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from sapo_edge.care.peak import peak_memory
+from sapo_edge.care.sensors import peak_memory
 from sapo_edge.errors import SapoError
 from sapo_edge.policy import LoraSettings, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 

@@ -131,7 +131,7 @@ class NodeControl:
 
     def stop_at_once(self) -> None:
         """End now; the round in progress is lost."""
-        self.node.stop.at_once()
+        self.node.stop.immediately()
 
     def all_settings(self) -> Mapping[str, Any]:
         """Every setting by name, as the node has it now."""

@@ -100,6 +100,7 @@ class Node:
         progress: how far that is; None before anything was reported.
         recent: the last `RECENT` finished rounds, oldest first.
         best: the checkpoint with the best held-out accuracy; None without any.
+        interrupted: whether `run` lost a round because it had to stop immediately.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Node:
         self._saved = 0
         self._emit = emit
         self._reasons = reasons
+        self.interrupted = False
         self._evaluated: int | None = None
         self.author = Identity.from_secret(store.secret).peer_id
         self.pool = Pool(self.author)
@@ -172,7 +174,7 @@ class Node:
             if first == 0 and self.trains:
                 self._evaluate_base()
             while not self._finished() and not self.stop.finish.is_set():
-                self.stop.rest()
+                self.stop.wait_while_paused()
                 self.between_rounds()
                 if not self.stop.finish.is_set():
                     self.step()
@@ -182,7 +184,8 @@ class Node:
                 self._final_evaluation()
             reason = "asked to stop" if self.stop.finish.is_set() else f"all {self.settings.rounds} rounds are done"
         except Cancelled:
-            reason = "stopped at once; the round in progress is lost"
+            self.interrupted = True
+            reason = "stopped immediately; the round in progress is lost"
         self._save_pool()
         best = self.best or self.store.latest
         stopped = NodeStopped(reason=reason, rounds=self._saved - first, adapter=str(best.directory) if best else None)

@@ -59,11 +59,11 @@ def hours_around_now() -> tuple[str, str]:
     return f"{now - timedelta(hours=1):%H:%M}-{end}", end
 
 
-def test_a_node_rests_in_quiet_hours_until_a_person_has_it_go_on(model: Path, tmp_path: Path) -> None:
+def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it(model: Path, tmp_path: Path) -> None:
     hours, end = hours_around_now()
     with node(model, tmp_path, "--set", f"quiet_hours={hours}") as following:
         started = following(lambda event: event["event"] == "node_started")
-        assert f"to {end}; `sapo resume` goes on all the same" in " ".join(started["reasons"])
+        assert f"to {end}; `sapo resume` overrules that" in " ".join(started["reasons"])
         assert following(lambda event: event["event"] == "paused")["reasons"] == [f"quiet hours until {end}"]
         with connect(Paths.default(tmp_path)) as client:
             told = client.request("status")
@@ -93,7 +93,7 @@ def test_only_a_running_node_takes_a_low_priority(sapo: Command, model: Path, tm
     low = {"SAPO_EDGE_NICE": "3"}
     told = sapo(*quick(model, tmp_path, "--rounds", "1"), rewarded=True, environment=low)
     assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
-    assert "  rests only when asked to" in told.err.splitlines() and "paused" not in told.err
+    assert "  pauses only when asked to" in told.err.splitlines() and "paused" not in told.err
     assert "priority" not in sapo("config", "validate", "--home", tmp_path, environment=low).err
 
 

@@ -307,7 +307,7 @@ class FakeNode:
 
     def stop_at_once(self) -> None:
         self.asked.append("at_once")
-        self._end("stopped at once; the round in progress is lost")
+        self._end("stopped immediately; the round in progress is lost")
 
     def all_settings(self) -> Mapping[str, Any]:
         return Settings().as_dict() | self.live

@@ -1,4 +1,4 @@
-"""A low priority: taken by every thread, never raised, and no error where it is refused."""
+"""A lower priority: for every thread, never raised, and no error where the system refuses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from sapo_edge.care import priority
 from sapo_edge.care.priority import Priority, lower_priority
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="a matter of Linux")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="for Linux only")
 
 
-def told(code: str, *, session: bool = False, before: str = "") -> str:
-    """What a process of its own prints; a priority can't be given back."""
+def output_of(code: str, *, session: bool = False, before: str = "") -> str:
+    """What a separate process prints, since a priority can't be raised again."""
     text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.care.priority import lower_priority\n{code}"
     ended = subprocess.run(
         [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, start_new_session=session, check=True
@@ -24,36 +24,36 @@ def told(code: str, *, session: bool = False, before: str = "") -> str:
     return ended.stdout.strip()
 
 
-def test_the_process_and_its_later_threads_take_it() -> None:
+def test_it_applies_to_the_process_and_its_later_threads() -> None:
     code = """
-chosen = lower_priority(7)
-found = []
-thread = threading.Thread(target=lambda: found.append(os.getpriority(os.PRIO_PROCESS, 0)))
+priority = lower_priority(7)
+threads = []
+thread = threading.Thread(target=lambda: threads.append(os.getpriority(os.PRIO_PROCESS, 0)))
 thread.start(); thread.join()
-print(os.getpriority(os.PRIO_PROCESS, 0), found[0], chosen.refused, chosen.reason)
+print(os.getpriority(os.PRIO_PROCESS, 0), threads[0], priority.refused, priority.reason)
 """
     nice = max(7, os.getpriority(os.PRIO_PROCESS, 0))
-    assert told(code) == f"{nice} {nice} () priority: low (nice 7), so that other programs go first"
+    assert output_of(code) == f"{nice} {nice} () priority: low (nice 7), so that other programs go first"
 
 
 @linux
-def test_threads_that_are_there_already_take_it_too() -> None:
+def test_it_applies_to_threads_that_run_already() -> None:
     before = """
 found, go = [], threading.Event()
 def work():
     go.wait(); found.append(os.getpriority(os.PRIO_PROCESS, 0))
 thread = threading.Thread(target=work); thread.start()
 """
-    assert told("lower_priority(19); go.set(); thread.join(); print(found[0])", before=before) == "19"
+    assert output_of("lower_priority(19); go.set(); thread.join(); print(found[0])", before=before) == "19"
 
 
-def test_zero_leaves_everything_as_it_is() -> None:
+def test_zero_changes_nothing() -> None:
     code = "print(lower_priority(0), psutil.Process().nice())"
-    assert told(code) == f"{Priority()} {psutil.Process().nice()}"
+    assert output_of(code) == f"{Priority()} {psutil.Process().nice()}"
 
 
-def test_nothing_is_raised() -> None:
-    assert told("os.nice(19 - os.nice(0)); lower_priority(5); print(os.nice(0))") == "19"
+def test_a_priority_is_never_raised() -> None:
+    assert output_of("os.nice(19 - os.nice(0)); lower_priority(5); print(os.nice(0))") == "19"
 
 
 @linux
@@ -61,27 +61,27 @@ def test_nothing_is_raised() -> None:
     ("before", "expected"),
     [("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0")],
 )
-def test_on_linux_others_go_first_on_the_disk_as_well(before: str, expected: str) -> None:
+def test_on_linux_the_disk_priority_is_lowered_too(before: str, expected: str) -> None:
     code = "lower_priority(10); io = psutil.Process().ionice(); print(io.ioclass.name, io.value)"
-    assert told(code, before=before) == expected
+    assert output_of(code, before=before) == expected
 
 
 @linux
-def test_a_session_of_its_own_is_lowered_and_that_of_a_shell_is_not() -> None:
+def test_an_own_session_is_lowered_and_that_of_a_shell_is_not() -> None:
     if not priority.AUTOGROUP.exists():
         pytest.skip("this kernel does not group by session")
     code = "print(lower_priority(10).refused, open('/proc/self/autogroup').read().split()[-1])"
-    assert told(code, session=True) == "() 10"
+    assert output_of(code, session=True) == "() 10"
     code = """
 import subprocess, sys
 subprocess.run([sys.executable, "-c", "from sapo_edge.care import priority; priority.lower_priority(10)"], check=True)
 print(open('/proc/self/autogroup').read().split()[-1])
 """
-    assert told(code, session=True) == "0"
+    assert output_of(code, session=True) == "0"
 
 
 @pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), psutil.AccessDenied(1)])
-def test_a_refusal_is_told_and_the_rest_is_done(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+def test_a_refusal_is_reported_and_the_other_steps_are_done(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     done = []
 
     def refuse() -> None:
@@ -90,7 +90,7 @@ def test_a_refusal_is_told_and_the_rest_is_done(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(
         priority, "_steps", lambda nice: {"on the processor": refuse, "on the disk": lambda: done.append(nice)}
     )
-    chosen = lower_priority(10)
-    (text,) = chosen.refused
-    assert text.startswith("the system does not let the node take a low priority on the processor: ")
-    assert done == [10] and chosen.reason
+    result = lower_priority(10)
+    (text,) = result.refused
+    assert text.startswith("the system does not allow a lower priority on the processor: ")
+    assert done == [10] and result.reason

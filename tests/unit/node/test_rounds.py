@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sapo_edge import events
-from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
-from sapo_edge.errors import Cancelled, CheckpointError, ConfigError
+from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, UpdateStatistics
 from sapo_edge.rollout import Rollout
@@ -202,9 +199,9 @@ def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: 
 def test_the_second_stop_loses_the_round_in_progress_and_no_other(
     machine: Machine, tmp_path: Path, source: LengthScored, step: str
 ) -> None:
-    hook = in_round(2, lambda machine: machine.node.stop.at_once(), machine)
+    hook = in_round(2, lambda machine: machine.node.stop.immediately(), machine)
     stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
-    assert machine.rounds == [1] and stopped.rounds == 1 and "at once" in stopped.reason
+    assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
     # Nothing of the step itself is finished either.
     assert machine.policy.log[-1] == step.removeprefix("before_")
     machine.start()
@@ -214,11 +211,11 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(
     assert machine.policy.state == unbroken.policy.state
 
 
-def test_a_stop_at_once_during_an_evaluation_counts_only_rounds_that_were_saved(machine: Machine) -> None:
+def test_an_immediate_stop_during_an_evaluation_counts_only_rounds_that_were_saved(machine: Machine) -> None:
     class Impatient(FakePolicy):
         def generate(self, *arguments: object, **options: object) -> list[list[object]]:  # type: ignore[override]
             if arguments[3] == 0.0 and self.updates:
-                machine.node.stop.at_once()
+                machine.node.stop.immediately()
             return super().generate(*arguments, **options)  # type: ignore[arg-type, return-value]
 
     policy = Impatient()
@@ -230,48 +227,8 @@ def test_a_stop_at_once_during_an_evaluation_counts_only_rounds_that_were_saved(
 
 
 def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
-    machine.start(prepare=lambda machine: machine.node.stop.at_once())
+    machine.start(prepare=lambda machine: machine.node.stop.immediately())
     assert machine.rounds == [] and "generate" not in machine.policy.log
-
-
-def test_a_stop_ends_steps_that_began_before_and_after_it() -> None:
-    stop = Stop()
-    generating, updating = stop.call_handle(lambda *_: None), stop.call_handle(lambda *_: None)
-    stop.after_round()
-    assert not generating.cancelled and not updating.cancelled
-    updating.cancel()
-    assert not generating.cancelled and updating.cancelled
-    stop.at_once()
-    assert generating.cancelled and stop.call_handle(lambda *_: None).cancelled
-
-
-def test_it_rests_while_there_is_a_reason_and_goes_on_without_any() -> None:
-    told: list[tuple[str, ...]] = []
-    stop = Stop(told.append)
-    handle = stop.call_handle(lambda *_: None)
-    handle.check()
-    stop.pause("asked")
-    stop.pause("asked")
-    stop.pause("battery")
-    checking = threading.Thread(target=handle.check)
-    checking.start()
-    stop.resume("asked")
-    checking.join(0.1)
-    assert checking.is_alive() and stop.reasons == ("battery",)
-    stop.resume()
-    checking.join(5)
-    assert not checking.is_alive()
-    assert told == [("asked",), ("asked", "battery"), ("battery",), ()]
-
-
-@pytest.mark.parametrize("at_once", [True, False])
-def test_a_node_that_rests_can_be_ended(at_once: bool) -> None:
-    stop = Stop()
-    handle = stop.call_handle(lambda *_: None)
-    stop.pause("asked")
-    threading.Timer(0.05, stop.at_once if at_once else stop.after_round).start()
-    with pytest.raises(Cancelled) if at_once else nullcontext():
-        handle.check()
 
 
 def test_a_generator_shares_goes_on_and_never_learns(machine: Machine) -> None:
@@ -489,7 +446,7 @@ def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine)
         machine.node.stop.call_handle = call_handle  # type: ignore[method-assign]
 
     def stop(machine: Machine) -> None:
-        machine.node.stop.at_once()
+        machine.node.stop.immediately()
         assert all(handle.cancelled for handle in seen[-2:])
 
     machine.start(prepare=prepare, before_generate=in_round(1, stop, machine), script=first_is_right)

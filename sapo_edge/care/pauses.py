@@ -1,7 +1,7 @@
-"""A node that is pleasant on a machine in use: it rests on battery, when it is hot, when others work, at night.
+"""Pauses a node while the machine runs on battery, is hot, is busy with other programs, or in quiet hours.
 
-A thread looks every few seconds and gives `Stop` a reason to rest, or takes its own back. It never takes back a reason
-of anybody else. A person who lets the node go on overrules a reason until it has passed.
+A thread reads the sensors every few seconds, and adds or removes its own reasons of a `Stop`. A user who resumes the
+node overrules these reasons until they have passed once.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, Notice
 
 INTERVAL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two readings of the sensors."""
 COOLER = 10.0
-"""Degrees below the highest temperature at which the node goes on."""
+"""Degrees below `max_temperature` at which the node resumes."""
 LEAVE_SECONDS = 5.0
-"""How long the end of a node waits for a look in progress."""
+"""How long the end of a node waits for a reading in progress."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a sensor tells.
+    """What a sensor shows.
 
     Attributes:
-        level: to be compared with `Limits`.
-        text: with the figure, for people.
+        level: compared with `Limits`.
+        text: the level in words: the reason of a pause.
     """
 
     level: float
@@ -45,12 +45,12 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A reason to rest.
+    """One reason to pause.
 
     Attributes:
-        setting: that it depends on; also the key of the pause.
-        limits: by the settings; None where they switch it off.
-        read: a reading now; None if there is none yet.
+        setting: that it depends on; also the key of the reason.
+        limits: from the settings; None where they switch it off.
+        read: reads the sensor; None if it has no value yet.
     """
 
     setting: str
@@ -62,11 +62,9 @@ def _battery_limits(settings: Settings) -> Limits | None:
     return Limits(1, 10, 0, 30) if settings.on_battery == "pause" else None
 
 
-def _battery(sensors: Sensors, _settings: Settings) -> Reading:
+def _read_battery(sensors: Sensors, _settings: Settings) -> Reading:
     battery = sensors.battery()
-    if battery.plugged is False:
-        return Reading(1, f"on battery ({battery.percent:.0f} %)")
-    return Reading(0, "the power is back")
+    return Reading(float(battery.plugged is False), f"on battery ({battery.percent:.0f} %)")
 
 
 def _temperature_limits(settings: Settings) -> Limits | None:
@@ -74,17 +72,17 @@ def _temperature_limits(settings: Settings) -> Limits | None:
     return Limits(highest, 10, highest - COOLER, 60) if highest else None
 
 
-def _temperature(sensors: Sensors, _settings: Settings) -> Reading:
+def _read_temperature(sensors: Sensors, _settings: Settings) -> Reading:
     degrees = sensors.temperature()
     return Reading(degrees, f"the processor is at {degrees:.0f} °C")
 
 
-def _others_limits(settings: Settings) -> Limits | None:
-    # Far below: while the node rests, others get more of the processor than they had beside it, for the same work.
+def _busy_limits(settings: Settings) -> Limits | None:
+    # Half, because other programs use more of the processor while the node pauses than beside it.
     return Limits(settings.busy, 15, settings.busy / 2, 60) if settings.busy else None
 
 
-def _others(sensors: Sensors, _settings: Settings) -> Reading | None:
+def _read_busy(sensors: Sensors, _settings: Settings) -> Reading | None:
     percent = sensors.others()
     return None if percent is None else Reading(percent, f"other programs use {percent:.0f} % of the processor")
 
@@ -93,7 +91,7 @@ def _quiet_limits(settings: Settings) -> Limits | None:
     return Limits(1, 0, 0, 0) if settings.quiet_hours.strip() else None
 
 
-def _quiet(sensors: Sensors, settings: Settings) -> Reading | None:
+def _read_quiet(sensors: Sensors, settings: Settings) -> Reading | None:
     hours = quiet_hours.parse(settings.quiet_hours)
     if hours is None:
         return None
@@ -101,48 +99,48 @@ def _quiet(sensors: Sensors, settings: Settings) -> Reading | None:
 
 
 CONDITIONS = (
-    Condition("on_battery", _battery_limits, _battery),
-    Condition("max_temperature", _temperature_limits, _temperature),
-    Condition("busy", _others_limits, _others),
-    Condition("quiet_hours", _quiet_limits, _quiet),
+    Condition("on_battery", _battery_limits, _read_battery),
+    Condition("max_temperature", _temperature_limits, _read_temperature),
+    Condition("busy", _busy_limits, _read_busy),
+    Condition("quiet_hours", _quiet_limits, _read_quiet),
 )
-"""Every reason to rest."""
+"""Every reason to pause."""
 
 
-class Care:
-    """Lets a node rest by itself. Use it as a context manager while the node runs; or call `look` yourself.
+class AutoPause:
+    """Pauses and resumes a node by its sensors. Use it as a context manager while the node runs, or call `look`.
 
     Args:
         stop: of the node.
-        settings: as they are now; asked at every look.
-        tell: receives notices of sensors that can't be read, each once.
+        settings: gives the current settings.
+        emit: receives notices about sensors that can't be read, one for each.
         sensors: the machine's own by default.
-        clock: seconds that only go forward.
-        interval: seconds between two looks.
+        clock: monotonic seconds.
+        interval: seconds between two readings.
     """
 
     def __init__(
         self,
         stop: Stop,
         settings: Callable[[], Settings],
-        tell: Callable[[Event], None],
+        emit: Callable[[Event], None],
         sensors: Sensors | None = None,
         clock: Callable[[], float] = time.monotonic,
         interval: float = INTERVAL,
     ) -> None:
         self._stop = stop
         self._settings = settings
-        self._tell = tell
+        self._emit = emit
         self._sensors = sensors or Sensors()
         self._clock = clock
         self._interval = interval
         self._watches = {condition.setting: Watch() for condition in CONDITIONS}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._failed = False
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sapo-care", daemon=True)
 
-    def __enter__(self) -> Care:
+    def __enter__(self) -> AutoPause:
         self._thread.start()
         return self
 
@@ -153,7 +151,7 @@ class Care:
         self._thread.join(LEAVE_SECONDS)
 
     def look(self) -> None:
-        """Read every sensor that counts, and let the node rest or go on."""
+        """Read every sensor that the settings use, and pause or resume the node."""
         if self._stop.finish.is_set():
             return
         settings = self._settings()
@@ -165,49 +163,48 @@ class Care:
                 try:
                     reading = condition.read(self._sensors, settings)
                 except NoSensorError as error:
-                    if self._first(condition):
+                    if self._is_first_failure(condition):
                         missing.append(f"{error} here, so {condition.setting} has no effect")
-                except Exception as error:  # noqa: BLE001 - files of many makers; none of them may end the node
-                    if self._first(condition):
+                except Exception as error:  # noqa: BLE001 - sensors fail in many ways, none of which may end the node
+                    if self._is_first_failure(condition):
                         _log.warning("a sensor can't be read", exc_info=True)
                         text = f"{condition.setting} has no effect while its sensor can't be read: {error!r}"
-                        self._tell(Notice(level="warning", text=text))
-            self._act(condition.setting, reading, limits)
+                        self._emit(Notice(level="warning", text=text))
+            self._update(condition.setting, reading, limits)
         if missing:
-            self._tell(Notice(level="info", text="; ".join(missing)))
+            self._emit(Notice(level="info", text="; ".join(missing)))
 
-    def _first(self, condition: Condition) -> bool:
-        """Whether this is the first time that its sensor can't be read."""
-        first = condition.setting not in self._told
-        self._told.add(condition.setting)
-        return first
+    def _is_first_failure(self, condition: Condition) -> bool:
+        is_first = condition.setting not in self._reported
+        self._reported.add(condition.setting)
+        return is_first
 
-    def _act(self, key: str, reading: Reading | None, limits: Limits | None) -> None:
+    def _update(self, key: str, reading: Reading | None, limits: Limits | None) -> None:
         watch = self._watches[key]
-        rested = watch.state is State.RESTING
-        if rested and key not in self._stop.keys:
+        was_paused = watch.state is State.PAUSED
+        if was_paused and key not in self._stop.keys:
             watch.overrule()
-        state = watch.look(self._clock(), None if reading is None else reading.level, limits)
-        if state is State.RESTING and reading is not None:
-            if rested:
-                self._stop.retell(key, reading.text)
+        state = watch.update(self._clock(), None if reading is None else reading.level, limits)
+        if state is State.PAUSED and reading is not None:
+            if was_paused:
+                self._stop.update_text(key, reading.text)
             else:
                 self._stop.pause(key, reading.text)
-        elif rested and state is State.WATCHING:
+        elif was_paused and state is State.WATCHING:
             self._stop.resume(key)
 
     def _run(self) -> None:
         while not self._ended.wait(self._interval):
             try:
                 self.look()
-            except Exception:  # noqa: BLE001 - the end of a thread would be noticed by nobody; the next look may pass
+            except Exception:  # noqa: BLE001 - an error may end neither the node nor this thread
                 if not self._failed:
-                    _log.exception("the node can't look after its machine")
+                    _log.exception("automatic pauses failed")
                 self._failed = True
 
 
-def described(settings: Settings) -> str:
-    """When a node rests by itself, in one sentence."""
+def describe_pauses(settings: Settings) -> str:
+    """When a node pauses by itself, in one sentence."""
     parts = []
     if settings.on_battery == "pause":
         parts.append("on battery")
@@ -218,5 +215,5 @@ def described(settings: Settings) -> str:
     if hours := quiet_hours.parse(settings.quiet_hours):
         parts.append(f"from {hours}")
     if not parts:
-        return "rests only when asked to"
-    return f"rests {', '.join(parts)}; `sapo resume` goes on all the same"
+        return "pauses only when asked to"
+    return f"pauses {', '.join(parts)}; `sapo resume` overrules that"

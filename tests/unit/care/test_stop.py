@@ -1,0 +1,96 @@
+"""Pausing and stopping a node: reasons, their callbacks, and the handles of long steps."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from itertools import pairwise
+
+import pytest
+
+from sapo_edge.care.stop import Stop
+from sapo_edge.errors import Cancelled
+
+
+def test_an_immediate_stop_cancels_steps_that_began_before_and_after_it() -> None:
+    stop = Stop()
+    generating, updating = stop.call_handle(lambda *_: None), stop.call_handle(lambda *_: None)
+    stop.after_round()
+    assert not generating.cancelled and not updating.cancelled
+    updating.cancel()
+    assert not generating.cancelled and updating.cancelled
+    stop.immediately()
+    assert generating.cancelled and stop.call_handle(lambda *_: None).cancelled
+
+
+def test_a_step_pauses_while_there_is_a_reason() -> None:
+    calls: list[tuple[str, ...]] = []
+    stop = Stop(calls.append)
+    handle = stop.call_handle(lambda *_: None)
+    handle.check()
+    stop.pause("asked")
+    stop.pause("asked")
+    stop.pause("battery")
+    checking = threading.Thread(target=handle.check)
+    checking.start()
+    stop.resume("asked")
+    checking.join(0.1)
+    assert checking.is_alive() and stop.reasons == ("battery",)
+    stop.resume()
+    checking.join(5)
+    assert not checking.is_alive()
+    assert calls == [("asked",), ("asked", "battery"), ("battery",), ()]
+
+
+@pytest.mark.parametrize("immediately", [True, False])
+def test_a_paused_node_can_be_stopped(immediately: bool) -> None:
+    stop = Stop()
+    handle = stop.call_handle(lambda *_: None)
+    stop.pause("asked")
+    threading.Timer(0.05, stop.immediately if immediately else stop.after_round).start()
+    with pytest.raises(Cancelled) if immediately else nullcontext():
+        handle.check()
+
+
+def test_callbacks_of_several_threads_come_in_order() -> None:
+    calls: list[tuple[str, ...]] = []
+    stop = Stop(calls.append)
+
+    def flip(key: str) -> None:
+        for _ in range(300):
+            stop.pause(key)
+            stop.resume(key)
+
+    threads = [threading.Thread(target=flip, args=(key,)) for key in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(calls) == 1800 and calls[-1] == stop.reasons == ()
+    assert all(abs(len(before) - len(after)) == 1 for before, after in pairwise(calls))
+
+
+def test_updating_the_text_of_a_removed_reason_does_not_add_it_again() -> None:
+    calls: list[tuple[str, ...]] = []
+    stop = Stop(calls.append)
+    stop.pause("battery", "on battery (71 %)")
+    stop.update_text("battery", "on battery (70 %)")
+    stop.pause("battery", "on battery (69 %)")
+    assert stop.reasons == ("on battery (70 %)",) and stop.keys == {"battery"}
+    stop.resume("on battery (70 %)")
+    assert stop.keys == {"battery"}
+    stop.resume("battery")
+    stop.update_text("battery", "on battery (70 %)")
+    assert stop.reasons == () and calls == [("on battery (71 %)",), ()]
+
+
+def test_a_handle_measures_how_long_it_was_paused() -> None:
+    stop = Stop()
+    handle = stop.call_handle(lambda done, total: None)
+    handle.check()
+    assert handle.paused_seconds < 0.05
+    stop.pause("asked")
+    threading.Timer(0.2, stop.resume).start()
+    handle.check()
+    # A timer may be late on a busy machine, and is never early by more than the clock's step.
+    assert 0.19 < handle.paused_seconds < 20
