@@ -18,9 +18,9 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, Surroundings
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
-from sapo_edge.swarm.host.traffic import TokenBucket
 from sapo_edge.swarm.tally import Tally
 
 DIAL_SECONDS = 10.0

@@ -14,8 +14,8 @@ from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, Surroundings, direct_address
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, quietly
-from sapo_edge.swarm.host.traffic import TokenBucket
 from sapo_edge.swarm.member.pull import PullRefusedError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange

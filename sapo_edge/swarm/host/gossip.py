@@ -26,8 +26,8 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.tools.anyio_service import background_trio_service
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, Blame, contain_tasks, quietly
-from sapo_edge.swarm.host.traffic import TokenBucket
 from sapo_edge.swarm.tally import Tally
 
 MAX_RPC_BYTES = 256 * 1024

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +13,7 @@ from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.transport.tcp.tcp import TCP, TCPListener
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.tally import Tally
 
 WRITE_STALLED = 30.0
@@ -26,50 +26,6 @@ MAX_SOCKETS = 128
 """Most open sockets, half-open ones included."""
 MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IP address."""
-
-
-class TokenBucket:
-    """Tokens that come at a rate; debt is possible.
-
-    Args:
-        rate: tokens a second; 0 for no limit.
-        burst: most tokens that are kept.
-        clock: seconds.
-    """
-
-    def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.rate = rate
-        self.burst = burst
-        self._clock = clock
-        self._tokens = burst
-        self._at = clock()
-
-    @property
-    def available(self) -> float:
-        """Tokens there are now; negative is debt."""
-        now = self._clock()
-        self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate)
-        self._at = now
-        return self._tokens
-
-    def charge(self, tokens: float) -> None:
-        """Spend tokens, whether there are enough or not."""
-        self._tokens = self.available - tokens
-
-    def take(self, tokens: float = 1.0) -> bool:
-        """Spend tokens if there are enough."""
-        if self.rate and self.available < tokens:
-            return False
-        self.charge(tokens)
-        return True
-
-    def exhausted(self) -> bool:
-        """Whether there is a limit and nothing left."""
-        return bool(self.rate) and self.available <= 0
-
-    def wait(self, level: float = 0.0) -> float:
-        """Seconds until `level` tokens are there; 0 without a limit."""
-        return max(0.0, (level - self.available) / self.rate) if self.rate else 0.0
 
 
 def byte_bucket(rate: int) -> TokenBucket:

@@ -17,6 +17,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
@@ -89,18 +90,8 @@ class PeerRecord:
     last_seen: float
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """Tokens that come with time; debt is possible, so that a message is taken whole or not at all."""
-
-    tokens: float = BURST
-    at: float = 0.0
-    size: float = BURST
-
-    def level(self, now: float, rate: float) -> float:
-        self.tokens = min(self.size, self.tokens + max(0.0, now - self.at) * rate / 60.0)
-        self.at = now
-        return self.tokens
+def _budget_bucket() -> TokenBucket:
+    return TokenBucket(RATE / 60.0, BURST)
 
 
 @dataclass(slots=True)
@@ -126,9 +117,9 @@ class _Peer:
     accepted: int = 0
     established: bool = False
     rejections: dict[Rejection, int] = field(default_factory=dict)
-    own: _Bucket = field(default_factory=_Bucket)
-    newcomers: _Bucket = field(default_factory=_Bucket)
-    announced: _Bucket = field(default_factory=_Bucket)
+    own: TokenBucket = field(default_factory=_budget_bucket)
+    newcomers: TokenBucket = field(default_factory=_budget_bucket)
+    announced: TokenBucket = field(default_factory=_budget_bucket)
 
     def forgive(self, now: float) -> None:
         elapsed = max(0.0, now - self.at)
@@ -150,6 +141,11 @@ class _Peer:
         """What its penalty leaves of a rate."""
         return float(0.5 ** (self.penalty / RATE_HALVED_BY))
 
+    @property
+    def rate(self) -> float:
+        """Rollouts a second."""
+        return RATE / 60.0 * self.share
+
 
 class Reputation:
     """Conduct of authors and neighbours, by peer id. Thread-safe; bounded however many identities appear.
@@ -163,7 +159,7 @@ class Reputation:
         self._newcomers: OrderedDict[str, _Peer] = OrderedDict()
         self._established: OrderedDict[str, _Peer] = OrderedDict()
         self._through: Counter[str] = Counter()
-        self._strangers = _Bucket(STRANGERS_BURST, size=STRANGERS_BURST)
+        self._strangers = TokenBucket(RATE / 60.0, STRANGERS_BURST)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -223,10 +219,10 @@ class Reputation:
         Asked before a signature is verified, so it costs the author nothing: anybody can write its name.
         """
         with self._lock:
-            bucket, rate, reserve = self._budget(author, door, now)
-            if self._strange(author, door) and self._strangers.level(now, RATE) <= 0:
+            bucket, reserve = self._budget(author, door, now)
+            if self._strange(author, door) and self._strangers.level(now) <= 0:
                 return False
-            return bucket.level(now, rate) > reserve
+            return bucket.level(now) > reserve
 
     def allows_announced(self, door: str, now: float, digests: int) -> bool:
         """Whether a neighbour's budget for announcements has something left; charges them if so.
@@ -235,20 +231,19 @@ class Reputation:
         """
         with self._lock:
             neighbour = self._remember(door, now)
-            if neighbour.announced.level(now, RATE * neighbour.share) <= 0:
+            neighbour.announced.rate = neighbour.rate
+            if neighbour.announced.level(now) <= 0:
                 return False
-            neighbour.announced.tokens -= digests
+            neighbour.announced.charge(digests, now)
             return True
 
     def spend(self, author: str, door: str, now: float, rollouts: int = 1) -> None:
         """Charge rollouts that an author did send."""
         with self._lock:
-            bucket, rate, _ = self._budget(author, door, now)
-            bucket.level(now, rate)
-            bucket.tokens -= rollouts
+            bucket, _ = self._budget(author, door, now)
+            bucket.charge(rollouts, now)
             if self._strange(author, door):
-                self._strangers.level(now, RATE)
-                self._strangers.tokens -= rollouts
+                self._strangers.charge(rollouts, now)
 
     def rate(self, peer: str) -> float:
         """Rollouts a minute that a peer may send, 0 while it is ignored."""
@@ -303,9 +298,7 @@ class Reputation:
     def _remember(self, peer: str, now: float) -> _Peer:
         known = self._find(peer)
         if known is None:
-            known = self._newcomers[peer] = _Peer(
-                now, now, now, own=_Bucket(at=now), newcomers=_Bucket(at=now), announced=_Bucket(at=now)
-            )
+            known = self._newcomers[peer] = _Peer(now, now, now)
         known.forgive(now)
         known.last = now
         (self._established if known.established else self._newcomers).move_to_end(peer)
@@ -313,17 +306,19 @@ class Reputation:
             self._newcomers.popitem(last=False)
         return known
 
-    def _budget(self, author: str, door: str, now: float) -> tuple[_Bucket, float, float]:
-        """The bucket that an author draws on, how fast it fills, and what must be left in it."""
+    def _budget(self, author: str, door: str, now: float) -> tuple[TokenBucket, float]:
+        """The bucket that an author draws on, and what must be left in it."""
         known = self._established.get(author)
         if known is not None:
             known.forgive(now)
-            return known.own, RATE * known.share, 0.0
+            known.own.rate = known.rate
+            return known.own, 0.0
         neighbour = self._remember(door, now)
         newcomer = self._newcomers.get(author)
         # The others at the door don't pay for a newcomer's offences: it just has to wait until the bucket is fuller.
         reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not neighbour else 0.0
-        return neighbour.newcomers, RATE * neighbour.share, reserve
+        neighbour.newcomers.rate = neighbour.rate
+        return neighbour.newcomers, reserve
 
     def _establish(self, peer: str, known: _Peer) -> None:
         acquainted = known.last - known.first >= ESTABLISHED_SECONDS

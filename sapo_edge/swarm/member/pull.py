@@ -18,8 +18,9 @@ from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import Blame, quietly
-from sapo_edge.swarm.host.traffic import Meter, TokenBucket
+from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.wire import messages as wire

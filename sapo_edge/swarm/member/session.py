@@ -11,11 +11,12 @@ import trio
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import direct_address, look_around
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import forget_strangers, make_host, running
 from sapo_edge.swarm.host.moving import StreamMover
-from sapo_edge.swarm.host.traffic import Meter, TokenBucket
+from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import Checked
 from sapo_edge.swarm.member.member import Member
@@ -266,7 +267,7 @@ class Session:
         if self.gossip.joined and bucket.exhausted():
             self.tally.count("left the topic: download cap")
             await self.gossip.leave()
-        elif not self.gossip.joined and bucket.available > bucket.burst / 2:
+        elif not self.gossip.joined and bucket.level() > bucket.burst / 2:
             await self.gossip.join()
 
     def _paused(self) -> tuple[str, ...]:

@@ -21,9 +21,10 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
 
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
 from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
-from sapo_edge.swarm.host.traffic import Meter, MeteredStream, TokenBucket
+from sapo_edge.swarm.host.traffic import Meter, MeteredStream
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import (
     TOPIC,
@@ -274,7 +275,7 @@ def test_caps_hold_what_they_promise() -> None:
     bucket.charge(100)
     assert bucket.wait() == pytest.approx(1.0)
     now[0] = 2.0
-    assert bucket.available == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
+    assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
 
     async def read() -> float:
         meter = Meter(0, 1_000_000, Tally(lambda event: None))
