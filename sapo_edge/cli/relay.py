@@ -59,8 +59,8 @@ def relay(
     import trio
 
     from sapo_edge.swarm.addresses import host_address
+    from sapo_edge.swarm.host.logs import preserve_logging
     from sapo_edge.swarm.joining.identity import Identity
-    from sapo_edge.swarm.member.libp2p import logging_kept
 
     for name in announce:
         try:
@@ -75,7 +75,7 @@ def relay(
     lock.acquire()
     try:
         identity = Identity.from_secret(read_or_create_secret(paths.state / "relay-identity"))
-        with logging_kept():
+        with preserve_logging():
             from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(file=paths.state / "relay.log", stderr=False)
         config = RelayConfig(identity, port, listen, announce, psk, upload, download)

@@ -117,8 +117,10 @@ class Workspace:
         """
         if self.manifest is not None or self.swarm is None:
             return self
-        from sapo_edge.swarm.member.libp2p import fetch_manifest
+        from sapo_edge.swarm.host.logs import preserve_logging
 
+        with preserve_logging():
+            from sapo_edge.swarm.visits.fetch import fetch_manifest
         swarm = self.swarm
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)

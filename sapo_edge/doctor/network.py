@@ -172,9 +172,9 @@ def _ask(
     port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
 ) -> list[Opinion]:
     """What peers say of this machine; empty if none answers, or the port can't be listened on."""
-    from sapo_edge.swarm.member.libp2p import logging_kept
+    from sapo_edge.swarm.host.logs import preserve_logging
 
-    with logging_kept():
+    with preserve_logging():
         import trio
 
         from sapo_edge.swarm.visits.opinions import ask_peers

@@ -9,29 +9,32 @@ from dataclasses import dataclass
 
 import trio
 from libp2p.abc import IHost, INetStream
-from libp2p.custom_types import TProtocol
-from libp2p.exceptions import BaseLibp2pError
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, Surroundings, direct_address
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host.hardening import ENDED, quietly
-from sapo_edge.swarm.member.pull import PullRefusedError, read_frame, write_frame
+from sapo_edge.swarm.host import requests
+from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
 
-PROTOCOL_ID = TProtocol(exchange.PROTOCOL)
-SECONDS = 15.0
-"""Time for a whole exchange, a probe included."""
-READ_SECONDS = 5.0
-"""Time in which a request has to arrive."""
+PEER_REQUESTS = Protocol(
+    exchange.PROTOCOL,
+    "peer requests",
+    exchange.MAX_FRAME_BYTES,
+    exchange.MAX_FRAME_BYTES,
+    rate=0.2,
+    burst=6.0,
+    max_served=16,
+    read_seconds=5.0,
+    answer_seconds=15.0,  # a probe included
+    total_seconds=15.0,
+)
 PROBE_SECONDS = 4.0
 """Time for a connection to an asker's port."""
 PROBE_AGAIN = 300.0
 """Seconds for which the result of a probe stands."""
-MAX_SERVED = 16
-"""Requests that are served at a time."""
 MAX_ENTRIES = 1024
 """Peers of which something is remembered."""
 
@@ -41,7 +44,6 @@ class Entry:
     """What is known of a peer at first hand.
 
     Attributes:
-        bucket: requests that it may still make.
         tag: of the swarm in which it says it is.
         dialled: the address at which this node reached it.
         probed: the address at which its port answered, or did not.
@@ -50,7 +52,6 @@ class Entry:
         circuits: through relays that this node has reached itself.
     """
 
-    bucket: TokenBucket
     tag: bytes = b""
     dialled: Address | None = None
     probed: Address | None = None
@@ -98,11 +99,10 @@ class Directory:
         self._tally = tally
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._probes = TokenBucket(1.0, 8.0)
-        self._serving = 0
 
     def start(self) -> None:
         """Answer from now on."""
-        self._host.set_stream_handler(PROTOCOL_ID, self._handle)
+        RequestServer(self._host, PEER_REQUESTS, self._respond, self._tally).start()
 
     def dialled(self, address: Address) -> None:
         """Note that this node reached a peer at an address."""
@@ -137,28 +137,17 @@ class Directory:
                 groups.append(useful)
         return tuple(groups[: exchange.MAX_PEERS])
 
-    async def _handle(self, stream: INetStream) -> None:
+    async def _respond(self, data: bytes, stream: INetStream) -> bytes:
         sender = str(stream.muxed_conn.peer_id)
-        if self._serving >= MAX_SERVED or not self._entry(sender).bucket.take():
-            self._tally.count("peer requests refused: too many")
-            await quietly(stream.reset)
-            return
-        self._serving += 1
         try:
-            with trio.fail_after(READ_SECONDS):
-                request = exchange.decode_request(await read_frame(stream, exchange.MAX_FRAME_BYTES), sender)
-            answer = await self._answer(request, sender, stream.muxed_conn.get_remote_address())
-            await write_frame(stream, exchange.encode_answer(answer))
-            await stream.close()
-        except (ExchangeError, PullRefusedError, trio.TooSlowError):
-            self._tally.count("peer requests refused: not a request")
-            await quietly(stream.reset)
-        finally:
-            self._serving -= 1
+            request = exchange.decode_request(data, sender)
+        except ExchangeError as error:
+            raise RequestError("not a peer request") from error
+        remote = stream.muxed_conn.get_remote_address()
+        return exchange.encode_answer(await self._answer(request, sender, remote[0] if remote else ""))
 
-    async def _answer(self, request: Request, sender: str, remote: tuple[str, int] | None) -> Answer:
+    async def _answer(self, request: Request, sender: str, seen: str) -> Answer:
         entry = self._entry(sender)
-        seen = remote[0] if remote else ""
         if self._tag is not None and request.tag != self._tag:
             entry.tag = b""
             return Answer(False, seen, None, time.time())
@@ -201,7 +190,7 @@ class Directory:
     def _entry(self, peer_id: str) -> Entry:
         entry = self._entries.get(peer_id)
         if entry is None:
-            entry = self._entries[peer_id] = Entry(TokenBucket(0.2, 6.0))
+            entry = self._entries[peer_id] = Entry()
             while len(self._entries) > MAX_ENTRIES:
                 self._entries.popitem(last=False)
         self._entries.move_to_end(peer_id)
@@ -209,16 +198,9 @@ class Directory:
 
 
 async def ask(host: IHost, peer_id: str, request: Request) -> Answer | None:
-    """Ask a connected peer for others; None if it does not answer, or not as it should."""
-    stream = None
+    """Ask a connected peer for others; None if it sends no valid answer."""
     try:
-        with trio.fail_after(SECONDS):
-            stream = await host.new_stream(ID.from_string(peer_id), [PROTOCOL_ID])
-            await write_frame(stream, exchange.encode_request(request))
-            answer = exchange.decode_answer(await read_frame(stream, exchange.MAX_FRAME_BYTES))
-        await quietly(stream.close)
-        return answer
-    except (*ENDED, BaseLibp2pError, ExchangeError, PullRefusedError, trio.TooSlowError):
-        if stream is not None:
-            await quietly(stream.reset)
+        data = await requests.request(host, peer_id, PEER_REQUESTS, exchange.encode_request(request))
+        return exchange.decode_answer(data)
+    except (RequestError, ExchangeError):
         return None

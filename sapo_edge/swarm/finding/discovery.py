@@ -95,8 +95,7 @@ class Reachability:
             else:
                 self.no = time.monotonic()
         if peer_id in self.skew or len(self.skew) < MAX_CLOCKS:
-            # A probe takes its time, so any moment in between may be that of the answer.
-            self.skew[peer_id] = answer.time - min(max(answer.time, sent), received)
+            self.skew[peer_id] = answer.clock_ahead(sent, received)
 
     @property
     def clock_ahead(self) -> float:

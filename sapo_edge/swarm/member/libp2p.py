@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
+from sapo_edge.swarm.host.logs import preserve_logging
 from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import innermost
-from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.transport import Receiver, SwarmError
 
 if TYPE_CHECKING:
@@ -91,7 +89,7 @@ class Libp2pTransport:
         self._member.closed()
 
     def _one_life(self) -> None:
-        with logging_kept():
+        with preserve_logging():
             import trio
 
             from sapo_edge.swarm.member.session import Session
@@ -118,42 +116,3 @@ class Libp2pTransport:
             self._member.tally.notice("error", str(cause), f"swarm error: {cause.message}")
         else:
             self._member.tally.fault("host", error)
-
-
-def fetch_manifest(
-    digest: bytes, bootstrap: Sequence[str], psk: bytes | None = None, timeout: float = 30.0
-) -> Manifest:
-    """Fetch a swarm's manifest from one of its members and check it against the swarm's id.
-
-    Args:
-        digest: SHA-256 of the manifest, 32 bytes: the swarm's id.
-        bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
-        psk: of a private swarm.
-        timeout: seconds for all of them together.
-
-    Raises:
-        SwarmError: if nobody answers with a manifest of that digest.
-    """
-    with logging_kept():
-        import trio
-
-        from sapo_edge.swarm.visits.fetch import fetch
-    manifest: Manifest = trio.run(fetch, digest, tuple(bootstrap), psk, timeout)
-    return manifest
-
-
-@contextmanager
-def logging_kept() -> Iterator[None]:
-    """Undo what importing libp2p does to logging: it installs handlers on stderr, and lets peers' text through."""
-    root, library = logging.getLogger(), logging.getLogger("libp2p")
-    level, handlers = root.level, list(root.handlers)
-    try:
-        yield
-    finally:
-        root.setLevel(level)
-        # Without any handler, logging.warning(), which libp2p calls, would install one on stderr.
-        root.handlers[:] = handlers or [logging.NullHandler()]
-        for name in [name for name in logging.root.manager.loggerDict if name.startswith("libp2p.")]:
-            logging.getLogger(name).handlers.clear()
-        library.handlers[:] = [logging.NullHandler()]
-        library.propagate = root.isEnabledFor(logging.DEBUG)

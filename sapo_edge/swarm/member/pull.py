@@ -1,13 +1,8 @@
-"""What is asked for rather than sent: large rollouts, recent ones for a newcomer, manifests.
-
-One request and one response a stream, each a frame with a length of 4 bytes, big-endian, before it. A length is checked
-before anything is read, and every step has its time.
-"""
+"""Pulls: requests for announced rollouts, for recent ones of a newcomer, and for the manifest."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
@@ -15,27 +10,27 @@ from dataclasses import dataclass, field
 
 import trio
 from libp2p.abc import IHost, INetStream
-from libp2p.custom_types import TProtocol
-from libp2p.peer.id import ID
 
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host.hardening import Blame, quietly
+from sapo_edge.swarm.host.hardening import Blame
+from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.judging.records import RecordStore
-from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import messages as wire
 
-PROTOCOL_ID = TProtocol("/sapo-edge/pull/1.0.0")
-READ_SECONDS = 10.0
-"""Time in which a request has to arrive."""
-ANSWER_SECONDS = 20.0
-"""Time until a response begins."""
-PULL_SECONDS = 60.0
-"""Time for a whole request: the largest response at 9 KB a second."""
-REQUESTS_PER_SECOND, REQUEST_BURST = 2.0, 30.0
-"""What one peer may ask for."""
-MAX_SERVED = 8
-"""Requests that are served at a time; others are refused."""
+PULLS = Protocol(
+    "/sapo-edge/pull/1.0.0",
+    "pulls",
+    wire.MAX_REQUEST_BYTES,
+    wire.MAX_RESPONSE_BYTES,
+    rate=2.0,
+    burst=30.0,
+    max_served=8,
+    read_seconds=10.0,
+    answer_seconds=20.0,
+    total_seconds=60.0,  # the largest response at 9 KB a second
+)
 MAX_WANTED = 512
 """Announced rollouts that wait to be pulled; the oldest of the peer that announced most give way."""
 MAX_SOURCES = 4
@@ -52,63 +47,25 @@ GUESSES_PER_SECOND, GUESS_BURST = 0.2, 4.0
 """Requests for what a peer did not announce: those who announce what nobody has must not use up its patience."""
 MAX_KNOWN = 256
 """Peers of which it is remembered how they answered."""
-_LENGTH = struct.Struct(">I")
-
-
-class PullRefusedError(Exception):
-    """A peer can't or does not answer, or answers what it should not. Never leaves this package."""
-
-
-async def read_frame(stream: INetStream, limit: int) -> bytes:
-    """Read one frame.
-
-    Args:
-        stream: an open stream.
-        limit: most bytes of it.
-
-    Raises:
-        PullRefusedError: if it is longer, or the stream ends early.
-    """
-    return await _exactly(stream, await _frame_size(stream, limit))
-
-
-async def write_frame(stream: INetStream, data: bytes) -> None:
-    """Write one frame."""
-    await stream.write(_LENGTH.pack(len(data)) + data)
-
-
-async def _frame_size(stream: INetStream, limit: int) -> int:
-    (length,) = _LENGTH.unpack(await _exactly(stream, _LENGTH.size))
-    if length > limit:
-        raise PullRefusedError(f"a frame of {length} bytes, more than {limit}")
-    return int(length)
-
-
-async def _exactly(stream: INetStream, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = await stream.read(size - len(data))
-        if not part:
-            raise PullRefusedError("the stream ended early")
-        data += part
-    return bytes(data)
 
 
 class PullServer:
-    """Answers other peers' requests.
+    """Answers pulls of other peers.
 
     Args:
-        records: what may be handed out.
-        swarm: digest of the manifest.
+        host: a host that listens.
+        records: rollouts that may be sent.
+        swarm: id of the swarm.
         manifest: its bytes.
         meter: with the upload cap.
-        blame: told of requests that no honest peer makes.
+        blame: called with a peer and its offence, for requests that no honest peer sends.
         ignored: whether a peer is ignored for now.
         tally: counts.
     """
 
     def __init__(
         self,
+        host: IHost,
         records: RecordStore,
         swarm: bytes,
         manifest: bytes,
@@ -119,39 +76,20 @@ class PullServer:
     ) -> None:
         self._records, self._swarm, self._manifest = records, swarm, manifest
         self._digest = hashlib.sha256(manifest).digest()
-        self._meter, self._blame, self._ignored, self._tally = meter, blame, ignored, tally
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
-        self._serving = 0
+        self._upload, self._ignored, self._tally = meter.upload, ignored, tally
+        self._server = RequestServer(
+            host, PULLS, self._respond, tally, self._refusal, lambda peer_id: blame(peer_id, "request")
+        )
 
-    async def handle(self, stream: INetStream) -> None:
-        """Serve one stream."""
-        peer_id = str(stream.muxed_conn.peer_id)
-        refusal = self._refusal(peer_id)
-        if refusal:
-            self._tally.count(f"pulls refused: {refusal}")
-            await quietly(stream.reset)
-            return
-        self._serving += 1
+    def start(self) -> None:
+        """Answer from now on."""
+        self._server.start()
+
+    async def _respond(self, data: bytes, _: INetStream) -> bytes:
         try:
-            await self._serve(stream)
-        except (wire.WireError, PullRefusedError):
-            self._tally.count("pulls refused: not a request")
-            self._blame(peer_id, "request")
-            await quietly(stream.reset)
-        except trio.TooSlowError:
-            self._tally.count("pulls refused: too slow")
-            await quietly(stream.reset)
-        finally:
-            self._serving -= 1
-
-    async def _serve(self, stream: INetStream) -> None:
-        with trio.fail_after(READ_SECONDS):
-            request = wire.decode_request(await read_frame(stream, wire.MAX_REQUEST_BYTES))
-        await write_frame(stream, self._response(request))
-        self._tally.count("pulls served")
-        await stream.close()
-
-    def _response(self, request: wire.Request) -> bytes:
+            request = wire.decode_request(data)
+        except wire.WireError as error:
+            raise RequestError("not a pull") from error
         limit = wire.MAX_RESPONSE_BYTES - 1024
         if request.kind == "manifest":
             return wire.encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
@@ -163,44 +101,12 @@ class PullServer:
         return wire.encode_response(records)
 
     def _refusal(self, peer_id: str) -> str:
-        bucket = self._buckets.setdefault(peer_id, TokenBucket(REQUESTS_PER_SECOND, REQUEST_BURST))
-        self._buckets.move_to_end(peer_id)
-        while len(self._buckets) > 256:
-            self._buckets.popitem(last=False)
         if self._ignored(peer_id):
             return "ignored peer"
-        if not bucket.take():
-            return "rate"
-        if self._meter.upload.exhausted():
+        if self._upload.exhausted():
             return "upload cap"
         # Several responses at a time would each pass a cap that one of them uses up.
-        return "busy" if self._serving >= (1 if self._meter.upload.rate else MAX_SERVED) else ""
-
-
-async def request(host: IHost, peer_id: ID, data: bytes) -> bytes:
-    """Ask a connected peer, and return its response.
-
-    Raises:
-        PullRefusedError: if there is none, in time and within its bounds.
-    """
-    stream: INetStream | None = None
-    try:
-        with trio.fail_after(PULL_SECONDS):
-            with trio.fail_after(ANSWER_SECONDS):
-                stream = await host.new_stream(peer_id, [PROTOCOL_ID])
-                await write_frame(stream, data)
-                size = await _frame_size(stream, wire.MAX_RESPONSE_BYTES)
-            response = await _exactly(stream, size)
-    except PullRefusedError:
-        raise
-    except Exception as error:
-        # The peer chooses what the library's negotiation meets, which raises more than its own errors.
-        raise PullRefusedError(type(innermost(error)).__name__) from error
-    finally:
-        if stream is not None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.reset)
-    return response
+        return "busy" if self._upload.rate and self._server.serving else ""
 
 
 @dataclass
@@ -312,7 +218,7 @@ class Puller:
         for digest in digests:
             want = self._wanted[digest]
             want.attempts += 1
-            want.due = now + PULL_SECONDS
+            want.due = now + PULLS.total_seconds
         self._busy.add(source)
         return source, digests
 
@@ -362,9 +268,9 @@ class Puller:
 
     async def _ask(self, peer_id: str, data: bytes) -> Sequence[wire.RawRecord]:
         try:
-            response = await request(self._host, ID.from_base58(peer_id), data)
+            response = await request(self._host, peer_id, PULLS, data)
             return wire.decode_response(response).records
-        except PullRefusedError:
+        except RequestError:
             self._tally.count("pulls failed")
         except wire.WireError:
             self._tally.count("pulls answered with garbage")

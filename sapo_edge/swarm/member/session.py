@@ -20,7 +20,7 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import Checked
 from sapo_edge.swarm.member.member import Member
-from sapo_edge.swarm.member.pull import PROTOCOL_ID, Puller, PullServer
+from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
 
@@ -102,10 +102,10 @@ class Session:
         """
         config = self.member.config
         server = PullServer(
-            self.member.records, self.member.swarm, config.manifest.to_bytes(), self.meter, self.member.blame,
-            self.member.ignored, self.tally,
+            self.host, self.member.records, self.member.swarm, config.manifest.to_bytes(), self.meter,
+            self.member.blame, self.member.ignored, self.tally,
         )  # fmt: skip
-        self.host.set_stream_handler(PROTOCOL_ID, server.handle)
+        server.start()
         try:
             with self._scope:
                 await self._run(config)

@@ -1,21 +1,16 @@
-"""Asking members of a swarm for its manifest, before belonging to it."""
+"""Fetching a swarm's manifest from its members, before joining."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 
 import trio
 from libp2p.abc import IHost
-from libp2p.peer.id import ID
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.swarm.host.host import make_host, running
-from sapo_edge.swarm.host.traffic import Meter
-from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.member.pull import PullRefusedError, request
-from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.meeting import meet
+from sapo_edge.swarm.host.requests import RequestError, request
+from sapo_edge.swarm.member.pull import PULLS
+from sapo_edge.swarm.visits.meeting import meet, visiting_host
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.transport import SwarmError
@@ -24,41 +19,51 @@ PAUSE_SECONDS = 1.0
 """Time before all of them are asked again."""
 
 
-async def fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, timeout: float) -> Manifest:
-    """See `libp2p.fetch_manifest`."""
-    tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
-    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive=15.0)
-    manifest: Manifest | None = None
-    async with running(host, None, 0, meter, tally, lambda peer, offence: None):
-        with trio.move_on_after(timeout):
-            while manifest is None and bootstrap:
-                async for peer_id in meet(host, bootstrap, digest):
-                    manifest = manifest or await _ask(host, peer_id, digest)
-                if manifest is None:
-                    await trio.sleep(PAUSE_SECONDS)
-    if manifest is None and not bootstrap:
+def fetch_manifest(
+    digest: bytes, bootstrap: Sequence[str], psk: bytes | None = None, timeout: float = 30.0
+) -> Manifest:
+    """Fetch a swarm's manifest from one of its members, and check its digest.
+
+    Args:
+        digest: SHA-256 of the manifest, 32 bytes.
+        bootstrap: multiaddresses with `/p2p/` of members; asked in turn.
+        psk: of a private swarm.
+        timeout: seconds for all of them together.
+
+    Raises:
+        SwarmError: if nobody sends a manifest of that digest.
+    """
+    if not bootstrap:
         raise SwarmError(
-            "the invite names no address at which the swarm's manifest could be asked for",
+            "the invite has no address to fetch the swarm's manifest from",
             "ask for a new invite, made while the other node runs",
         )
+    manifest: Manifest | None = trio.run(_fetch, digest, bootstrap, psk, timeout)
     if manifest is None:
         raise SwarmError(
-            "nobody at the addresses of the invite handed out the swarm's manifest",
+            "nobody at the addresses of the invite sent the swarm's manifest",
             "check that one of them is online, or ask for a new invite",
         )
     return manifest
 
 
+async def _fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, timeout: float) -> Manifest | None:
+    async with visiting_host(psk) as host:
+        manifest: Manifest | None = None
+        with trio.move_on_after(timeout):
+            while manifest is None:
+                async for peer_id in meet(host, bootstrap, digest):
+                    if (manifest := await _ask(host, peer_id, digest)) is not None:
+                        return manifest
+                await trio.sleep(PAUSE_SECONDS)
+    return manifest
+
+
 async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
     try:
-        response = wire.decode_response(
-            await request(host, ID.from_string(peer_id), wire.encode_manifest_request(digest))
-        )
+        response = wire.decode_response(await request(host, peer_id, PULLS, wire.encode_manifest_request(digest)))
         manifest = None if response.manifest is None else Manifest.from_bytes(response.manifest)
-    except (PullRefusedError, wire.WireError, ManifestError):
+    except (RequestError, wire.WireError, ManifestError):
         return None
-    except Exception:  # noqa: BLE001 - what dialling raises depends on what answers; the next address may do better
-        return None
-    # Another valid manifest would train on what the invite does not mean.
+    # A valid manifest of another digest is not the one that the invite names.
     return manifest if manifest is not None and manifest.digest == digest.hex() else None

@@ -1,8 +1,11 @@
-"""Connecting once, without staying: what a command does that has no node running."""
+"""Short visits to a swarm, by commands that need its peers without running a node."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from typing import Literal
 
 import trio
 from libp2p.abc import IHost
@@ -12,21 +15,43 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import Address, look_around, parse_address
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.directory import ask
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 
 DIAL_SECONDS = 10.0
 """Time for one address."""
 MAX_MET = 8
 """Peers that one bootstrap address leads to."""
+KEEPALIVE = 15.0
+"""Seconds between two pings on a connection."""
 
 
-async def connect(host: IHost, address: Address) -> str | None:
-    """Connect to an address, direct or through a relay.
+@asynccontextmanager
+async def visiting_host(
+    psk: bytes | None, listen: Literal["all", "loopback"] | None = None, port: int = 0
+) -> AsyncIterator[IHost]:
+    """Run a host under a new identity, which nobody needs to know.
 
-    Returns:
-        the peer id of who answered; None if nobody did.
+    Args:
+        psk: of a private swarm.
+        listen: where to listen; None to dial out only.
+        port: TCP port to listen on; 0 for any.
+
+    Raises:
+        SwarmError: if it can't listen.
     """
-    met = None
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
+    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, KEEPALIVE)
+    async with running(host, listen, port, meter, tally, lambda peer_id, offence: None):
+        yield host
+
+
+async def connect(host: IHost, address: Address) -> bool:
+    """Connect to an address, direct or through a relay, and return whether that worked."""
     with trio.move_on_after(DIAL_SECONDS):
         try:
             via = address.via
@@ -34,22 +59,22 @@ async def connect(host: IHost, address: Address) -> str | None:
                 await host.get_network().dial_addr(Multiaddr(str(via)), ID.from_string(via.peer_id))
             if address.relay is not None:
                 await dial_through(host, address)
-            met = address.peer_id
+            return True
         except FAILED:
             pass
-    return met
+    return False
 
 
 async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIterator[str]:
-    """Connect to members of a swarm one after the other, until the caller has enough.
+    """Connect to members of a swarm one after the other.
 
     Args:
         host: a running host.
-        bootstrap: multiaddresses that the owner trusts, of members or of relays; those that can't be read are left out.
+        bootstrap: multiaddresses that the owner trusts, of members or relays; invalid ones are skipped.
         swarm: the manifest's digest.
 
     Yields:
-        peer ids of connected peers: each bootstrap peer, then those that it knows of.
+        ids of connected peers: each bootstrap peer, then peers that it names.
     """
     key = host.get_network().psk
     request = Request(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
@@ -59,12 +84,12 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
             address = parse_address(text)
         except ValueError:
             continue
-        if (peer_id := await connect(host, address)) is None:
+        if not await connect(host, address):
             continue
-        yield peer_id
-        answer = await ask(host, peer_id, request)
+        yield address.peer_id
+        answer = await ask(host, address.peer_id, request)
         for group in (answer.peers if answer else ())[:MAX_MET]:
             for other in group:
-                if surroundings.may_dial(other.via) and (met := await connect(host, other)) is not None:
-                    yield met
+                if surroundings.may_dial(other.via) and await connect(host, other):
+                    yield other.peer_id
                     break

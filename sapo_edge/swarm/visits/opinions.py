@@ -1,8 +1,7 @@
-"""Asking a few peers how they see this machine, with a host that lives only for that."""
+"""Asking a few peers how this machine looks from outside, with a throw-away host."""
 
 from __future__ import annotations
 
-import secrets
 import time
 from dataclasses import dataclass
 from typing import Literal
@@ -10,11 +9,7 @@ from typing import Literal
 import trio
 
 from sapo_edge.swarm.finding.directory import ask
-from sapo_edge.swarm.host.host import make_host, running
-from sapo_edge.swarm.host.traffic import Meter
-from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.meeting import meet
+from sapo_edge.swarm.visits.meeting import meet, visiting_host
 from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 from sapo_edge.transport import SwarmError
 
@@ -26,11 +21,11 @@ MAX_ASKED = 3
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a peer said.
+    """How a peer sees this machine.
 
     Attributes:
         seen: the IP address from which this machine reaches it.
-        reachable: whether it could connect to the port named; None if it did not try.
+        reachable: whether it could connect to this machine's port; None if it did not try.
         clock_ahead: seconds by which its clock is ahead of this one.
     """
 
@@ -42,24 +37,21 @@ class Opinion:
 async def ask_peers(
     port: int, listen: Literal["all", "loopback"], bootstrap: tuple[str, ...], swarm: bytes, psk: bytes | None
 ) -> list[Opinion]:
-    """What peers say of this machine; empty if none answers, or the port can't be listened on."""
-    tally = Tally(lambda event: None)
-    meter = Meter(0, 0, tally)
-    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive=15.0)
+    """Opinions of a few peers; empty if none answers, or the port is in use."""
     opinions: list[Opinion] = []
     try:
-        async with running(host, listen, port, meter, tally, lambda peer, offence: None):
-            own = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
+        async with visiting_host(psk, listen, port) as host:
+            own_port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
+            request = Request(swarm_tag(swarm, psk, "peers"), own_port, probe=True)
             with trio.move_on_after(ASK_SECONDS):
                 async for peer_id in meet(host, bootstrap, swarm):
                     sent = time.time()
-                    answer = await ask(host, peer_id, Request(swarm_tag(swarm, psk, "peers"), own, probe=True))
+                    answer = await ask(host, peer_id, request)
                     if answer is not None:
-                        # A probe takes its time, so any moment in between may be that of the answer.
-                        ahead = answer.time - min(max(answer.time, sent), time.time())
+                        ahead = answer.clock_ahead(sent, time.time())
                         opinions.append(Opinion(answer.seen, answer.reachable, ahead))
                     if len(opinions) >= MAX_ASKED:
                         break
     except SwarmError:
-        return opinions
+        pass
     return opinions

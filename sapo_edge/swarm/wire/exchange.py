@@ -73,6 +73,16 @@ class Answer:
     time: float
     peers: tuple[tuple[Address, ...], ...] = ()
 
+    def clock_ahead(self, sent: float, received: float) -> float:
+        """Seconds by which the other clock is ahead, at least.
+
+        A probe takes its time, so the answer's time may be any moment between sending and receiving.
+
+        Args:
+            sent, received: Unix seconds of this node, before and after the exchange.
+        """
+        return self.time - min(max(self.time, sent), received)
+
 
 def swarm_tag(swarm: bytes, psk: bytes | None, purpose: str) -> bytes:
     """A name of 32 bytes for a swarm, by which its members know each other and outsiders learn nothing of it.

@@ -418,9 +418,9 @@ def test_a_private_swarm_admits_nobody_without_its_key() -> None:
 def test_importing_libp2p_changes_no_logging() -> None:
     code = """
 import logging
-from sapo_edge.swarm.member.libp2p import logging_kept
+from sapo_edge.swarm.host.logs import preserve_logging
 before = (list(logging.getLogger().handlers), logging.getLogger().level)
-with logging_kept():
+with preserve_logging():
     import sapo_edge.swarm.member.session
 root = logging.getLogger()
 assert all(type(handler) is logging.NullHandler for handler in root.handlers), root.handlers

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.member.libp2p import fetch_manifest
+from sapo_edge.swarm.visits.fetch import fetch_manifest
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
 from tests.swarm.member.member_processes import MemberProcess

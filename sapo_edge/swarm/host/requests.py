@@ -1,0 +1,184 @@
+"""Requests between connected peers: one request and one response a stream, both sides bounded.
+
+Each is a frame: 4 bytes of length, big-endian, before the content. A length is checked before anything is read, and
+every step has a time limit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.hardening import quietly
+from sapo_edge.swarm.tally import Tally, innermost
+
+MAX_REMEMBERED_PEERS = 256
+"""Peers whose rate of requests is remembered."""
+_LENGTH = struct.Struct(">I")
+
+
+class RequestError(Exception):
+    """A peer sent no valid request or response, or none in time. Never leaves this package."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """A request protocol and its bounds.
+
+    Attributes:
+        protocol_id: as libp2p negotiates it.
+        name: what the requests are called in counters.
+        max_request, max_response: bytes.
+        rate, burst: requests a second that one peer may make, and how many at once.
+        max_served: requests that are served at the same time.
+        read_seconds: time for a request to arrive.
+        answer_seconds: time until a response begins.
+        total_seconds: time from opening the stream to the end of the response.
+    """
+
+    protocol_id: str
+    name: str
+    max_request: int
+    max_response: int
+    rate: float
+    burst: float
+    max_served: int
+    read_seconds: float
+    answer_seconds: float
+    total_seconds: float
+
+
+Responder = Callable[[bytes, INetStream], Awaitable[bytes]]
+"""(request, stream) -> response; raises RequestError for an invalid request."""
+
+
+class RequestServer:
+    """Answers the requests of other peers.
+
+    Attributes:
+        serving: requests that are being served now.
+
+    Args:
+        host: a host that listens.
+        protocol: which requests, and their bounds.
+        answer: makes the response.
+        tally: counts requests that are served or refused, by reason.
+        refusal: another reason to refuse a peer's request now; empty for none.
+        blame: called with the peer id of who sends an invalid request.
+    """
+
+    def __init__(
+        self,
+        host: IHost,
+        protocol: Protocol,
+        answer: Responder,
+        tally: Tally,
+        refusal: Callable[[str], str] = lambda peer_id: "",
+        blame: Callable[[str], None] = lambda peer_id: None,
+    ) -> None:
+        self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
+        self._other_refusal, self._blame = refusal, blame
+        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self.serving = 0
+
+    def start(self) -> None:
+        """Register with the host."""
+        self._host.set_stream_handler(TProtocol(self._protocol.protocol_id), self._handle)
+
+    async def _handle(self, stream: INetStream) -> None:
+        peer_id = str(stream.muxed_conn.peer_id)
+        refusal = self._refusal(peer_id)
+        if not refusal:
+            self.serving += 1
+            try:
+                await self._serve(stream)
+            except RequestError:
+                refusal = "not a request"
+                self._blame(peer_id)
+            except trio.TooSlowError:
+                refusal = "too slow"
+            finally:
+                self.serving -= 1
+        if refusal:
+            self._tally.count(f"{self._protocol.name} refused: {refusal}")
+            await quietly(stream.reset)
+
+    async def _serve(self, stream: INetStream) -> None:
+        with trio.fail_after(self._protocol.read_seconds):
+            request = await read_frame(stream, self._protocol.max_request)
+        await write_frame(stream, await self._answer(request, stream))
+        self._tally.count(f"{self._protocol.name} served")
+        await stream.close()
+
+    def _refusal(self, peer_id: str) -> str:
+        bucket = self._buckets.setdefault(peer_id, TokenBucket(self._protocol.rate, self._protocol.burst))
+        self._buckets.move_to_end(peer_id)
+        while len(self._buckets) > MAX_REMEMBERED_PEERS:
+            self._buckets.popitem(last=False)
+        if not bucket.take():
+            return "rate"
+        return self._other_refusal(peer_id) or ("busy" if self.serving >= self._protocol.max_served else "")
+
+
+async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) -> bytes:
+    """Send a request to a connected peer, and return its response.
+
+    Raises:
+        RequestError: if none comes in time and within the bounds.
+    """
+    stream: INetStream | None = None
+    try:
+        with trio.fail_after(protocol.total_seconds):
+            with trio.fail_after(protocol.answer_seconds):
+                stream = await host.new_stream(ID.from_string(peer_id), [TProtocol(protocol.protocol_id)])
+                await write_frame(stream, data)
+                size = await _read_size(stream, protocol.max_response)
+            return await _read_exactly(stream, size)
+    except RequestError:
+        raise
+    except Exception as error:
+        # The peer chooses what the library's negotiation reads, which raises more than the library's own errors.
+        raise RequestError(type(innermost(error)).__name__) from error
+    finally:
+        if stream is not None:
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(stream.reset)
+
+
+async def read_frame(stream: INetStream, limit: int) -> bytes:
+    """Read one frame of at most `limit` bytes.
+
+    Raises:
+        RequestError: if it is longer, or the stream ends early.
+    """
+    return await _read_exactly(stream, await _read_size(stream, limit))
+
+
+async def write_frame(stream: INetStream, data: bytes) -> None:
+    """Write one frame."""
+    await stream.write(_LENGTH.pack(len(data)) + data)
+
+
+async def _read_size(stream: INetStream, limit: int) -> int:
+    (size,) = _LENGTH.unpack(await _read_exactly(stream, _LENGTH.size))
+    if size > limit:
+        raise RequestError(f"a frame of {size} bytes, more than {limit}")
+    return int(size)
+
+
+async def _read_exactly(stream: INetStream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        part = await stream.read(size - len(data))
+        if not part:
+            raise RequestError("the stream ended early")
+        data += part
+    return bytes(data)
