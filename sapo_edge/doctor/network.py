@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.doctor.check import Check, Status
-from sapo_edge.swarm.addresses import LOWEST_PORT, Surroundings, look_around
+from sapo_edge.swarm.addresses import LOWEST_PORT, LocalNetworks, find_local_networks
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.visits.opinions import Opinion
@@ -46,22 +46,22 @@ def examine_network(
         psk: of a private swarm.
         node_runs: whether a node of this state directory runs now, and holds the port.
     """
-    surroundings = look_around(listen)
-    findings = [_network(surroundings, listen), _port(port, node_runs)]
+    networks = find_local_networks(listen)
+    findings = [_network(networks, listen), _port(port, node_runs)]
     if mdns:
-        findings.append(_multicast(surroundings))
+        findings.append(_multicast(networks))
     opinions = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else []
-    return [*findings, _reachable(opinions, bool(bootstrap), surroundings), _clock(opinions)]
+    return [*findings, _reachable(opinions, bool(bootstrap), networks), _clock(opinions)]
 
 
-def _network(surroundings: Surroundings, listen: str) -> Check:
+def _network(networks: LocalNetworks, listen: str) -> Check:
     if listen == "loopback":
         return Check("network", Status.PASS, "this machine alone, as set")
-    if not surroundings.addresses:
+    if not networks.addresses:
         return Check(
             "network", Status.WARN, "no network but loopback", "connect to one to find others; training goes on"
         )
-    return Check("network", Status.PASS, ", ".join(surroundings.addresses[:4]))
+    return Check("network", Status.PASS, ", ".join(networks.addresses[:4]))
 
 
 def _port(port: int, node_runs: bool) -> Check:
@@ -81,8 +81,8 @@ def _port(port: int, node_runs: bool) -> Check:
     return Check("port", Status.PASS, f"TCP {port}, free")
 
 
-def _multicast(surroundings: Surroundings) -> Check:
-    works = [ip for ip in surroundings.listening if _multicast_returns(ip)]
+def _multicast(networks: LocalNetworks) -> Check:
+    works = [ip for ip in networks.listen_addresses if _multicast_returns(ip)]
     if not works:
         return Check(
             "mdns",
@@ -133,7 +133,7 @@ def _mdns_port_is_shared() -> bool:
     return True
 
 
-def _reachable(opinions: Sequence[Opinion], asked: bool, surroundings: Surroundings) -> Check:
+def _reachable(opinions: Sequence[Opinion], asked: bool, networks: LocalNetworks) -> Check:
     if not asked:
         return Check(
             "reachability", Status.PASS, "unknown: no bootstrap address to ask; on a local network it is no matter"
@@ -143,7 +143,7 @@ def _reachable(opinions: Sequence[Opinion], asked: bool, surroundings: Surroundi
             "reachability", Status.WARN, "no bootstrap address answers", "check the network, or ask for a new invite"
         )
     seen = next((opinion.seen for opinion in opinions if opinion.seen), "")
-    nat = "" if not seen or seen in surroundings.listening else f", behind a NAT as {seen}"
+    nat = "" if not seen or seen in networks.listen_addresses else f", behind a NAT as {seen}"
     if any(opinion.reachable for opinion in opinions):
         return Check("reachability", Status.PASS, f"others can connect to this machine{nat}")
     if all(opinion.reachable is None for opinion in opinions):

@@ -104,21 +104,21 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class LocalNetworks:
     """The networks that this machine is in.
 
     Attributes:
         addresses: its own IP addresses, without loopback; those of bridges to containers come last.
-        networks: what they belong to.
+        subnets: what they belong to.
         loopback: whether loopback is all that it listens on, or all that it has.
     """
 
     addresses: tuple[str, ...]
-    networks: tuple[Network, ...]
+    subnets: tuple[Network, ...]
     loopback: bool
 
     @property
-    def listening(self) -> tuple[str, ...]:
+    def listen_addresses(self) -> tuple[str, ...]:
         """IP addresses at which others may reach this machine."""
         return ("127.0.0.1",) if self.loopback else self.addresses
 
@@ -140,15 +140,15 @@ class Surroundings:
             return self.loopback
         if ip.is_multicast or ip.is_unspecified or ip.is_reserved:
             return False
-        return ip.is_global or any(ip in network for network in self.networks)
+        return ip.is_global or any(ip in network for network in self.subnets)
 
     def local(self, address: Address) -> bool:
         """Whether an address is on a network of this machine."""
         ip = address.ip
-        return ip is not None and (ip.is_loopback or any(ip in network for network in self.networks))
+        return ip is not None and (ip.is_loopback or any(ip in network for network in self.subnets))
 
 
-def look_around(listen: str = "all") -> Surroundings:
+def find_local_networks(listen: str = "all") -> LocalNetworks:
     """The networks that this machine is in now; takes about a millisecond.
 
     Args:
@@ -158,7 +158,7 @@ def look_around(listen: str = "all") -> Surroundings:
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
     found: list[tuple[bool, str]] = []
-    networks: list[Network] = []
+    subnets: list[Network] = []
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
             if name not in up or entry.family != socket.AF_INET:
@@ -169,6 +169,6 @@ def look_around(listen: str = "all") -> Surroundings:
             found.append((_VIRTUAL.match(name) is not None, str(ip)))
             network = ipaddress.ip_network(f"{ip}/{entry.netmask or 32}", strict=False)
             # Overlay networks as Tailscale give single addresses of this range, which nobody reaches otherwise.
-            networks.append(_SHARED_SPACE if ip in _SHARED_SPACE and network.prefixlen == 32 else network)
+            subnets.append(_SHARED_SPACE if ip in _SHARED_SPACE and network.prefixlen == 32 else network)
     addresses = tuple(ip for _, ip in sorted(found))
-    return Surroundings(addresses, tuple(networks), loopback=listen == "loopback" or not addresses)
+    return LocalNetworks(addresses, tuple(subnets), loopback=listen == "loopback" or not addresses)

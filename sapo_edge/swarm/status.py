@@ -26,7 +26,7 @@ class PeerInfo:
         subscribed: whether it takes part in this swarm.
         sent, received: bytes on the wire.
         rejected: rollouts and messages of it that were refused, by reason.
-        score: the GossipSub score; below `gossip.CUT_OFF` nothing of it is read any more.
+        score: the GossipSub score; below `pubsub.CUT_OFF` nothing of it is read any more.
     """
 
     peer_id: str

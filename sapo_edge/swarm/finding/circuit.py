@@ -44,7 +44,7 @@ MAX_PUNCHED = 4
 PUNCH_ATTEMPTS = 2
 """Attempts for each relayed connection; each takes up to 20 s."""
 RELAYED_STAYS = 10.0
-"""Seconds for which a relayed connection stays beside a direct one; `moving.py` moves what was on it."""
+"""Seconds for which a relayed connection stays beside a direct one; `pubsub.StreamMover` moves its GossipSub stream."""
 POLL_SECONDS = 2.0
 """Time between two looks at the connections."""
 FAILED = (*ENDED, BaseLibp2pError, OSError, ValueError, trio.TooSlowError)

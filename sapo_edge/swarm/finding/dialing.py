@@ -17,7 +17,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, Surroundings
+from sapo_edge.swarm.addresses import Address, LocalNetworks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
@@ -62,7 +62,7 @@ class Dialler:
     Args:
         host: a host that listens.
         book: whom to dial.
-        surroundings: the networks this machine is in now.
+        networks: the networks this machine is in now.
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
         reached: told of addresses that answered.
         fewest, most: connections to members to aim for.
@@ -73,7 +73,7 @@ class Dialler:
         self,
         host: IHost,
         book: PeerBook,
-        surroundings: Callable[[], Surroundings],
+        networks: Callable[[], LocalNetworks],
         is_member: Callable[[str], bool],
         reached: Callable[[Address], None],
         fewest: int,
@@ -82,7 +82,7 @@ class Dialler:
     ) -> None:
         self._host = host
         self._book = book
-        self._surroundings = surroundings
+        self._networks = networks
         self._is_member = is_member
         self._reached = reached
         self._fewest, self._most = fewest, most
@@ -105,7 +105,7 @@ class Dialler:
 
     def may_dial(self, address: Address) -> bool:
         """Whether an address that a peer named may be dialled at all."""
-        return self._surroundings().may_dial(address.via)
+        return self._networks().may_dial(address.via)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -157,11 +157,11 @@ class Dialler:
 
     def _order(self, peer: KnownPeer) -> list[Address]:
         """What answered last, then what is near, then what is direct."""
-        surroundings = self._surroundings()
+        networks = self._networks()
         first = peer.addresses[:1] if peer.reached else []
         others = sorted(
             peer.addresses[len(first) :],
-            key=lambda address: (address.relay is not None, not surroundings.local(address)),
+            key=lambda address: (address.relay is not None, not networks.local(address)),
         )
         return [*first, *others]
 
@@ -172,7 +172,7 @@ class Dialler:
             address: direct, or through a relay, which is then dialled first.
             trusted: the owner wrote it down.
         """
-        if not self._surroundings().may_dial(address.via, trusted):
+        if not self._networks().may_dial(address.via, trusted):
             self._tally.count("addresses not dialled: not to be trusted")
             return False
         if not self._spaced(address.via, trusted):

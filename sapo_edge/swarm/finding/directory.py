@@ -11,7 +11,7 @@ import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, Surroundings, direct_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
@@ -76,7 +76,7 @@ class Directory:
     Args:
         host: a host that listens.
         tag: of this node's swarm; None for a relay, which answers members of any.
-        surroundings: called for the networks this machine is in now.
+        networks: called for the networks this machine is in now.
         own: addresses of this node that may stand for a relay in a circuit address.
         checked: told of addresses of members that were found to be good.
         tally: counts.
@@ -86,7 +86,7 @@ class Directory:
         self,
         host: IHost,
         tag: bytes | None,
-        surroundings: Callable[[], Surroundings],
+        networks: Callable[[], LocalNetworks],
         own: Callable[[], tuple[Address, ...]],
         checked: Callable[[Address], None],
         tally: Tally,
@@ -94,7 +94,7 @@ class Directory:
         self._host = host
         self._checked = checked
         self._tag = tag
-        self._surroundings = surroundings
+        self._networks = networks
         self._own = own
         self._tally = tally
         self._entries: OrderedDict[str, Entry] = OrderedDict()
@@ -168,7 +168,7 @@ class Directory:
         except ValueError:
             return
         fresh = trio.current_time() - entry.probed_at < PROBE_AGAIN and entry.probed == address
-        if fresh or not self._surroundings().may_dial(address) or not self._probes.take():
+        if fresh or not self._networks().may_dial(address) or not self._probes.take():
             return
         entry.probed, entry.probed_at, entry.reachable = address, trio.current_time(), False
         with trio.move_on_after(PROBE_SECONDS):
@@ -183,7 +183,7 @@ class Directory:
         network = self._host.get_network()
         for connection in network.get_connections(ID.from_string(peer_id)):
             remote = connection.muxed_conn.get_remote_address()
-            if remote and self._surroundings().local(direct_address(remote[0], 1, peer_id)):
+            if remote and self._networks().local(direct_address(remote[0], 1, peer_id)):
                 return True
         return False
 

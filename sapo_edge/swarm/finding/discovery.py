@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import trio
 
-from sapo_edge.swarm.addresses import Address, Surroundings, look_around, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks, parse_address
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import Answer, Request, swarm_tag
@@ -145,7 +145,7 @@ class Discovery:
         self._tag = swarm_tag(config.swarm, self._psk, "peers")
         self._own_id = str(host.get_id())
         self._port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
-        self._surroundings = look_around(config.listen)
+        self._networks = find_local_networks(config.listen)
         self._asked: dict[str, float] = {}
         self._saved = time.monotonic()
         self.reachability = Reachability()
@@ -168,7 +168,7 @@ class Discovery:
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
-                for part in (self.dialler.run, self.relays.run, self._ask_around, self._look_around, self._mdns):
+                for part in (self.dialler.run, self.relays.run, self._ask_around, self._watch_networks, self._mdns):
                     nursery.start_soon(self._kept_up, part)
         finally:
             if self._config.peers_file is not None and self.book.changed:
@@ -185,11 +185,11 @@ class Discovery:
                 self._tally.fault("discovery", error)
                 await trio.sleep(random.uniform(5, 10))
 
-    def _around(self) -> Surroundings:
-        return self._surroundings
+    def _around(self) -> LocalNetworks:
+        return self._networks
 
     def _needs_relay(self) -> bool:
-        return not self._surroundings.loopback and self.reachability.reached is not True
+        return not self._networks.loopback and self.reachability.reached is not True
 
     def _enter_bootstrap(self) -> None:
         for text in self._config.bootstrap:
@@ -204,25 +204,25 @@ class Discovery:
         from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 
         tag = swarm_tag(self._config.swarm, self._psk, "mdns")
-        look = functools.partial(look_around, self._config.listen)
+        look = functools.partial(find_local_networks, self._config.listen)
         await run_mdns(Announcement(tag, self._own_id, self._port), look, self._on_lan, self._tally)
 
     def _met(self, address: Address) -> None:
         """Remember where a connected member can be dialled, which one that dialled in does not tell by itself."""
-        known = self.book.add(address, Origin.TOLD, told_by=address.peer_id)
+        known = self.book.add(address, Origin.PEER, source=address.peer_id)
         if known is not None and not known.reached:
             self.book.reached(address.peer_id, None)
 
     def _on_lan(self, address: Address) -> None:
-        if address.relay is None and self._surroundings.local(address) and self._surroundings.may_dial(address):
+        if address.relay is None and self._networks.local(address) and self._networks.may_dial(address):
             self.book.add(address, Origin.LAN)
 
-    async def _look_around(self) -> None:
+    async def _watch_networks(self) -> None:
         while True:
             await trio.sleep(LOOK_SECONDS)
-            now = await trio.to_thread.run_sync(look_around, self._config.listen)
-            if now != self._surroundings:
-                self._surroundings = now
+            now = await trio.to_thread.run_sync(find_local_networks, self._config.listen)
+            if now != self._networks:
+                self._networks = now
                 self.reachability.yes = self.reachability.no = -REACHABLE_FOR
                 self.book.hurry()
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
@@ -266,7 +266,7 @@ class Discovery:
         for group in answer.peers:
             for address in group:
                 if self.dialler.may_dial(address):
-                    self.book.add(address, Origin.TOLD, told_by=peer_id)
+                    self.book.add(address, Origin.PEER, source=peer_id)
                 else:
                     self._tally.count("addresses not taken: not to be trusted")
 

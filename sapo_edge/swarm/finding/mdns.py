@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import trio
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
-from sapo_edge.swarm.addresses import Address, Surroundings, direct_address, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.tally import Tally
 
 SERVICE = "_p2p._udp.local."
@@ -63,9 +63,9 @@ class Announcement:
         """The TXT string that names the swarm."""
         return b"sapo-edge=" + self.tag[:8].hex().encode()
 
-    def txt(self, surroundings: Surroundings) -> bytes:
+    def txt(self, networks: LocalNetworks) -> bytes:
         """The TXT record: strings, each after its length."""
-        addresses = [direct_address(ip, self.port, self.peer_id) for ip in surroundings.listening[:MAX_ANNOUNCED]]
+        addresses = [direct_address(ip, self.port, self.peer_id) for ip in networks.listen_addresses[:MAX_ANNOUNCED]]
         strings = [self.mark, *(f"dnsaddr={address}".encode() for address in addresses)]
         return b"".join(bytes([len(text)]) + text for text in strings)
 
@@ -124,17 +124,17 @@ class _Listener(ServiceListener):
 class _Session:
     """Zeroconf for as long as the machine's addresses stay the same. Its methods block."""
 
-    def __init__(self, announcement: Announcement, found: Found, surroundings: Surroundings) -> None:
-        interfaces = ["127.0.0.1"] if surroundings.loopback else InterfaceChoice.All
+    def __init__(self, announcement: Announcement, found: Found, networks: LocalNetworks) -> None:
+        interfaces = ["127.0.0.1"] if networks.loopback else InterfaceChoice.All
         self._zeroconf = Zeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only)
         name = "".join(random.choices(string.ascii_lowercase + string.digits, k=32))
         self._info = ServiceInfo(
             SERVICE,
             f"{name}.{SERVICE}",
             port=announcement.port,
-            properties=announcement.txt(surroundings),
+            properties=announcement.txt(networks),
             server=f"{name}.local.",
-            parsed_addresses=list(surroundings.listening[:MAX_ANNOUNCED]),
+            parsed_addresses=list(networks.listen_addresses[:MAX_ANNOUNCED]),
         )
         self._listener = _Listener(announcement, found, self._info.name)
 
@@ -153,7 +153,7 @@ class _Session:
         self._zeroconf.close()
 
 
-async def run_mdns(announcement: Announcement, look: Callable[[], Surroundings], found: Found, tally: Tally) -> None:
+async def run_mdns(announcement: Announcement, look: Callable[[], LocalNetworks], found: Found, tally: Tally) -> None:
     """Announce this node and look for others until cancelled.
 
     Args:
@@ -173,13 +173,13 @@ async def run_mdns(announcement: Announcement, look: Callable[[], Surroundings],
             return
 
     while True:
-        surroundings = await trio.to_thread.run_sync(look)
+        networks = await trio.to_thread.run_sync(look)
         session = None
         try:
-            session = await trio.to_thread.run_sync(_Session, announcement, found_elsewhere, surroundings)
+            session = await trio.to_thread.run_sync(_Session, announcement, found_elsewhere, networks)
             await trio.to_thread.run_sync(session.start)
             tally.count("announced on the local network")
-            await _until_changed(session, look, surroundings)
+            await _until_changed(session, look, networks)
         except (OSError, Error) as error:
             tally.count("local networks without multicast")
             tally.notice(
@@ -195,7 +195,7 @@ async def run_mdns(announcement: Announcement, look: Callable[[], Surroundings],
                     await trio.to_thread.run_sync(session.close, abandon_on_cancel=True)
 
 
-async def _until_changed(session: _Session, look: Callable[[], Surroundings], before: Surroundings) -> None:
+async def _until_changed(session: _Session, look: Callable[[], LocalNetworks], before: LocalNetworks) -> None:
     """Wait until the machine has other addresses: a laptop was carried somewhere else."""
     reminded = trio.current_time()
     while True:

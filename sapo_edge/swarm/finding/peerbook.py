@@ -24,7 +24,7 @@ MAX_FILE_BYTES = 256 * 1024
 """Largest file that is read."""
 MAX_ADDRESSES = 6
 """Addresses kept of one peer."""
-MAX_TOLD_BY_ONE = 32
+MAX_FROM_ONE_SOURCE = 32
 """Peers that one peer can have told of and that nobody has reached yet: it can't fill the book."""
 FIRST_DELAY = 2.0
 """Seconds before the second attempt; doubled with each failure."""
@@ -40,10 +40,10 @@ class Origin(IntEnum):
     BOOTSTRAP = 0
     LAN = 1
     MET = 2
-    TOLD = 3
+    PEER = 3
 
 
-_LONGEST_DELAY = {Origin.BOOTSTRAP: 120.0, Origin.LAN: 120.0, Origin.MET: 900.0, Origin.TOLD: 900.0}
+_LONGEST_DELAY = {Origin.BOOTSTRAP: 120.0, Origin.LAN: 120.0, Origin.MET: 900.0, Origin.PEER: 900.0}
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class KnownPeer:
         peer_id: who.
         origin: where it is known from.
         addresses: most promising first.
-        told_by: peer id of who told of it; empty if nobody did.
+        source: peer id of who told of it; empty if nobody did.
         reached: Unix seconds at which it was connected last; 0 for never.
         failures: attempts in a row that failed.
         due: seconds of the book's clock before which it is not dialled.
@@ -63,7 +63,7 @@ class KnownPeer:
     peer_id: str
     origin: Origin
     addresses: list[Address] = field(default_factory=list)
-    told_by: str = ""
+    source: str = ""
     reached: float = 0.0
     failures: int = 0
     due: float = 0.0
@@ -87,19 +87,19 @@ class PeerBook:
         self._clock = clock
         self._rng = rng or random.Random()
 
-    def add(self, address: Address, origin: Origin, told_by: str = "") -> KnownPeer | None:
+    def add(self, address: Address, origin: Origin, source: str = "") -> KnownPeer | None:
         """Enter an address that may be dialled; None if there is no place for it."""
         if address.peer_id == self.own_id:
             return None
         peer = self.peers.get(address.peer_id)
         if peer is None:
-            if origin is Origin.TOLD and self._unreached_from(told_by) >= MAX_TOLD_BY_ONE:
+            if origin is Origin.PEER and self._unreached_from(source) >= MAX_FROM_ONE_SOURCE:
                 return None
             if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
                 return None
             # Two nodes that find each other in the same instant would otherwise end up with two connections.
             wait = 0.0 if origin is Origin.BOOTSTRAP or self.own_id < address.peer_id else 3.0
-            peer = KnownPeer(address.peer_id, origin, told_by=told_by, due=self._clock() + wait)
+            peer = KnownPeer(address.peer_id, origin, source=source, due=self._clock() + wait)
             self.peers[address.peer_id] = peer
         elif origin < peer.origin:
             peer.origin = origin
@@ -208,8 +208,8 @@ class PeerBook:
             peer.reached = float(reached)
         return peer is not None
 
-    def _unreached_from(self, told_by: str) -> int:
-        return sum(peer.told_by == told_by and not peer.reached for peer in self.peers.values())
+    def _unreached_from(self, source: str) -> int:
+        return sum(peer.source == source and not peer.reached for peer in self.peers.values())
 
     def _drop_one(self, origin: Origin) -> bool:
         """Make room for a peer, at the cost of one that is worth less."""

@@ -1,6 +1,6 @@
 """Ways around faults of py-libp2p 0.8.1 by which a peer, or mere chance, ends the process or wedges a connection.
 
-Each class and function says which. `gossip.py` holds those of GossipSub, `traffic.py` those of sockets. All of them are
+Each class and function says which. `pubsub.py` holds those of GossipSub, `traffic.py` those of sockets. All of them are
 tested with and without the way around, so that a version that needs it no longer is noticed.
 """
 

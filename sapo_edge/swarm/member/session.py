@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import direct_address, look_around
+from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.host.gossip import Gossip, Verdict
+from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import forget_strangers, make_host, running
-from sapo_edge.swarm.host.moving import StreamMover
+from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import Checked
@@ -117,7 +117,6 @@ class Session:
         host = running(self.host, config.listen, member.port, self.meter, self.tally, member.blame)
         async with host as nursery, self.gossip.running(nursery):
             self._listening()
-            self.host.get_network().register_notifee(StreamMover(self.gossip.pubsub, self.tally))
             for task in (self._publish, self._judge, self.puller.run):
                 nursery.start_soon(task)
             await nursery.start(self._discover)
@@ -136,7 +135,9 @@ class Session:
     def _addresses(self) -> tuple[str, ...]:
         """At which others may dial this node: on its networks, and through relays."""
         port, own = self._port(), self.member.config.identity.peer_id
-        direct = [direct_address(ip, port, own) for ip in look_around(self.member.config.listen).listening]
+        direct = [
+            direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
+        ]
         relayed = self._discovery.relays.addresses() if self._discovery else ()
         return tuple(str(address) for address in (*direct, *relayed))
 

@@ -12,7 +12,7 @@ from libp2p.abc import IHost
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, look_around, parse_address
+from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.host import make_host, running
@@ -78,7 +78,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
     """
     key = host.get_network().psk
     request = Request(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
-    surroundings = look_around()
+    networks = find_local_networks()
     for text in bootstrap:
         try:
             address = parse_address(text)
@@ -90,6 +90,6 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
         answer = await ask(host, address.peer_id, request)
         for group in (answer.peers if answer else ())[:MAX_MET]:
             for other in group:
-                if surroundings.may_dial(other.via) and await connect(host, other):
+                if networks.may_dial(other.via) and await connect(host, other):
                     yield other.peer_id
                     break

@@ -20,7 +20,7 @@ from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
 from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 
-from sapo_edge.swarm.addresses import Address, host_address, look_around
+from sapo_edge.swarm.addresses import Address, find_local_networks, host_address
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.host.hardening import ENDED, disconnect, quietly
 from sapo_edge.swarm.host.host import forget_strangers, make_host, running
@@ -225,7 +225,7 @@ async def run_relay(
         own = own_addresses(host, config)
         hop = Hop(host, meter, tally)
         hop.start()
-        Directory(host, None, lambda: look_around(config.listen), lambda: own, _pass, tally).start()
+        Directory(host, None, lambda: find_local_networks(config.listen), lambda: own, _pass, tally).start()
         ready(tuple(str(address) for address in own))
         while True:
             await trio.sleep(TIDY_SECONDS)
@@ -247,5 +247,5 @@ def own_addresses(host: IHost, config: RelayConfig) -> tuple[Address, ...]:
     """
     port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
     peer_id = config.identity.peer_id
-    names = (*config.announce, *look_around(config.listen).listening)
+    names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
     return tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))

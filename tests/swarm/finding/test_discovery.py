@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
 
 from sapo_edge.doctor.network import _multicast_returns
-from sapo_edge.swarm.addresses import Surroundings, direct_address, look_around, parse_address
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding import mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
@@ -34,8 +34,8 @@ def peer(number):
 
 
 OWN, OTHER, RELAY = peer(0), peer(1), peer(2)
-HOME = Surroundings(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
-ALONE = Surroundings((), (), loopback=True)
+HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
+ALONE = LocalNetworks((), (), loopback=True)
 
 
 @pytest.fixture
@@ -94,8 +94,8 @@ def test_failures_are_tried_less_and_less_and_then_forgotten():
     clock = [0.0]
     book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
     book.add(direct_address("8.8.8.8", 4001, OTHER), Origin.BOOTSTRAP)
-    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.TOLD, told_by=OTHER)
-    assert book.add(direct_address("8.8.4.4", 4001, OWN), Origin.TOLD) is None
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER, source=OTHER)
+    assert book.add(direct_address("8.8.4.4", 4001, OWN), Origin.PEER) is None
     clock[0] = 5.0
     assert [known.peer_id for known in book.due(())] == [OTHER, RELAY]
     delays = []
@@ -115,11 +115,11 @@ def test_nobody_can_fill_the_book():
     book = PeerBook(OWN)
     book.add(direct_address("8.8.8.8", 4001, peer(1)), Origin.BOOTSTRAP)
     for number in range(2, 100):
-        book.add(direct_address("9.9.9.9", 4000 + number, peer(number)), Origin.TOLD, told_by=peer(1))
-    assert len(book.peers) == 1 + peerbook.MAX_TOLD_BY_ONE
+        book.add(direct_address("9.9.9.9", 4000 + number, peer(number)), Origin.PEER, source=peer(1))
+    assert len(book.peers) == 1 + peerbook.MAX_FROM_ONE_SOURCE
     for number in range(100, 2000):
-        book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.TOLD, told_by=peer(number))
-        book.add(direct_address("9.9.9.9", number, peer(1)), Origin.TOLD)
+        book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=peer(number))
+        book.add(direct_address("9.9.9.9", number, peer(1)), Origin.PEER)
     assert len(book.peers) == peerbook.MAX_PEERS
     assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
 
@@ -147,7 +147,7 @@ def test_a_node_told_of_a_thousand_victims_is_no_weapon():
         for number in range(1, 40):
             # One server under many names, and many servers.
             for address in (("9.9.9.9", 4001), ("9.9.8.8", 4000 + number)):
-                book.add(direct_address(*address, peer(number)), Origin.TOLD, told_by=peer(number))
+                book.add(direct_address(*address, peer(number)), Origin.PEER, source=peer(number))
         for known in book.peers.values():
             known.due = 0.0
         dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
@@ -162,9 +162,9 @@ def test_a_node_told_of_a_thousand_victims_is_no_weapon():
 def test_the_file_holds_whom_the_node_met_and_survives_nonsense(tmp_path):
     book = PeerBook(OWN)
     met = direct_address("8.8.8.8", 4001, OTHER)
-    book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.TOLD)
-    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.TOLD)
-    book.add(met, Origin.TOLD)
+    book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.PEER)
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER)
+    book.add(met, Origin.PEER)
     book.reached(OTHER, met)
     book.save(tmp_path / "peers.json")
     again = PeerBook(OWN)
@@ -237,7 +237,11 @@ def test_announcements_name_the_swarm_and_are_read_by_it_alone():
 
 
 def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running):
-    works = [listen for listen in ("all", "loopback") if any(map(_multicast_returns, look_around(listen).listening))]
+    works = [
+        listen
+        for listen in ("all", "loopback")
+        if any(map(_multicast_returns, find_local_networks(listen).listen_addresses))
+    ]
     if not works:
         pytest.skip("this machine has no multicast")
     nodes = [

@@ -23,7 +23,7 @@ from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import hardening, traffic
-from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.pubsub import CUT_OFF, MAX_RPC_BYTES, Verdict
 from sapo_edge.swarm.host.traffic import Meter, MeteredStream
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import (

@@ -1,0 +1,260 @@
+"""GossipSub of py-libp2p 0.8.1 with its faults worked around.
+
+The classes replace what lets a peer end the host, loses messages silently, or grows with whatever a peer names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import trio
+from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
+from libp2p.io.exceptions import MessageTooLarge
+from libp2p.network.stream.exceptions import StreamEOF
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import GossipSub
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.validators import signature_validator
+from libp2p.utils.varint import read_varint_prefixed_bytes_limited
+
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.hardening import ENDED, Blame, quietly
+from sapo_edge.swarm.tally import Tally
+
+MAX_RPC_BYTES = 256 * 1024
+"""Largest frame that is read: four messages with their overhead. The library's default is 1 MiB."""
+MAX_PUBLISHED = 32
+"""Most messages of one frame."""
+MAX_CONTROL = 64
+"""Most message ids, grafts, prunes or subscriptions of one frame."""
+MESSAGES_PER_SECOND, MESSAGE_BURST = 50.0, 500.0
+"""What one neighbour may forward; a faster one is read more slowly."""
+CUT_OFF = -5.0
+"""GossipSub score below which nothing of a peer is read: the sixth invalid message."""
+_INLINE_ED25519 = bytes.fromhex("002408011220")
+"""How the peer id of an Ed25519 key begins; the 32 bytes of the key follow."""
+
+
+class Verdict(Enum):
+    """What happens to a message: forwarded, dropped, or dropped and counted against the peer that forwarded it."""
+
+    ACCEPT = "accept"
+    IGNORE = "ignore"
+    REJECT = "reject"
+
+
+Check = Callable[[bytes, str, str], Verdict]
+"""(data, peer id of the forwarder, of the publisher) -> verdict; keeps the content of what it accepts."""
+
+
+class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
+    """The router: its heartbeat survives errors, drops are counted, and the upload cap stops forwarding."""
+
+    tally: Tally
+    may_upload: Callable[[], bool]
+
+    async def heartbeat(self) -> None:
+        """Maintain the mesh until cancelled."""
+        while True:
+            try:
+                await super().heartbeat()
+            except Exception as error:  # noqa: BLE001 - a daemon whose end would end the host
+                self.tally.fault("heartbeat", error)
+            await trio.sleep(self.heartbeat_interval)
+
+    def send_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, priority: bool = False) -> None:
+        """Queue a frame for a neighbour, unless it carries messages and the upload cap is used up."""
+        if rpc.publish and not self.may_upload():
+            self.tally.count("messages not forwarded: upload cap")
+            return
+        super().send_rpc(peer_id, rpc, priority)
+
+    def _handle_dropped_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, reason: str) -> None:
+        self.tally.count("frames dropped: a neighbour is too slow")
+        super()._handle_dropped_rpc(peer_id, rpc, reason)
+
+
+class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
+    """Reads frames of peers. An invalid one ends its stream and nothing else."""
+
+    def __init__(
+        self, host: IHost, router: SafeGossipSub, topic: str, check: Check, blame: Blame, tally: Tally
+    ) -> None:
+        super().__init__(
+            host,
+            router,
+            strict_signing=True,
+            max_inbound_rpc_size=MAX_RPC_BYTES,
+            max_subscriptions_per_rpc=MAX_CONTROL,
+            max_subscriptions_per_peer=4,
+            allowed_topics={topic},
+        )
+        # The default, seconds, repeats after a restart with the same key; peers ignore numbers that they have seen.
+        self.counter = time.time_ns()
+        self.topic = topic
+        self.check = check
+        self.blame = blame
+        self.tally = tally
+        self._rates: OrderedDict[ID, tuple[TokenBucket, TokenBucket]] = OrderedDict()
+
+    async def stream_handler(self, stream: INetStream) -> None:
+        """Read a peer's stream until it ends."""
+        peer_id = stream.muxed_conn.peer_id
+        try:
+            while True:
+                data = await read_varint_prefixed_bytes_limited(stream, MAX_RPC_BYTES)
+                rpc = rpc_pb2.RPC()
+                rpc.ParseFromString(data)
+                await self._process(rpc, peer_id)
+        except StreamEOF:
+            return
+        except Exception as error:  # noqa: BLE001 - a peer chooses what is read here
+            self._stream_failed(str(peer_id), error)
+        await quietly(stream.reset)
+        self._handle_dead_peer(peer_id)
+
+    def _stream_failed(self, peer_id: str, error: Exception) -> None:
+        if isinstance(error, ENDED) and not isinstance(error, MessageTooLarge):
+            self.tally.count("gossip streams broken")
+        else:
+            self.tally.count("gossip streams with garbage")
+            self.blame(peer_id, "garbage")
+
+    async def _process(self, rpc: rpc_pb2.RPC, peer_id: ID) -> None:
+        messages, controls = self._buckets(peer_id)
+        if (delay := messages.wait(1.0)) > 0:
+            # Slow reading makes this sender wait, and no other.
+            await trio.sleep(delay)
+        messages.charge(max(1, len(rpc.publish)))
+        for subscription in rpc.subscriptions[:MAX_CONTROL]:
+            # Each one may make the router send recent messages again.
+            if controls.take():
+                self.handle_subscription(peer_id, subscription)
+        for message in rpc.publish[:MAX_PUBLISHED]:
+            await self.push_msg(peer_id, message)
+        if rpc.HasField("control"):
+            await self.router.handle_rpc(self._bounded(rpc.control, controls), peer_id)
+
+    def _bounded(self, control: rpc_pb2.ControlMessage, bucket: TokenBucket) -> rpc_pb2.RPC:
+        """The control messages of our topic, bounded: the library remembers every topic that a peer names."""
+        rpc = rpc_pb2.RPC()
+        kept = rpc.control
+        kept.SetInParent()
+        for name in ("graft", "prune", "ihave"):
+            for item in getattr(control, name)[:MAX_CONTROL]:
+                if item.topicID == self.topic:
+                    getattr(kept, name).append(item)
+        for prune in kept.prune:
+            del prune.peers[:]
+        for ihave in kept.ihave:
+            del ihave.messageIDs[MAX_CONTROL:]
+        for iwant in control.iwant[:1]:
+            message_ids = [message_id for message_id in iwant.messageIDs[:MAX_CONTROL] if bucket.take()]
+            if message_ids:
+                kept.iwant.add().messageIDs.extend(message_ids)
+        return rpc
+
+    def _buckets(self, peer_id: ID) -> tuple[TokenBucket, TokenBucket]:
+        if peer_id not in self._rates:
+            self._rates[peer_id] = (
+                TokenBucket(MESSAGES_PER_SECOND, MESSAGE_BURST),
+                TokenBucket(MAX_CONTROL / 4, 2 * MAX_CONTROL),
+            )
+        self._rates.move_to_end(peer_id)
+        while len(self._rates) > 256:
+            self._rates.popitem(last=False)
+        return self._rates[peer_id]
+
+    async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:
+        """Check a message, and forward it if it is accepted. Never raises."""
+        try:
+            await self._push(msg_forwarder, msg)
+        except Exception as error:  # noqa: BLE001 - one message must not end the service
+            self.tally.fault("gossip message", error)
+
+    async def _push(self, forwarder: ID, message: rpc_pb2.Message) -> None:
+        own = forwarder == self.my_id
+        if not own and not self._authentic(forwarder, message):
+            return
+        self._mark_msg_seen(message)
+        if not own:
+            verdict = self.check(message.data, str(forwarder), str(ID(message.from_id)))
+            if verdict is Verdict.REJECT:
+                self.router.scorer.on_invalid_message(forwarder, self.topic)
+            if verdict is not Verdict.ACCEPT:
+                return
+            self.router.scorer.on_first_delivery(forwarder, self.topic)
+        await self.router.publish(forwarder, message)
+
+    def _authentic(self, forwarder: ID, message: rpc_pb2.Message) -> bool:
+        if self.router.scorer.score(forwarder, [self.topic]) < CUT_OFF:
+            self.tally.count("messages of peers that are cut off")
+            return False
+        if (
+            list(message.topicIDs) != [self.topic]
+            or self._is_msg_seen(message)
+            or message.from_id == self.my_id.to_bytes()
+        ):
+            return False
+        # Any other kind of key makes the library parse what a peer calls a key, and raise.
+        inline = len(message.from_id) == 38 and message.from_id.startswith(_INLINE_ED25519)
+        if inline and len(message.seqno) == 8 and self._signed(message):
+            return True
+        self.tally.count("messages with a bad signature")
+        self.blame(str(forwarder), "signature")
+        self.router.scorer.on_invalid_message(forwarder, self.topic)
+        return False
+
+    def _signed(self, message: rpc_pb2.Message) -> bool:
+        try:
+            return bool(signature_validator(message))
+        except Exception:  # noqa: BLE001 - the library raises whatever its parsers raise
+            return False
+
+    async def write_msg(self, stream: INetStream, rpc_msg: rpc_pb2.RPC) -> bool:
+        """Write a frame under a lock: two tasks of the library may write to one stream and mix their frames."""
+        lock: trio.Lock | None = getattr(stream, "sapo_write_lock", None)
+        if lock is None:
+            lock = stream.sapo_write_lock = trio.Lock()
+        async with lock:
+            return bool(await super().write_msg(stream, rpc_msg))
+
+    def notify_subscriptions(self, publish_message: rpc_pb2.Message) -> None:
+        """Nothing: `check` has the message already, and the library's channel keeps only 32."""
+
+
+class StreamMover(INotifee):  # type: ignore[misc] # libp2p is not followed
+    """Moves a peer's GossipSub stream to another connection when its own one ends. Register it with the network.
+
+    Two nodes have two connections if they dialled each other at the same time, or punched a hole beside a relayed one.
+    The library keeps one outbound stream a peer, on the first connection. When that one ends and another remains, it
+    keeps writing into a closed stream: nothing reaches the peer any more, and nothing is reported.
+    """
+
+    def __init__(self, pubsub: Pubsub, tally: Tally) -> None:
+        self._pubsub = pubsub
+        self._tally = tally
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        """Drop the stream of a connection that ended; the library then opens one on another connection."""
+        await trio.lowlevel.checkpoint()
+        peer = conn.muxed_conn.peer_id
+        stream: Any = self._pubsub.peers.get(peer)
+        if stream is None or stream.muxed_conn is not conn.muxed_conn or not network.get_connections(peer):
+            return
+        # A peer sends its topics once a stream, and its new stream may have come before this.
+        topics = [topic for topic, peers in self._pubsub.peer_topics.items() if peer in peers]
+        self._pubsub._handle_dead_peer(peer)
+        for topic in topics:
+            self._pubsub.peer_topics.setdefault(topic, set()).add(peer)
+        self._tally.count("gossip streams moved to another connection")
+
+    async def _ignore(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    connected = opened_stream = closed_stream = listen = listen_close = _ignore
