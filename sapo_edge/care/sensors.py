@@ -133,7 +133,7 @@ class OthersLoad:
         self._last: _Counters | None = None
 
     def percent(self) -> float | None:
-        """The load of other programs since the last call, percent of all cores; None if that was too recent or long ago.
+        """Percent of all cores that other programs used since the last call; None if that was too recent or long ago.
 
         Raises:
             psutil.Error: if the system refuses.
