@@ -1,4 +1,4 @@
-"""Records of the log, a cursor among them, and whether the newest is followed."""
+"""The list of log records: a cursor, wrapped lines, marked matches, and the newest record followed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import ClassVar
 
 from rich.cells import cell_len
+from rich.style import Style
 from rich.text import Text
 from textual.events import Click, Resize
 from textual.geometry import Size
@@ -16,19 +17,21 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from sapo_edge.tui.screens.logs.lines import LogLines
-from sapo_edge.tui.screens.logs.reader import Place
-from sapo_edge.tui.screens.logs.words import Record
+from sapo_edge.tui.screens.logs.records import Place, Record
 
-NEAR = 20
-"""Rows from the edge of what is in memory at which more is asked for."""
+MAX_ROWS = 8
+"""Rows that one record takes when lines are wrapped; its details have the rest."""
+WIDE = 90
+"""Columns from which levels are written out."""
 
 
 class LogView(ScrollView, can_focus=True, inherit_bindings=False):
-    """A list of records. What it does not hold in memory it asks for with `Edge`.
+    """A list of records, of which only the rows in view are drawn.
 
     Attributes:
-        following: whether it stays at the newest record.
+        records: oldest first.
+        cursor: index of the chosen record.
+        following: whether the cursor stays at the newest record.
         wrapped: whether long lines are wrapped.
     """
 
@@ -52,147 +55,125 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
     class Changed(Message):
         """The cursor moved, or following began or ended."""
 
-    class Edge(Message):
-        """There may be more above or below.
-
-        Attributes:
-            up: where.
-        """
-
-        def __init__(self, up: bool) -> None:
-            super().__init__()
-            self.up = up
-
     class Chosen(Message):
-        """The record under the cursor was asked for in full."""
+        """The record under the cursor was double-clicked."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
+        self.records: Sequence[Record] = ()
+        self.cursor = 0
         self.following = self.wrapped = True
-        self._records: Sequence[Record] = ()
         self._ends: list[int] = []
-        self._cursor = 0
+        self._columns = 0
         self._query = ""
-        self._drawn: dict[Place, list[Text]] = {}
-        self._width = 0
         self._scrolling = False
 
     @property
     def record(self) -> Record | None:
-        """The one under the cursor."""
-        return self._records[self._cursor] if self._records else None
+        """The record under the cursor."""
+        return self.records[self.cursor] if self.records else None
+
+    def show(self, records: Sequence[Record], *, select: Place | None = None) -> None:
+        """Show other records and keep the place: the end if it is followed, else the rows in view.
+
+        Args:
+            records: oldest first.
+            select: place of the record to move the cursor to; by default it stays on its record.
+        """
+        top = self._top()
+        place = select or (self.record.place if self.record is not None else (0, 0))
+        self.records = records
+        self.cursor = self._index_of(place)
+        if self.screen.selections.get(self) is not None:
+            # It counts rows, which hold other records now.
+            self.screen.clear_selection()
+        self._measure()
+        self._restore(top)
+        if select is not None and records:
+            self.select(self.cursor)
+        self.post_message(self.Changed())
 
     def toggle_wrap(self) -> None:
-        """Wrap long lines, or not any more."""
+        """Wrap long lines, or stop wrapping them."""
         self.wrapped = not self.wrapped
         self._lay_out()
 
     def mark(self, query: str) -> None:
-        """Mark a text where it occurs, without regard to case."""
+        """Mark a text wherever it occurs, in upper or lower case."""
         self._query = query.casefold()
-        self._drawn.clear()
-        self.refresh()
-
-    def show(self, records: Sequence[Record], *, cursor: Place | None = None) -> None:
-        """Show other records, from where it was: at the end, or around those that are in view.
-
-        Args:
-            cursor: of the record to put the cursor on and to bring into view.
-        """
-        before, top = self.record, self._top()
-        # A record that has grown is drawn anew.
-        same = {record.place for record in set(self._records) & set(records)}
-        self._drawn = {place: lines for place, lines in self._drawn.items() if place in same}
-        self._records = list(records)
-        places = [record.place for record in records]
-        if self.screen.selections.get(self) is not None:
-            # It counts lines, which are others now.
-            self.screen.clear_selection()
-        wanted = cursor or (before.place if before is not None else None)
-        self._cursor = max(0, min(bisect_right(places, wanted) - 1 if wanted else 0, len(places) - 1))
-        self._measure()
-        if self.following:
-            self.to_end()
-        elif cursor is not None:
-            self._see_cursor(centre=True)
-        elif top is not None and top[0] in places:
-            self._scroll(self._first_row(places.index(top[0])) + top[1])
-        self.refresh()
-        self.post_message(self.Changed())
-
-    # Moving.
-
-    def to_end(self) -> None:
-        """Put the cursor on the newest record."""
-        self._cursor = max(0, len(self._records) - 1)
-        self._scroll(self.max_scroll_y)
         self.refresh()
 
     def follow(self, on: bool) -> None:
-        """Begin or end to stay at the newest record."""
+        """Start or stop following the newest record."""
         if self.following != on:
             self.following = on
             self.post_message(self.Changed())
+        if on:
+            self._restore(None)
+
+    # Moving.
+
+    def select(self, index: int) -> None:
+        """Move the cursor to a record, and scroll it to the middle unless the end is followed."""
+        self.cursor = index
+        if not self.following:
+            self._scroll(self._first_row(index) - self._height // 2)
+        self.refresh()
+        self.post_message(self.Changed())
 
     def move(self, by: int) -> None:
-        """Move the cursor by so many records; upwards it ends following."""
-        if not self._records:
+        """Move the cursor by some records; moving up stops following."""
+        if not self.records:
             return
         if by < 0:
             self.follow(False)
-        rows = range(round(self.scroll_y), round(self.scroll_y) + max(1, self._height))
-        if self._first_row(self._cursor) not in rows:
-            # It was scrolled out of view: go on from what is in view.
-            self._cursor = self._index(rows[0] if by > 0 else rows[-1])
+        first_in_view, behind_view = round(self.scroll_y), round(self.scroll_y) + max(1, self._height)
+        if first_in_view <= self._first_row(self.cursor) < behind_view:
+            self.cursor = max(0, min(self.cursor + by, len(self.records) - 1))
         else:
-            self._cursor = max(0, min(self._cursor + by, len(self._records) - 1))
-        self._see_cursor()
-        self._ask_for_more()
+            # It was scrolled out of view: continue from what is in view.
+            self.cursor = self._index_at(first_in_view if by > 0 else behind_view - 1)
+        first, end = self._first_row(self.cursor), self._ends[self.cursor]
+        if first < self.scroll_y:
+            self._scroll(first)
+        elif end > self.scroll_y + self._height:
+            self._scroll(end - self._height)
         self.refresh()
         self.post_message(self.Changed())
 
     def page(self, direction: int) -> None:
         """Move the cursor by a screenful: -1 up, 1 down."""
-        row = self._first_row(self._cursor) + direction * max(1, self._height - 1)
-        target = self._index(max(0, min(row, (self._ends or [1])[-1] - 1)))
-        self.move(target - self._cursor or direction)
+        row = self._first_row(self.cursor) + direction * max(1, self._height - 1)
+        self.move(self._index_at(max(0, row)) - self.cursor or direction)
 
     def sideways(self, by: int) -> None:
-        """Scroll long lines that are not wrapped."""
+        """Scroll lines that are not wrapped."""
         self.scroll_to(x=max(0, min(self.scroll_x + by, self.max_scroll_x)), animate=False)
 
     def on_click(self, event: Click) -> None:
-        """Put the cursor there; a second click shows the record in full."""
+        """Move the cursor there; a double click opens the record."""
         row = round(self.scroll_y) + event.y
-        if not self._records or row >= self._ends[-1]:
+        if not self.records or row >= self._ends[-1]:
             return
-        index = self._index(row)
-        if index < len(self._records) - 1:
+        self.cursor = self._index_at(row)
+        if self.cursor < len(self.records) - 1:
             self.follow(False)
-        self._cursor = index
         self.refresh()
         self.post_message(self.Changed())
         if event.chain == 2:
             self.post_message(self.Chosen())
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Stop following when somebody scrolls up, and ask for more near the edges."""
+        """Stop following when the user scrolls up."""
         super().watch_scroll_y(old_value, new_value)
         if not self._scrolling and new_value < old_value and new_value < self.max_scroll_y:
             self.follow(False)
-        if round(old_value) != round(new_value):
-            self._ask_for_more()
 
     def on_resize(self, event: Resize) -> None:
-        """Wrap anew for another width."""
+        """Wrap for another width."""
         self._lay_out()
 
     # Drawing.
-
-    def notify_style_update(self) -> None:
-        """Another theme."""
-        super().notify_style_update()
-        self._drawn.clear()
 
     def render_line(self, y: int) -> Strip:
         """One row."""
@@ -200,11 +181,8 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         row, width = scroll_y + y, self.size.width
         if not self._ends or row >= self._ends[-1]:
             return Strip.blank(width, self.rich_style)
-        index = self._index(row)
-        lines = self._lines(self._records[index])
-        text = lines[min(row - self._first_row(index), len(lines) - 1)].copy()
-        base = self.rich_style
-        if index == self._cursor:
+        index, text, base = self._index_at(row), self._draw_row(row), self.rich_style
+        if index == self.cursor:
             base += self.get_component_rich_style("log--cursor")
             if row == self._first_row(index):
                 text = Text.assemble("▸", text[1:])
@@ -217,85 +195,129 @@ class LogView(ScrollView, can_focus=True, inherit_bindings=False):
         return strip.crop_extend(scroll_x, scroll_x + width, base).apply_offsets(scroll_x, row)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """What the mouse has selected."""
-        rows = [line.plain for record in self._records for line in self._lines(record)]
-        return selection.extract("\n".join(rows)), "\n"
+        """The text that the mouse has selected."""
+        rows = range(self._ends[-1] if self._ends else 0)
+        # Only the selected rows are drawn: there may be thousands.
+        texts = ["" if selection.get_span(row) is None else self._draw_row(row).plain for row in rows]
+        return selection.extract("\n".join(texts)), "\n"
+
+    def _draw_row(self, row: int) -> Text:
+        """A row of a record, with its first column left free for the cursor."""
+        index = self._index_at(row)
+        record, number = self.records[index], row - self._first_row(index)
+        body = self._draw_body(record)
+        if self.wrapped:
+            starts = row_starts(record.line, self._text_width)
+            body = body.divide(starts[1:])[number]
+            body.rstrip()
+            if number == MAX_ROWS - 1 and len(starts) > MAX_ROWS:
+                body.truncate(self._text_width - 2)
+                body.append(" …")
+        head = Text(" " * self._margin) if number else self._draw_head(record)
+        return Text.assemble(head, body)
+
+    def _draw_head(self, record: Record) -> Text:
+        # The usual level stays empty, so that the others stand out.
+        level = "" if record.level == "info" else record.level
+        level = f"{level:8}" if self._columns >= WIDE else f"{level[:1].upper():2}"
+        style = self._style(record.level) if record.level in ("warning", "error", "debug") else Style()
+        return Text.assemble(" ", (f"{record.local_time('%H:%M:%S'):9}", self._style("time")), (level, style))
+
+    def _draw_body(self, record: Record) -> Text:
+        body = Text(record.line, self._style("debug") if record.level == "debug" else Style(), end="")
+        body.stylize(self._style("source"), 0, len(record.source))
+        folded = body.plain.casefold()
+        # Where folding changes the length, the columns would not match.
+        if self._query and len(folded) == len(body.plain):
+            start = folded.find(self._query)
+            while start >= 0:
+                body.stylize(self._style("match"), start, start + len(self._query))
+                start = folded.find(self._query, start + len(self._query))
+        return body
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"log--{name}", partial=True)
+
+    # Rows and records.
 
     @property
     def _height(self) -> int:
         return self.scrollable_content_region.height
 
-    def _lay_out(self) -> None:
-        top = self._top()
-        self._drawn.clear()
-        self._measure()
-        if self.following:
-            self.to_end()
-        elif top is not None:
-            index = bisect_right([record.place for record in self._records], top[0]) - 1
-            self._scroll(self._first_row(max(0, index)))
-        self.refresh()
-
-    def _measure(self) -> None:
-        self._width = self.scrollable_content_region.width
-        self._ends = list(accumulate(self._rows(record) for record in self._records))
-        width = self._width
-        if not self.wrapped:
-            width = max((cell_len(record.text) + cell_len(record.source) for record in self._records), default=0) + 20
-        self.virtual_size = Size(max(1, width), self._ends[-1] if self._ends else 0)
-
-    def _rows(self, record: Record) -> int:
-        return 1 if self._look.fits(record) else len(self._lines(record))
-
-    def _lines(self, record: Record) -> list[Text]:
-        found = self._drawn.get(record.place)
-        if found is None:
-            found = self._drawn[record.place] = self._look.draw(record, self.app.console)
-        return found
+    @property
+    def _margin(self) -> int:
+        """Columns before the words: cursor, time, level."""
+        return 1 + 9 + (8 if self._columns >= WIDE else 2)
 
     @property
-    def _look(self) -> LogLines:
-        return LogLines(
-            self._width,
-            self.wrapped,
-            self._query,
-            lambda name: self.get_component_rich_style(f"log--{name}", partial=True),
-        )
+    def _text_width(self) -> int:
+        return max(8, self._columns - self._margin)
 
-    # Rows and records.
+    def _measure(self) -> None:
+        # Rows are drawn for the width that they were counted for, until the next resize.
+        columns = self._columns = self.scrollable_content_region.width
+        if self.wrapped:
+            width = self._text_width
+            heights = [min(MAX_ROWS, len(row_starts(record.line, width))) for record in self.records]
+        else:
+            heights = [1] * len(self.records)
+            columns = self._margin + max((cell_len(record.line) for record in self.records), default=0)
+        self._ends = list(accumulate(heights))
+        self.virtual_size = Size(max(1, columns), self._ends[-1] if self._ends else 0)
 
-    def _index(self, row: int) -> int:
+    def _lay_out(self) -> None:
+        top = self._top()
+        self._measure()
+        self._restore(top)
+
+    def _top(self) -> tuple[Place, int] | None:
+        """The record at the top of the view, and how many of its rows are above it."""
+        if not self._ends:
+            return None
+        index = self._index_at(round(self.scroll_y))
+        return self.records[index].place, round(self.scroll_y) - self._first_row(index)
+
+    def _restore(self, top: tuple[Place, int] | None) -> None:
+        """Scroll to the end if it is followed, else to a record."""
+        if self.following:
+            self.cursor = max(0, len(self.records) - 1)
+            self._scroll(self.max_scroll_y)
+        elif top is not None and self.records:
+            index = self._index_of(top[0])
+            self._scroll(min(self._first_row(index) + top[1], self._ends[index] - 1))
+        self.refresh()
+
+    def _index_at(self, row: int) -> int:
         return min(bisect_right(self._ends, row), len(self._ends) - 1)
+
+    def _index_of(self, place: Place) -> int:
+        """The record at a place, or the last one before it."""
+        return max(0, bisect_right(self.records, place, key=lambda record: record.place) - 1)
 
     def _first_row(self, index: int) -> int:
         return self._ends[index - 1] if index > 0 else 0
-
-    def _top(self) -> tuple[Place, int] | None:
-        """The record at the top of what is in view, and how many of its rows are above."""
-        if not self._ends:
-            return None
-        row = min(round(self.scroll_y), self._ends[-1] - 1)
-        index = self._index(row)
-        return self._records[index].place, row - self._first_row(index)
-
-    def _see_cursor(self, *, centre: bool = False) -> None:
-        first, behind = self._first_row(self._cursor), self._ends[self._cursor]
-        if centre:
-            self._scroll(first - self._height // 2)
-        elif first < self.scroll_y:
-            self._scroll(first)
-        elif behind > self.scroll_y + self._height:
-            self._scroll(behind - self._height)
 
     def _scroll(self, row: float) -> None:
         self._scrolling = True
         self.scroll_to(y=max(0, min(row, self.max_scroll_y)), animate=False)
         self._scrolling = False
 
-    def _ask_for_more(self) -> None:
-        if not self._ends:
-            return
-        if self.scroll_y < NEAR:
-            self.post_message(self.Edge(True))
-        if self.scroll_y + self._height > self._ends[-1] - NEAR:
-            self.post_message(self.Edge(False))
+
+def row_starts(text: str, width: int) -> list[int]:
+    """Offsets at which the rows of a wrapped text start; rows end behind a space where they can.
+
+    Args:
+        text: without line ends.
+        width: columns of a row.
+    """
+    starts, start, is_ascii = [0], 0, text.isascii()
+    while True:
+        end = start + width
+        if not is_ascii:
+            widths = accumulate(map(cell_len, text[start:end]))
+            end = start + max(1, sum(columns <= width for columns in widths))
+        if end >= len(text):
+            return starts
+        space = text.rfind(" ", start + 1, end + 1)
+        start = end if space < 0 else space + 1
+        starts.append(start)
