@@ -63,7 +63,7 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
 
 
 def round_figures(event: events.RoundFinished) -> list[str]:
-    """The figures of a round: rewards, informative groups, speed, time."""
+    """The figures of a round: rewards, informative groups, seconds."""
     figures = [f"reward {format_share(event.reward_own)}"]
     if event.reward_external is not None:
         figures.append(f"others {format_share(event.reward_external)}")
@@ -72,7 +72,6 @@ def round_figures(event: events.RoundFinished) -> list[str]:
     else:
         # A generator trains on nothing.
         figures.append(f"{counted(event.own, 'question')} answered")
-    figures.append(f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s")
     figures.append(f"{event.seconds_generate + event.seconds_update:.1f} s")
     return figures
 

@@ -94,11 +94,12 @@ class Narrator:
     def _finish_round(self, event: events.RoundFinished) -> None:
         self._times.append(time.monotonic())
         number = f"round {event.round}" + (f"/{self.rounds}" if self.rounds else "")
-        parts = [f"{number:13} {'  '.join(round_figures(event))}"]
+        figures = round_figures(event)
+        figures.insert(-1, f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s")
         if self.rounds > event.round:
             seconds = (self._times[-1] - self._times[0]) / max(len(self._times) - 1, 1)
-            parts.append(f"{duration(seconds * (self.rounds - event.round))} left")
-        self.say("  ".join(parts))
+            figures.append(f"{duration(seconds * (self.rounds - event.round))} left")
+        self.say(f"{number:13} {'  '.join(figures)}")
 
     def _count_pause(self, *, paused: bool) -> None:
         """Leave pauses out of the estimate of the time left."""

@@ -116,7 +116,7 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
         assert [line[21:] for line in told.out.splitlines()] == [
             "started: SmolLM2; a fresh start",
             "held-out before training: 0.50 (5 of 10, 95 % 0.20 to 0.80)",
-            "round 1: reward 0.25, others 0.75, informative 6/8, 9 tok/s, 2.0 s",
+            "round 1: reward 0.25, others 0.75, informative 6/8, 2.0 s",
             "checkpoint of round 1 saved, the best so far",
             "warning: odd\\x1b[31m",
         ]

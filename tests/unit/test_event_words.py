@@ -23,7 +23,7 @@ SENTENCES: list[tuple[events.Event, str]] = [
     (events.NodeStarted(model="M", backend="b"), "started: M; a fresh start"),
     (events.NodeStarted(model="M", backend="b", round=4), "started: M; continuing after round 4"),
     (events.Progress(phase="update", done=1, total=2, unit="groups"), "learning: 1 of 2 groups"),
-    (ROUND, "round 34: reward 0.70, others 0.54, informative 5/8, 500 tok/s, 7.5 s"),
+    (ROUND, "round 34: reward 0.70, others 0.54, informative 5/8, 7.5 s"),
     (BEFORE, "held-out before training: 0.04 (4 of 100, 95 % 0.02 to 0.10)"),
     (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
@@ -45,8 +45,7 @@ def test_every_kind_of_event_is_covered() -> None:
 
 
 def test_a_generator_s_round_and_unknown_figures() -> None:
-    text = describe_event(GENERATED)
-    assert text.startswith("round 2: reward unknown, 1 question answered, ") and text.endswith(", 0.0 s")
+    assert describe_event(GENERATED) == "round 2: reward unknown, 1 question answered, 0.0 s"
 
 
 def test_a_held_out_evaluation_is_compared_with_an_earlier_one() -> None:
