@@ -1,6 +1,6 @@
-"""A LoRA adapter on one of mlx-lm's models: mlx-lm's own layers, by PEFT's names and in PEFT's shapes outside.
+"""A LoRA adapter on one of mlx-lm's models: mlx-lm's layers inside, PEFT's names and shapes outside.
 
-Import after `mlx_runtime.require_mlx`.
+Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
 from sapo_edge.backends.adapter.files import Arrays
+from sapo_edge.backends.adapter.gguf import PEFT_PREFIX
 from sapo_edge.policy import LoraSettings
 
-PEFT_PREFIX = "base_model.model."
 BLOCKS = {
     "self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
     "mlp": ("gate_proj", "up_proj", "down_proj"),
 }
-"""The linear layers that are adapted, as the torch learner's `all-linear`: every one but the output."""
+"""The linear layers to adapt: every one but the output, like `all-linear` of the torch learner."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An adapted linear layer and where it stands in the model."""
+class AdaptedLayer:
+    """An adapted linear layer and its position in the model."""
 
     path: str
     block: nn.Module
@@ -36,19 +36,19 @@ class Place:
 
 
 class MlxAdapter:
-    """An adapter on every linear layer of a model but the output. Its start changes nothing: B is zero.
+    """An adapter on every linear layer of a model but the output. A new adapter changes nothing: B is zero.
 
     A's values are drawn as PEFT draws them, uniformly within 1 / sqrt(inputs) of zero, but by numpy's generator instead
     of torch's.
 
     Args:
-        model: one of mlx-lm's models, frozen; `install` replaces its linear layers, or those of an adapter before.
+        model: one of mlx-lm's models, frozen; `install` replaces its linear layers, or an earlier adapter's.
         lora: rank, alpha, seed of A's values.
     """
 
     def __init__(self, model: nn.Module, lora: LoraSettings) -> None:
         self.lora = lora
-        self.places: list[Place] = []
+        self.layers: list[AdaptedLayer] = []
         generator = np.random.default_rng(lora.seed)
         for index, layer in enumerate(model.layers):
             for block_name, attributes in BLOCKS.items():
@@ -61,7 +61,7 @@ class MlxAdapter:
                     values = generator.uniform(-limit, limit, adapted.lora_a.shape[::-1])
                     adapted.lora_a = mx.array(np.ascontiguousarray(values.T, np.float32))
                     path = f"model.layers.{index}.{block_name}.{attribute}"
-                    self.places.append(Place(path, block, attribute, adapted))
+                    self.layers.append(AdaptedLayer(path, block, attribute, adapted))
         self._evaluate()
 
     @property
@@ -72,16 +72,16 @@ class MlxAdapter:
     def parameters(self) -> dict[str, mx.array]:
         """MLX's arrays by PEFT's names, each the transpose of PEFT's."""
         arrays: dict[str, mx.array] = {}
-        for place in self.places:
-            arrays[f"{PEFT_PREFIX}{place.path}.lora_A.weight"] = place.layer.lora_a
-            arrays[f"{PEFT_PREFIX}{place.path}.lora_B.weight"] = place.layer.lora_b
+        for adapted in self.layers:
+            arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"] = adapted.layer.lora_a
+            arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"] = adapted.layer.lora_b
         return arrays
 
     def set_parameters(self, arrays: dict[str, mx.array]) -> None:
         """Replace MLX's arrays."""
-        for place in self.places:
-            place.layer.lora_a = arrays[f"{PEFT_PREFIX}{place.path}.lora_A.weight"]
-            place.layer.lora_b = arrays[f"{PEFT_PREFIX}{place.path}.lora_B.weight"]
+        for adapted in self.layers:
+            adapted.layer.lora_a = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"]
+            adapted.layer.lora_b = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"]
         self._evaluate()
 
     def weights(self) -> Arrays:
@@ -89,26 +89,26 @@ class MlxAdapter:
         return {name: to_peft(array) for name, array in self.parameters().items()}
 
     def set_weights(self, weights: Arrays) -> None:
-        """Replace the weights with such as `weights` gives."""
+        """Replace the weights; names and shapes as in `weights`."""
         self.set_parameters({name: from_peft(array) for name, array in weights.items()})
 
     def install(self) -> None:
         """Put the adapted layers into the model."""
-        for place in self.places:
-            setattr(place.block, place.attribute, place.layer)
+        for adapted in self.layers:
+            setattr(adapted.block, adapted.attribute, adapted.layer)
 
     @contextmanager
-    def left_out(self) -> Iterator[None]:
-        """The base model, for as long as this lasts."""
-        for place in self.places:
-            setattr(place.block, place.attribute, place.layer.linear)
+    def removed(self) -> Iterator[None]:
+        """Remove the adapter for the duration of a with statement."""
+        for adapted in self.layers:
+            setattr(adapted.block, adapted.attribute, adapted.layer.linear)
         try:
             yield
         finally:
             self.install()
 
     def _evaluate(self) -> None:
-        """Compute what is lazy: only the thread that made it could do so later."""
+        """Compute lazy arrays now: later only the thread that created them could."""
         mx.eval(list(self.parameters().values()))
 
 

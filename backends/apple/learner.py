@@ -1,6 +1,6 @@
 """The learner: LoRA updates in MLX, with the loss and the files of the torch learner.
 
-Import after `mlx_runtime.require_mlx`.
+Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter.files import Arrays, read_checked
 from sapo_edge.backends.adapter.state import write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
-from sapo_edge.backends.apple.exponential import exp
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import set_threads
-from sapo_edge.backends.apple.trunk import Trunk
+from sapo_edge.backends.apple.trunk import Trunk, exp
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.loss import LossSums, token_losses
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
@@ -36,7 +35,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @dataclass(frozen=True, slots=True)
 class AdamState:
-    """Adam's moments by the adapter's names, in MLX's shapes, and the steps taken; without moments before the first."""
+    """Adam's steps so far, and its moments by the adapter's names in MLX's shapes; empty before the first step."""
 
     steps: int = 0
     moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
@@ -48,7 +47,7 @@ class MlxLearner(PackedLearner[Floats]):
     Args:
         model: one of mlx-lm's models.
         adapter: on it.
-        name: what the adapter's configuration names as its base.
+        name: that the adapter's configuration gives its base model.
         shape: of the model.
 
     Attributes:
@@ -81,7 +80,7 @@ class MlxLearner(PackedLearner[Floats]):
             mx.clear_cache()
 
     def _keep(self, epochs: int) -> tuple[dict[str, mx.array], AdamState]:
-        # MLX's arrays are never changed, only replaced: keeping them costs nothing.
+        # MLX's arrays are immutable: keeping them costs nothing.
         return self.adapter.parameters(), self._adam
 
     def _restore(self, kept: tuple[dict[str, mx.array], AdamState]) -> None:
@@ -106,9 +105,9 @@ class MlxLearner(PackedLearner[Floats]):
         slopes, logprobs = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
             rows = slice(start, start + LOGIT_ROWS)
-            slope, found = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
-            slopes.append(slope)
-            logprobs.append(found)
+            by_hidden, values = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
+            slopes.append(by_hidden)
+            logprobs.append(values)
         arrays = [array for layer in trunk.backward(mx.concatenate(slopes)) for array in layer]
         for name, array in zip(self.adapter.parameters(), arrays, strict=True):
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
@@ -126,17 +125,17 @@ class MlxLearner(PackedLearner[Floats]):
         settings: UpdateSettings,
         sums: LossSums,
     ) -> tuple[mx.array, Floats]:
-        """The loss's gradient by some rows of final states, and these rows' log-probabilities."""
+        """Gradient of the loss by some rows of final states, and the log-probabilities of these rows."""
         targets = mx.array(layout.targets[rows])
-        chosen, probabilities, entropy = _distribution(self._head(hidden) / settings.temperature, targets)
-        mx.eval(chosen, probabilities, entropy)
-        logprobs = np.array(chosen, np.float64)
+        at_targets, probabilities, entropy = _distribution(self._head(hidden) / settings.temperature, targets)
+        mx.eval(at_targets, probabilities, entropy)
+        logprobs = np.array(at_targets, np.float64)
         before = logprobs if old is None else old[rows]
         sampler = layout.sampler_logprobs[rows].astype(np.float64)
         base = None if reference is None else reference[rows]
         advantages = layout.advantages[rows].astype(np.float64)
         losses, slopes, clipped = token_losses(np, logprobs, before, sampler, advantages, base, settings)
-        # By each logit: slope x (1 where it is the target's, else 0, minus its probability) / temperature.
+        # Gradient by each logit: slope x (1 for the target, else 0, minus its probability) / temperature.
         scaled = mx.array((slopes / (all_tokens * settings.temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
@@ -165,7 +164,7 @@ class MlxLearner(PackedLearner[Floats]):
         return self._logprobs(self._trunk(layout).forward(), layout, temperature)
 
     def _step(self, rate: float, settings: UpdateSettings) -> float:
-        # Adam as in 1412.6980, in the order of operations of torch's.
+        # Adam as in 1412.6980, in torch's order of operations.
         norm = math.sqrt(float(mx.stack([mx.square(gradient).sum() for gradient in self.gradient.values()]).sum()))
         if not math.isfinite(norm):
             return norm
@@ -191,7 +190,7 @@ class MlxLearner(PackedLearner[Floats]):
         for name, pair in self._adam.moments.items():
             optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
             optimizer[f"step.{name}"] = np.array([self._adam.steps], np.float32)
-        modules = [place.path for place in self.adapter.places]
+        modules = [layer.path for layer in self.adapter.layers]
         write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
 
     def load(self, directory: Path) -> None:
@@ -212,13 +211,13 @@ class MlxLearner(PackedLearner[Floats]):
 def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Log-probabilities (m,) of the targets, probabilities (m, vocabulary), entropies (m,) in nats.
 
-    Each exponential once: they are what takes longest on a CPU.
+    Each exponential is computed once: on a CPU they take longest.
     """
     top = logits.max(axis=-1, keepdims=True)
     weights = exp(logits - top)
     total = weights.sum(axis=-1, keepdims=True)
     log_total = mx.log(total) + top
     probabilities = weights / total
-    chosen = mx.take_along_axis(logits, targets[:, None], axis=-1) - log_total
+    at_targets = mx.take_along_axis(logits, targets[:, None], axis=-1) - log_total
     entropy = log_total[:, 0] - (probabilities * logits).sum(axis=-1)
-    return chosen[:, 0], probabilities, entropy
+    return at_targets[:, 0], probabilities, entropy

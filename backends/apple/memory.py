@@ -1,4 +1,4 @@
-"""How much memory the MLX backend needs: computed from a model's sizes, MLX itself not needed."""
+"""How much memory the MLX backend needs, computed from a model's sizes. Importing this module loads no MLX."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from sapo_edge.policy import MemoryEstimate
 
 Q4_0, Q4_1, Q8_0 = 2, 3, 8
 BITS = {Q4_0: 4, Q4_1: 4, Q8_0: 8}
-"""Bits a weight of the GGUF types that MLX keeps as they are, by their numbers in ggml."""
+"""Bits per weight of the GGUF types that MLX can keep quantised, by their numbers in ggml."""
 GROUP = 32
-"""Weights of a block of theirs."""
+"""Weights in a block of these types."""
 SLOTS = 64
-"""Answers decoded at once."""
+"""Answers decoded in parallel."""
 BATCH = 1024
-"""Most tokens of a prompt computed at once."""
+"""Most tokens of a prompt computed in one pass."""
 PACK_TOKENS = 512
-"""Tokens of one of the learner's packs: its activations are most of what the learner needs beside the weights."""
+"""Tokens of one pack. Its activations are most of what the learner needs beside the weights."""
 KEPT_BYTES = 1024 * 1024 * 1024
-"""A pack whose layers would keep more than this keeps each layer's input alone."""
+"""A pack whose layers would keep more than this keeps only each layer's input."""
 LOGIT_ROWS = 64
-"""Rows of vocabulary-sized logits that the learner has at once."""
+"""Vocabulary-sized rows of logits that the learner has in memory at a time."""
 CELLS = 32
-"""Caches grow by so many tokens."""
+"""Number of tokens that caches grow by."""
 RUNTIME_BYTES = 150_000_000
 """Interpreter, MLX, mlx-lm, llama.cpp's vocabulary, reasoning_gym: measured, nearly all of it code and tables."""
 
 
 def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
-    """Of a model's weights once they are loaded; see `mlx_model`.
+    """Bytes of a model's weights once they are loaded; see `model`.
 
     Args:
         source: the model.
-        quantised: whether what is quantised stays so.
+        quantised: whether quantised weights stay quantised.
     """
     if isinstance(source, HfDirectory):
         weights = source.shape.block_weights + source.shape.table_weights
@@ -51,17 +51,17 @@ def weight_bytes(source: ModelSource, *, quantised: bool) -> int:
 
 
 def _bytes_per_weight(bits: int, group: int) -> float:
-    """With a scale and a bias in float32 for each group."""
+    """Quantised bytes per weight, with a scale and a bias in float32 for each group."""
     return bits / 8 + 8 / group
 
 
 def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
-    """What a pack keeps in all layers on its way to the learner's loss; the fields of `mlx_trunk.Kept`.
+    """Bytes that a pack keeps in all layers for the backward pass; the fields of `trunk.Kept`.
 
     Args:
         shape: of the model.
         tokens: of the pack.
-        pairs: of a token and one that it may attend to, filling included.
+        pairs: of a token and one that it may attend to, padding included.
     """
     widths = 2 * shape.width + 2 * shape.queries + 2 * shape.keys + 3 * shape.inner
     return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
@@ -78,10 +78,10 @@ def estimate_memory(
     *,
     trainable: bool = True,
 ) -> MemoryEstimate:
-    """Bytes that a node on this backend needs at its peak; a test compares them with what was measured.
+    """Bytes that a node on this backend needs at its peak; a test compares them with measured ones.
 
-    Sampling and learning take turns, and the larger of them counts: what sampling needs beyond learning stands in
-    `sampler`, with the weights.
+    Sampling and learning take turns, so only the larger of the two counts: `sampler` holds the weights and what
+    sampling needs beyond learning.
 
     Args:
         shape: of the model.
@@ -92,7 +92,7 @@ def estimate_memory(
     """
     slots = min(SLOTS, groups * answers)
     cells = slots * (prompt_tokens + -(-max_tokens // CELLS) * CELLS)
-    # Rows of logits: as they are, normalised, the exponentials in between, and those of the step before.
+    # Rows of logits: raw, normalised, their exponentials, and those of the step before.
     sampling = cells * shape.layers * 2 * shape.keys * 4 + 4 * slots * shape.vocabulary * 4
     if not trainable:
         return MemoryEstimate(weight_bytes + sampling, 0, 0, 0, RUNTIME_BYTES)
@@ -107,7 +107,7 @@ def estimate_memory(
     kept = kept_bytes(shape, tokens, pairs)
     if kept > KEPT_BYTES:
         kept = 4 * tokens * shape.layers * shape.width
-    # One layer's insides on the way back, and rows of logits.
+    # One layer's intermediate results in the backward pass, and rows of logits.
     inside = 4 * (tokens * (8 * shape.width + 4 * shape.inner) + 3 * pairs * shape.heads)
     rows = 4 * min(LOGIT_ROWS, groups * own) * shape.vocabulary * 4
     activations = kept + max(inside, rows)

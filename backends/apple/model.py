@@ -1,11 +1,11 @@
 """A GGUF file or a directory as one of mlx-lm's models, activations in float32.
 
-A quantised base stays as it is on a GPU, to the bit: MLX's groups hold what GGUF's blocks of Q4_0, Q4_1 and Q8_0 hold.
-On a CPU it is loaded as the same numbers in float32: MLX has no fast products of quantised matrices there (2 GFLOPS
-against 100). Activations take the type of a matrix's scales, so these become float32 too: rounding to bfloat16 moves
-log-probabilities by 0.04 nats, an update by less than 0.001.
+On a GPU a quantised base stays quantised, to the bit: MLX's groups hold the same values as GGUF's blocks of Q4_0, Q4_1
+and Q8_0. On a CPU it is loaded as the same numbers in float32, because MLX has no fast products of quantised matrices
+there (2 GFLOPS against 100). Activations take the type of a matrix's scales, so these become float32 too: rounding
+activations to bfloat16 moves log-probabilities by 0.04 nats, and an update moves them by less than 0.001.
 
-Import after `mlx_runtime.require_mlx`.
+Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -30,30 +30,21 @@ Arrays = dict[str, mx.array]
 
 
 def load_model(source: ModelSource, quantised: bool) -> nn.Module:
-    """A model, frozen.
+    """Load a model, frozen.
 
     Args:
-        source: what it is loaded from.
-        quantised: keep what MLX can keep quantised; else all is float32.
+        source: the file or directory.
+        quantised: keep quantised weights that MLX supports; otherwise everything is float32.
 
     Raises:
-        ModelError: if it is damaged or not supported.
+        ModelError: if it is damaged or not supported, or if a tensor is missing or unknown.
     """
     if isinstance(source, HfDirectory):
-        return load_directory(source, quantised)
-    return load_gguf(source, quantised)
+        return _load_directory(source, quantised)
+    return _load_gguf(source, quantised)
 
 
-def load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
-    """A GGUF file's model, frozen.
-
-    Args:
-        header: of the file.
-        quantised: keep what MLX can keep quantised; else all is float32.
-
-    Raises:
-        ModelError: if the architecture is not supported, or a tensor is missing or unknown.
-    """
+def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
     values = model_values(header)
     values |= {"model_type": header.architecture, "rope_theta": values.pop("rope_parameters")["rope_theta"]}
     if header.architecture == "qwen2" and values["head_dim"] * values["num_attention_heads"] != values["hidden_size"]:
@@ -92,7 +83,7 @@ def _targets(model: nn.Module, header: GgufHeader) -> dict[str, str]:
             )
         targets[name] = target
     if unused := set(header.tensors) - set(targets.values()):
-        # Other programs compute with it, and what learns here would be another model.
+        # Other programs compute with that tensor: without it, another model would learn here.
         raise ModelError(
             f"{header.path} has a {min(unused)}, which can't be computed with here", "use a model without it"
         )
@@ -100,7 +91,7 @@ def _targets(model: nn.Module, header: GgufHeader) -> dict[str, str]:
 
 
 def _blocks(header: GgufHeader, target: str) -> npt.NDArray[np.uint8]:
-    """(rows, bytes of a row), mapped and not read."""
+    """(rows, bytes of a row), memory-mapped."""
     info = header.tensors[target]
     data = np.memmap(header.path, mode="r", dtype=np.uint8, offset=info.offset, shape=(info.bytes,))
     return data.reshape(*info.shape[:-1], -1)
@@ -138,7 +129,7 @@ def _kept(header: GgufHeader, target: str) -> dict[str, npt.NDArray[Any]]:
 
 
 def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
-    """The model in float32, frozen, its weights in memory: what is lazy can't be computed by another thread."""
+    """Make a model float32 and frozen, its weights in memory: another thread can't compute lazy arrays."""
     if weights is not None:
         model.load_weights(list(weights.items()))
     model.set_dtype(mx.float32)
@@ -148,39 +139,31 @@ def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
     return model
 
 
-def load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:
-    """A directory's model, frozen: as transformers saves it, or quantised for MLX.
-
-    Args:
-        directory: the model.
-        quantised: keep what is quantised; else all is float32.
-
-    Raises:
-        ModelError: if mlx-lm can't load it.
-    """
+def _load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:
+    """A directory as transformers saves it, or quantised for MLX."""
     from mlx_lm import utils
 
     try:
-        model, _ = utils.load_model(directory.path, lazy=True, model_config=_told(directory))
+        model, _ = utils.load_model(directory.path, lazy=True, model_config=_config_corrections(directory))
         model.set_dtype(mx.float32)
         return _ready(model if quantised else utils.dequantize_model(model))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
-        # What the library raises over a damaged directory is not documented.
+        # The errors that the library raises for a damaged directory are not documented.
         raise ModelError(
             f"mlx-lm can't load {directory.path} ({error})",
             "download it again, or convert the model with mlx_lm.convert",
         ) from error
 
 
-def _told(directory: HfDirectory) -> dict[str, Any]:
-    """What mlx-lm would take otherwise than transformers means it.
+def _config_corrections(directory: HfDirectory) -> dict[str, Any]:
+    """Settings that mlx-lm reads differently from transformers, with transformers' meaning.
 
-    Its llama and qwen2 read nothing of `rope_parameters`, where transformers 5 puts what turns positions; and it takes
-    a model without `tie_word_embeddings` for a tied one.
+    mlx-lm's llama and qwen2 ignore `rope_parameters`, where transformers 5 keeps the settings of RoPE; and without
+    `tie_word_embeddings` mlx-lm takes a model for a tied one.
     """
     config = directory.config
     tied = "lm_head.weight" not in directory.files
-    told: dict[str, Any] = {"tie_word_embeddings": config.get("tie_word_embeddings", tied)}
+    corrections: dict[str, Any] = {"tie_word_embeddings": config.get("tie_word_embeddings", tied)}
     if isinstance(rope := config.get("rope_parameters"), dict):
-        told |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": rope}
-    return told
+        corrections |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": rope}
+    return corrections

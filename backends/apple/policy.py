@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.adapter.files import read_checked
 from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory
-from sapo_edge.backends.apple.runtime import on_gpu, processor, require_mlx, set_threads, torch_hidden
+from sapo_edge.backends.apple.runtime import hide_torch, on_gpu, processor, require_mlx, set_threads
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.policy import (
-    CallHandle,
-    LoraSettings,
-    MemoryEstimate,
-    Sample,
-)
+from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.apple.adapter import MlxAdapter
@@ -32,15 +27,15 @@ class MlxPolicy(BasePolicy):
     """A policy whose model is a GGUF file or a directory; see `sapo_edge.policy.Policy`.
 
     Args:
-        path: the file, or a directory with config.json, safetensors and tokenizer, also one quantised for MLX.
+        path: the file, or a directory with config.json, safetensors and tokenizer; it may be quantised for MLX.
         lora: shape of the adapter.
         threads: of matrix products on a CPU; 0 adapts to the load of other programs.
-        trainable: without it `update` is refused, and there is no optimizer.
-        quantised: keep a quantised base as it is, or load it as float32; None does what is fast on this device.
-        narrate: told what takes time while the policy is made.
+        trainable: if false, `update` raises an error and there is no optimizer.
+        quantised: keep a quantised base as it is, or load it as float32; None chooses the faster one on this device.
+        narrate: called with a text before a step that takes long, while the policy is made.
 
     Attributes:
-        reasons: what was chosen for the user, in words.
+        reasons: choices made for the user, in words.
 
     Raises:
         ModelError: if the model is missing, damaged or not supported.
@@ -70,12 +65,12 @@ class MlxPolicy(BasePolicy):
         set_threads(self.governor.threads)
         narrate("loading the model into MLX")
         self.model: Any = load_model(self.source, on_gpu() if quantised is None else quantised)
-        with torch_hidden():
+        with hide_torch():
             self.vocabulary: Vocabulary = open_vocabulary(self.source)
         self.adapter: MlxAdapter | None = None
         self.learner: MlxLearner | None = None
         self._weight_bytes = _weight_bytes(self.model)
-        self.reasons: tuple[str, ...] = (f"MLX {processor()}", f"numbers: {_numbers(self.model)}")
+        self.reasons: tuple[str, ...] = (f"MLX {processor()}", f"numbers: {_describe_numbers(self.model)}")
         if not on_gpu():
             self.reasons += (f"threads: {self.governor.reason}",)
         if trainable:
@@ -103,10 +98,10 @@ class MlxPolicy(BasePolicy):
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         from sapo_edge.backends.apple.sampler import GroupSampler
 
-        base: AbstractContextManager[None] = nullcontext()
+        without_adapter: AbstractContextManager[None] = nullcontext()
         if self.adapter is not None and not use_adapter:
-            base = self.adapter.left_out()
-        with base:
+            without_adapter = self.adapter.removed()
+        with without_adapter:
             return GroupSampler(
                 self.model,
                 self.vocabulary,
@@ -127,7 +122,7 @@ class MlxPolicy(BasePolicy):
         self.adapter = adapter
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes at the peak of a round; see `mlx_memory.estimate_memory`."""
+        """Bytes at the peak of a round; see `memory.estimate_memory`."""
         return estimate_memory(
             self.shape,
             self._weight_bytes,
@@ -145,17 +140,17 @@ class MlxPolicy(BasePolicy):
         self.learner = self.adapter = self.model = None
 
 
-def _numbers(model: Any) -> str:
-    """How weights and activations are held, in words."""
+def _describe_numbers(model: Any) -> str:
+    """Number formats of weights and activations, in words."""
     from mlx.nn import QuantizedLinear
 
     if any(isinstance(module, QuantizedLinear) for _, module in model.named_modules()):
         return "weights quantised as they are in the model, activations float32"
-    return "float32, what is quantised included" + ("" if on_gpu() else ": MLX multiplies faster so on a CPU")
+    return "float32, quantised weights included" + ("" if on_gpu() else ": MLX multiplies it faster on a CPU")
 
 
 def _weight_bytes(model: Any) -> int:
-    """Of a model without an adapter."""
+    """Bytes of the weights of a model without an adapter."""
     from mlx.utils import tree_flatten
 
     return sum(int(array.nbytes) for _, array in tree_flatten(model.parameters()))

@@ -1,6 +1,7 @@
-"""MLX and mlx-lm, loaded once, with what they need and without what they would drag in.
+"""MLX and mlx-lm, loaded once: with a fast BLAS, without torch, and with the process's limits kept.
 
-Other modules named `mlx_*`, but for `mlx` and `mlx_memory`, import MLX at their top: call `require_mlx` first.
+The other modules of this folder import MLX at their top, except `backend`, `policy` and `memory`: call `require_mlx`
+before importing them.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from sapo_edge.errors import BackendError
 
 OPENBLAS = "libopenblas.so.0"
 CACHE_LIMIT = 512 * 1024 * 1024
-"""Bytes of freed buffers that MLX may keep on a GPU for later ones: packs differ in size, and would fill the memory."""
+"""Bytes of freed buffers that MLX may keep on a GPU. Packs differ in size, so without a limit they fill the memory."""
 
 
 def require_mlx() -> None:
-    """Load MLX, and of mlx-lm what this backend uses.
+    """Load MLX and the parts of mlx-lm that this backend uses.
 
     Raises:
         BackendError: if one of them is missing or can't be loaded.
@@ -30,7 +31,7 @@ def require_mlx() -> None:
         import mlx.core as mx
 
         if "mlx_lm.generate" not in sys.modules:
-            with _limits_kept(), torch_hidden():
+            with _keep_file_limit(), hide_torch():
                 import mlx_lm.generate
                 import mlx_lm.tuner.lora  # noqa: F401
     except (ImportError, OSError, RuntimeError) as error:
@@ -40,7 +41,7 @@ def require_mlx() -> None:
     if on_gpu():
         mx.set_cache_limit(CACHE_LIMIT)
     else:
-        # Compiled functions are C++ that MLX hands to the system's compiler while it runs.
+        # On a CPU, MLX would call the system's C++ compiler at run time.
         mx.disable_compile()
 
 
@@ -52,7 +53,7 @@ def on_gpu() -> bool:
 
 
 def processor() -> str:
-    """What computes, in words."""
+    """The processor that MLX computes on, in words."""
     import mlx.core as mx
 
     if on_gpu():
@@ -64,9 +65,10 @@ def processor() -> str:
 
 @lru_cache(maxsize=1)
 def openblas() -> Any:
-    """OpenBLAS, its symbols in front of those of MLX's own library, which is 30 times slower; None without it.
+    """Load OpenBLAS so that MLX uses it instead of its own library, which is 30 times slower.
 
-    Where MLX was loaded before, it has found its own.
+    Returns:
+        The library; None if it is missing, or if MLX was loaded before and has found its own.
     """
     if not sys.platform.startswith("linux") or "mlx.core" in sys.modules:
         return None
@@ -77,34 +79,34 @@ def openblas() -> Any:
 
 
 def set_threads(threads: int) -> None:
-    """Change the number of threads of matrix products on a CPU; everything else there is computed by one."""
+    """Set the number of threads of matrix products on a CPU; everything else runs on one thread there."""
     library = openblas()
     if library is not None:
         library.openblas_set_num_threads(threads)
 
 
 @contextmanager
-def _limits_kept() -> Iterator[None]:
-    """mlx-lm lowers the process's limit of open files to 2,048, for good, as it loads: too few for a node's sockets."""
+def _keep_file_limit() -> Iterator[None]:
+    """Keep the process's limit of open files: mlx-lm lowers it to 2,048 as it loads, too few for a node's sockets."""
     try:
         import resource
     except ImportError:  # not on Windows
         yield
         return
-    change = resource.setrlimit
+    set_limit = resource.setrlimit
     resource.setrlimit = lambda *_arguments: None
     try:
         yield
     finally:
-        resource.setrlimit = change
+        resource.setrlimit = set_limit
 
 
 @contextmanager
-def torch_hidden() -> Iterator[None]:
-    """Let transformers, which is loaded for tokenizers alone, find no torch.
+def hide_torch() -> Iterator[None]:
+    """Hide torch from transformers, which is loaded only for tokenizers.
 
-    It would load it: 2 s and 190 MB for nothing, and a broken torch would break this backend. What was loaded without
-    torch is forgotten afterwards, so that whoever needs transformers with torch later gets it whole.
+    transformers would load it: 2 s and 190 MB for nothing, and a broken torch would break this backend. Modules of
+    transformers loaded without torch are removed afterwards, so that a later import gets them complete.
     """
     if "torch" in sys.modules or "transformers" in sys.modules:
         yield

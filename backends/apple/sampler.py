@@ -1,10 +1,10 @@
-"""Group sampling with mlx-lm's `BatchGenerator`: a prompt is computed once, its answers begin with copies of its cache.
+"""Group sampling with mlx-lm's `BatchGenerator`: a prompt is computed once, its answers start from copies of its cache.
 
 What all prompts have in common (system text, worked examples) is computed once for all of them. Token ids are drawn
-here and not by mlx-lm's samplers, from each answer's own random numbers: order of work can't change what is drawn, and
-the log-probability is that of the distribution it was drawn from.
+here and not by mlx-lm's samplers, from each answer's own random numbers. So the order of work can't change the draws,
+and the log-probability is that of the distribution that the token was drawn from.
 
-Import after `mlx_runtime.require_mlx`.
+Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Cache = list[Any]
 class _RowsCache(BatchKVCache):
     """Keys and values of the answers in progress.
 
-    mlx-lm's grows by 256 tokens at once, each time for all answers: a multiple of what short answers need.
+    mlx-lm's cache grows by 256 tokens at a time for all answers: a multiple of what short answers need.
     """
 
     step = CELLS
@@ -48,14 +48,14 @@ class _PromptCache(KVCache):
 
     @classmethod
     def merge(cls, caches: Sequence[KVCache]) -> BatchKVCache:
-        """Called by mlx-lm to let answers begin."""
+        """The cache of answers that start from these prompts; called by mlx-lm."""
         return _RowsCache.merge(caches)
 
 
 class _Drawing:
     """An answer, and mlx-lm's sampler for it.
 
-    mlx-lm computes a step ahead: when it hands over a token, the next one has been drawn, also behind the last.
+    mlx-lm computes one step ahead: when it returns a token, the next one is already drawn, even after the last.
     """
 
     def __init__(self, answer: AnswerInProgress, temperature: float) -> None:
@@ -74,7 +74,7 @@ class _Drawing:
         return mx.array([token], mx.uint32)
 
     def append(self, token: int, handle: CallHandle) -> bool:
-        """Add a token that mlx-lm handed over to the answer; False if that completed it."""
+        """Add a token that mlx-lm returned to the answer; False if that completed it."""
         return self.answer.append(token, self._drawn.popleft(), handle)
 
 
@@ -84,10 +84,10 @@ class GroupSampler:
     Args:
         model: one of mlx-lm's models.
         vocabulary: of the model.
-        request: what is asked for.
+        request: the prompts, and how to sample.
         handle: progress and cancellation.
-        slots: answers decoded at once.
-        batch: most tokens of a prompt computed at once.
+        slots: answers decoded in parallel.
+        batch: most tokens of a prompt computed in one pass.
         between_steps: called before each decode step.
     """
 
@@ -137,13 +137,13 @@ class GroupSampler:
         for start in range(0, len(token_ids), self.batch):
             self.handle.check()
             self.model(mx.array([token_ids[start : start + self.batch]]), cache=cache)
-            # Without the logits, which are therefore never computed.
+            # Only the caches are evaluated: the logits are lazy and never computed.
             mx.eval([layer.state for layer in cache])
 
     def _start(self, generator: BatchGenerator, shared: Cache) -> None:
-        """Compute the next prompt but for its last token, and let its answers wait for free slots."""
+        """Compute the next prompt except its last token, and queue its answers for free slots."""
         group, rest = self.pending.popleft()
-        # A copy of its own: caches change their arrays in place. Its answers only read it.
+        # Caches change their arrays in place, so each group needs a copy. The answers only read it.
         cache = copy.deepcopy(shared)
         self._compute(rest[:-1], cache)
         answers = self.request.answers

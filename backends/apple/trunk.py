@@ -1,12 +1,16 @@
-"""A pack's way through the layers of one of mlx-lm's models, and its gradient's way back, a layer at a time.
+"""Forward and backward pass of a pack through the layers of one of mlx-lm's models, one layer at a time.
 
-MLX computes lazily, in the order in which a graph happens to be walked, and keeps all that is reachable:
-differentiating a whole model at once holds every intermediate result of every layer. Here each layer is computed, and
-kept for the way back is what its matrix products of weights give out and what took exponentials, which are slow on a
-CPU. The rest is computed again on the way back; that costs no matrix product of weights, as a product whose result
-nobody uses is never computed. Each layer's gradient is computed before the next one's is begun.
+MLX computes lazily, in the order in which it happens to walk a graph, and keeps everything reachable: differentiating a
+whole model holds every intermediate result of every layer. Here each layer is computed by itself. It keeps the results
+of its products with weights and those that took exponentials, which are slow on a CPU. The backward pass computes the
+rest again, without a product with weights, because MLX never computes a product whose result is unused. Each layer's
+gradient is complete before the next one starts.
 
-Import after `mlx_runtime.require_mlx`.
+Exponentials: on a CPU that is not Apple's, MLX computes one at a time, 14 ns each, which was a sixth of an update.
+numpy computes 16 at a time with AVX-512. So `exp`, `sigmoid` and `softmax` use numpy there, which computes immediately
+and can't be differentiated.
+
+Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -19,12 +23,12 @@ import mlx.core as mx
 import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
-from sapo_edge.backends.apple.exponential import sigmoid, softmax
+from sapo_edge.backends.apple.runtime import on_gpu
 from sapo_edge.backends.common.packing import IntArray, Pack
 
 Array = mx.array
 Pairs = Sequence[Array]
-"""A and B of some adapted layers, one after the other."""
+"""A and B of some adapted layers, in turn."""
 
 
 class PackIndices:
@@ -47,14 +51,14 @@ def _indices(array: IntArray) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a layer keeps for the way back.
+    """What a layer keeps for the backward pass.
 
     Attributes:
         states: (n, width) its input.
         query, key, value: (n, heads, width of a head), rotated.
         attention: for each segment (branches, KV heads, heads for each of them, l, k), summing to 1 over the last.
         attended: (n, heads x width of a head).
-        middle: (n, width) behind the attention.
+        middle: (n, width) after the attention.
         gate, up: (n, inner width).
         opened: (n, inner width) the gate's sigmoid.
     """
@@ -71,12 +75,12 @@ class Kept:
     opened: Array
 
     def compute(self) -> None:
-        """Compute what is lazy."""
+        """Compute the lazy arrays."""
         mx.eval([getattr(self, name) for name in self.__slots__])
 
 
 class LayerOnPack:
-    """One layer, computed on a pack.
+    """One layer of a model, for one pack.
 
     Args:
         layer: mlx-lm's, its linear layers adapted.
@@ -93,11 +97,8 @@ class LayerOnPack:
         self.of_contract: list[LoRALinear] = [self.mlp.down_proj]
 
     def forward(self, states: Array, *, adapted: bool = True) -> tuple[Array, Kept]:
-        """(n, width) of the next layer, and what is kept."""
-
-        def pairs(layers: Sequence[LoRALinear]) -> list[Array]:
-            return [array for layer in layers for array in (layer.lora_a, layer.lora_b)] if adapted else []
-
+        """(n, width) input of the next layer, and what to keep for the backward pass."""
+        pairs = _pairs if adapted else lambda _layers: []
         query, key, value = self._project(states, *pairs(self.of_project))
         attention = [
             softmax(scores, visible)
@@ -111,10 +112,10 @@ class LayerOnPack:
         return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
 
     def backward(self, kept: Kept, gradient: Array) -> tuple[Array, list[Array]]:
-        """From the gradient of what `forward` returned to that of its input, and of the adapter.
+        """Gradients of the layer's input and of its adapter, from the gradient of its output.
 
         Returns:
-            (n, width), and the gradients of A and B of q, k, v, o, gate, up, down.
+            (n, width), and those of A and B of q, k, v, o, gate, up, down.
         """
         (gate, opened, up), down = _vjp(self._contract, [kept.gate, kept.opened, kept.up], self.of_contract, [gradient])
         gate = gate + opened * kept.opened * (1.0 - kept.opened)
@@ -122,7 +123,7 @@ class LayerOnPack:
         middle = middle + gradient
         (attended,), output = _vjp(self._output, [kept.attended], self.of_output, [middle])
         (value, *attention), _ = _vjp(self._attend, [kept.value, *kept.attention], [], [attended])
-        # Through the softmax: what is hidden has a weight of zero, and so its score has no gradient.
+        # Through the softmax: hidden keys have a weight of zero, so their scores have no gradient.
         scores = [
             weights * (by - (by * weights).sum(axis=-1, keepdims=True))
             for by, weights in zip(attention, kept.attention, strict=True)
@@ -145,14 +146,14 @@ class LayerOnPack:
         )
         if "q_norm" in attention:
             query, key = attention.q_norm(query), attention.k_norm(key)
-        # Each token is a sequence of its own, of length one, for the sake of its own position.
+        # Each token is passed as a sequence of length one, so that it can have its own position.
         query, key = (
             attention.rope(heads[:, :, None], offset=self.indices.positions)[:, :, 0] for heads in (query, key)
         )
         return query, key, value
 
     def _scores(self, query: Array, key: Array) -> list[Array]:
-        """For each segment (branches, KV heads, heads for each of them, l, k), what is hidden included."""
+        """For each segment (branches, KV heads, heads for each of them, l, k), hidden keys included."""
         attention, scores = self.attention, []
         for rows, columns, _ in self.indices.segments:
             branches, length = rows.shape
@@ -187,8 +188,12 @@ class LayerOnPack:
         return down(gate * opened * up)
 
 
+def _pairs(layers: Sequence[LoRALinear]) -> list[Array]:
+    return [array for layer in layers for array in (layer.lora_a, layer.lora_b)]
+
+
 def _adapted(layers: Sequence[LoRALinear], pairs: Pairs) -> list[Callable[[Array], Array]]:
-    """What the layers compute, as functions of A and B; without these, the base model's."""
+    """The layers as functions with this A and B; without pairs, the base model's layers."""
     if not pairs:
         return [layer.linear for layer in layers]
 
@@ -202,19 +207,18 @@ def _vjp(
     function: Callable[..., Any], inputs: list[Array], layers: Sequence[LoRALinear], gradients: list[Array]
 ) -> tuple[list[Array], list[Array]]:
     """Gradients of a function's inputs, and of A and B of the layers in it."""
-    pairs = [array for layer in layers for array in (layer.lora_a, layer.lora_b)]
-    _, found = mx.vjp(function, [*inputs, *pairs], gradients)
-    return found[: len(inputs)], found[len(inputs) :]
+    _, results = mx.vjp(function, [*inputs, *_pairs(layers)], gradients)
+    return results[: len(inputs)], results[len(inputs) :]
 
 
 class Trunk:
-    """All layers of a model, computed on a pack.
+    """All layers of a model, for one pack.
 
     Args:
         model: one of mlx-lm's models, adapted.
         pack: the layout.
-        keep: keep what each layer needs for the way back; without, only its input is kept, and the layer is computed
-            again: half as long again, at an eighth of the memory.
+        keep: keep what each layer needs for the backward pass. If false, only its input is kept and the layer is
+            computed again: half as long again, at an eighth of the memory.
     """
 
     def __init__(self, model: Any, pack: Pack, *, keep: bool) -> None:
@@ -226,7 +230,7 @@ class Trunk:
         self._last: Array | None = None
 
     def forward(self) -> Array:
-        """(m, width) final states at the places that predict an answer token."""
+        """(m, width) final states at the positions that predict an answer token."""
         states = self.model.embed_tokens(self.indices.token_ids)
         self._kept = []
         for layer in self.layers:
@@ -240,7 +244,7 @@ class Trunk:
         return self._final(states)
 
     def base(self) -> Array:
-        """As `forward`, without the adapter and without a way back."""
+        """Like `forward`, without the adapter and without a backward pass."""
         states = self.model.embed_tokens(self.indices.token_ids)
         for layer in self.layers:
             states, _ = layer.forward(states, adapted=False)
@@ -248,7 +252,7 @@ class Trunk:
         return self._final(states)
 
     def backward(self, gradient: Array) -> list[list[Array]]:
-        """From the gradient of what `forward` returned, once, to those of A and B, layer by layer."""
+        """Gradients of A and B, layer by layer, from the gradient of the final states; once per `forward`."""
         assert self._last is not None
         _, (states,) = mx.vjp(self._final, [self._last], [gradient])
         self._last = None
@@ -257,12 +261,44 @@ class Trunk:
             kept = self._kept.pop()
             if not isinstance(kept, Kept):
                 _, kept = layer.forward(kept)
-            states, found = layer.backward(kept, states)
+            states, adapter = layer.backward(kept, states)
             # Nothing below the first layer learns.
-            mx.eval(found, *([states] if self._kept else []))
-            gradients.append(found)
+            mx.eval(adapter, *([states] if self._kept else []))
+            gradients.append(adapter)
         return gradients[::-1]
 
     def _final(self, states: Array) -> Array:
         final: Array = self.model.norm(states)[self.indices.sources]
         return final
+
+
+def exp(x: Array) -> Array:
+    """e to the power of each element."""
+    return mx.exp(x) if on_gpu() else mx.array(np.exp(np.asarray(x)))
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + e^-x) of each element."""
+    if on_gpu():
+        return mx.sigmoid(x)
+    values = np.negative(np.asarray(x))
+    with np.errstate(over="ignore"):  # 1 / (1 + inf) is the right answer
+        np.exp(values, out=values)
+    values += 1.0
+    return mx.array(np.reciprocal(values, out=values))
+
+
+def softmax(scores: Array, visible: Array) -> Array:
+    """Softmax over the last axis of the visible scores; the others get a weight of zero.
+
+    Args:
+        scores: finite.
+        visible: True for scores that count, at least one in each row; broadcast.
+    """
+    if on_gpu():
+        return mx.softmax(mx.where(visible, scores, -mx.inf), axis=-1)
+    values = np.where(np.asarray(visible), np.asarray(scores), np.float32(-np.inf))
+    values -= values.max(axis=-1, keepdims=True)
+    np.exp(values, out=values)
+    values /= values.sum(axis=-1, keepdims=True)
+    return mx.array(values)

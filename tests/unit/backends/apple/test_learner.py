@@ -115,7 +115,7 @@ def test_a_packs_way_through_the_layers_is_that_of_mlx_lms_model(make: Callable[
         found = [array for layer in trunk.backward(weights) for array in layer]
         assert policy.adapter is not None
         flat = dict(tree_flatten(gradients))
-        names = [f"{place.path}.{matrix}" for place in policy.adapter.places for matrix in ("lora_a", "lora_b")]
+        names = [f"{layer.path}.{matrix}" for layer in policy.adapter.layers for matrix in ("lora_a", "lora_b")]
         assert (
             distance(
                 dict(zip(names, map(np.array, found), strict=True)), {name: np.array(flat[name]) for name in names}

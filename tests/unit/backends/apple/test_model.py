@@ -62,10 +62,10 @@ def test_what_stays_quantised_has_the_numbers_of_the_file(quantised: Path) -> No
     import mlx.nn as nn
     from mlx.utils import tree_flatten
 
-    from sapo_edge.backends.apple.model import load_gguf
+    from sapo_edge.backends.apple.model import load_model
 
     header = read_header(quantised)
-    kept, plain = load_gguf(header, True), load_gguf(header, False)
+    kept, plain = load_model(header, True), load_model(header, False)
     for model, stays in ((kept, True), (plain, False)):
         size = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
         assert size == weight_bytes(header, quantised=stays)
