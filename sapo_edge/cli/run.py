@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -22,11 +23,13 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.cli.output import discard_output, narrate
 from sapo_edge.cli.workspace import Workspace
-from sapo_edge.control.handlers import handlers, journal_history
+from sapo_edge.control.journal_view import past_events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer
 from sapo_edge.errors import ExitCode, StateError
-from sapo_edge.node.controlled import NodeControl, Waiting
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.methods import handlers
+from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import Node
 from sapo_edge.person import Outbox
 from sapo_edge.state import logs
@@ -72,7 +75,7 @@ def run(workspace: Workspace, *, as_json: bool) -> ExitCode:
         control = ControlServer(
             claim_socket_path(workspace.paths),
             handlers(NodeControl(node, status)),
-            journal_history(store.journal),
+            partial(past_events, store.journal),
         )
         try:
             control.start()
@@ -84,7 +87,7 @@ def run(workspace: Workspace, *, as_json: bool) -> ExitCode:
         _handle_signals(stop, narrator.say)
         already = _rounds_done(store, settings.rounds)
         if status is not None:
-            node.between_rounds = Waiting(
+            node.between_rounds = OutboxSharer(
                 node, Outbox(workspace.paths.state / "outbox.json"), lambda: bool(status().peers)
             )
         for text in priority.refused:

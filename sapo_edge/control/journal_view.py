@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sapo_edge.advantage import informative
-from sapo_edge.state.journal import JournaledRollout, reported_errors, rollout_from_row
+from sapo_edge.events import Event
+from sapo_edge.state.journal import Journal, JournaledRollout, reported_errors, rollout_from_row
 from sapo_edge.swarm.joining.identity import readable_name
 
 Origin = Literal["any", "own", "external"]
@@ -115,6 +116,13 @@ class RolloutSummary:
             "name": readable_name(self.author),
             "time": self.time,
         }
+
+
+def past_events(journal: Journal, count: int) -> list[Event]:
+    """The last events of a journal but `progress`, oldest first."""
+    events: list[Event] = [*journal.rounds(count), *journal.held_out(count)]
+    events += [event for _, event in journal.events(count)]
+    return sorted(events, key=lambda event: event.time)[-count:]
 
 
 class JournalReader:

@@ -1,35 +1,36 @@
-"""What a running node offers on its control socket."""
+"""What clients of the control socket can ask of a running node."""
 
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sapo_edge import __version__
+from sapo_edge.care.sensors import peak_memory
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
-from sapo_edge.errors import ConfigError, UnknownTaskError
-from sapo_edge.events import Notice, RoundFinished, as_dict
+from sapo_edge.errors import ConfigError
+from sapo_edge.events import RoundFinished, as_dict
+from sapo_edge.node.person import share
 from sapo_edge.node.rounds import RECENT, Node
-from sapo_edge.person import Given, Outbox, Verdict, draw_question, rollout_of, verify_answers
+from sapo_edge.person import Given, draw_question
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 
 ASKED = "asked to pause"
-"""The reason of a pause that a person asked for."""
+"""The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
 
 
 class NodeControl:
-    """Meets `control_handlers.Controlled` for one node. Called from the control socket's threads.
+    """One node as the control socket's methods see it. Thread-safe; each call returns soon.
 
     Args:
-        node: that runs in another thread.
+        node: runs in another thread.
         swarm: gives the transport's status; None for a node that works alone.
     """
 
@@ -40,7 +41,7 @@ class NodeControl:
         self._reader = JournalReader(node.store.journal.path)
 
     def status(self) -> Mapping[str, Any]:
-        """The object of `sapo status --json`."""
+        """The object of `sapo status --json`, described in `docs/control.md`."""
         node = self.node
         swarm = None if self._swarm is None else self._swarm()
         recent = tuple(node.recent) or tuple(node.store.journal.rounds(RECENT))
@@ -92,7 +93,7 @@ class NodeControl:
         return [] if self._swarm is None else self._swarm().as_dict()["peers"]
 
     def history(self, points: int) -> Mapping[str, Any]:
-        """The course of the whole run.
+        """The whole run in at most so many points.
 
         Raises:
             StateError: if the journal can't be read.
@@ -100,16 +101,16 @@ class NodeControl:
         return self._reader.history(points)
 
     def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
-        """A page of rollouts.
+        """A page of rollouts, newest first, and where the next page begins.
 
         Raises:
             StateError: if the journal can't be read.
         """
-        found, after = self._reader.rollouts(query)
-        return {"rollouts": [item.as_dict() for item in found], "next": None if after is None else list(after)}
+        page, after = self._reader.rollouts(query)
+        return {"rollouts": [rollout.as_dict() for rollout in page], "next": None if after is None else list(after)}
 
     def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
-        """One rollout with all its answers; None if there is none.
+        """One rollout with all its answers; None if the journal does not hold it.
 
         Raises:
             StateError: if the journal can't be read.
@@ -118,47 +119,47 @@ class NodeControl:
         return None if scored is None else in_full(round, position, scored)
 
     def pause(self) -> None:
-        """Rest until resumed; the swarm goes on."""
+        """Pause until resumed; the node still receives rollouts."""
         self.node.stop.pause(ASKED)
 
     def resume(self) -> None:
-        """Go on, whatever the reason to rest was."""
+        """Resume, whatever the reason of the pause."""
         self.node.stop.resume()
 
     def stop_after_round(self) -> None:
-        """Finish the round, save, and end."""
+        """Finish the round, save and stop."""
         self.node.stop.after_round()
 
-    def stop_at_once(self) -> None:
-        """End now; the round in progress is lost."""
+    def stop_immediately(self) -> None:
+        """Stop now; the round in progress is lost."""
         self.node.stop.immediately()
 
     def all_settings(self) -> Mapping[str, Any]:
-        """Every setting by name, as the node has it now."""
+        """The current value of every setting, by name."""
         return self.node.settings.as_dict()
 
-    def set_live(self, name: str, value: str | int | float) -> None:
+    def change_setting(self, name: str, value: str | int | float) -> None:
         """Change a setting from the next round on; the configuration file stays as it is.
 
         Raises:
             ConfigError: if it can't be changed while the node runs, or the value is not allowed.
         """
-        item = SETTINGS.get(name)
-        if item is None or not item.live:
-            live = ", ".join(name for name, item in SETTINGS.items() if item.live)
+        setting = SETTINGS.get(name)
+        if setting is None or not setting.live:
+            live = ", ".join(name for name, setting in SETTINGS.items() if setting.live)
             raise ConfigError("that setting can't be changed while the node runs", f"change one of {live}, or restart")
-        changed: dict[str, Any] = {name: item.check(value, "asked of the running node")}
-        self.node.settings = replace(self.node.settings, **changed)
+        changes: dict[str, Any] = {name: setting.check(value, "asked of the running node")}
+        self.node.settings = replace(self.node.settings, **changes)
 
     def question(self) -> Mapping[str, Any]:
-        """A question for a person."""
+        """A question for a person to answer."""
         return draw_question(self.node.source, self.node.seed).as_dict()
 
     def share_answers(self, given: Given) -> Mapping[str, Any]:
-        """Verify a person's answers and hand them to the swarm.
+        """Verify a person's answers and publish them.
 
         Raises:
-            UnknownTaskError: if the question is none of this node's manifest.
+            UnknownTaskError: if the question is not of this node's manifest.
         """
         return share(self.node, given, shared=self._swarm is not None).as_dict()
 
@@ -171,60 +172,14 @@ class NodeControl:
 
 
 def _informative_share(recent: Sequence[RoundFinished]) -> float | None:
-    """Share of the groups that had a gradient; None without any group."""
+    """Share of the groups that had a gradient; None without groups."""
     groups = sum(event.groups for event in recent)
     return sum(event.informative for event in recent) / groups if groups else None
 
 
 def _memory() -> dict[str, int]:
-    """Bytes of memory that this process has now and had at most."""
+    """Resident bytes of this process, now and at most."""
     import psutil
 
-    found = psutil.Process().memory_info()
-    if sys.platform == "win32":
-        return {"rss": found.rss, "peak": found.peak_wset}
-    import resource
-
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # In bytes on macOS, else in kilobytes.
-    return {"rss": found.rss, "peak": max(found.rss, most if sys.platform == "darwin" else most * 1024)}
-
-
-def share(node: Node, given: Given, *, shared: bool) -> Verdict:
-    """Verify a person's answers and publish them as a rollout of the node.
-
-    Raises:
-        UnknownTaskError: if the question is none of the node's manifest.
-    """
-    task, rewards = verify_answers(node.source, given)
-    sequence = node.store.journal.reserve_sequences(1)
-    node.transport.publish([rollout_of(task, given, author=node.author, round=node.round, sequence=sequence)])
-    return Verdict(rewards, task.ground_truth, shared)
-
-
-class Waiting:
-    """Publishes what a person answered while no node ran, once somebody is there to receive it.
-
-    Args:
-        node: that shares.
-        outbox: where the answers wait.
-        connected: whether the swarm has peers.
-    """
-
-    def __init__(self, node: Node, outbox: Outbox, connected: Callable[[], bool]) -> None:
-        self._node, self._outbox, self._connected = node, outbox, connected
-
-    def __call__(self) -> None:
-        """Publish all that waits; called between rounds. What can't be verified is told and dropped."""
-        if not self._outbox.path.exists() or not self._connected():
-            return
-        shared = 0
-        for given in self._outbox.take(self._node.source.manifest.digest):
-            try:
-                share(self._node, given, shared=True)
-            except UnknownTaskError as error:
-                self._node.emit(Notice(level="warning", text=f"answers of a person were not shared: {error.message}"))
-            else:
-                shared += 1
-        if shared:
-            self._node.emit(Notice(level="info", text=f"shared the answers of a person to {shared} questions"))
+    resident = psutil.Process().memory_info().rss
+    return {"rss": resident, "peak": max(resident, peak_memory())}

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 from sapo_edge.cli.main import main
-from sapo_edge.control.handlers import handlers
 from sapo_edge.control.journal_view import RolloutQuery
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer, History
 from sapo_edge.errors import ConfigError
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.methods import handlers
 from sapo_edge.person import Given, Verdict, draw_question, verify_answers
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
@@ -48,7 +49,7 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @dataclass
-class FakeNode:
+class FakeNode(NodeControl):
     """A node as the control socket sees it, without a model."""
 
     told: dict[str, Any] = field(default_factory=dict)
@@ -86,13 +87,13 @@ class FakeNode:
     def stop_after_round(self) -> None:
         self.asked.append("after_round")
 
-    def stop_at_once(self) -> None:
+    def stop_immediately(self) -> None:
         self.asked.append("at_once")
 
     def all_settings(self) -> Mapping[str, Any]:
         return {"rank": 16, **self.settings}
 
-    def set_live(self, name: str, value: str | int | float) -> None:
+    def change_setting(self, name: str, value: str | int | float) -> None:
         if name not in self.settings:
             raise ConfigError(f"{name} can't change while the node runs", "stop it first")
         self.settings[name] = value

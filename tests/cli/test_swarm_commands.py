@@ -206,4 +206,4 @@ def test_commands_stay_light(tmp_path: Path) -> None:
     from tests.cli.test_imports import loaded
 
     for module in ("swarm", "running", "identity"):
-        assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.control.handlers", tmp_path) == ""
+        assert loaded(f"import sapo_edge.cli.{module}, sapo_edge.node.methods", tmp_path) == ""

@@ -17,11 +17,11 @@ import socket
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS, Settings
-from sapo_edge.control.handlers import handlers, journal_history
-from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
+from sapo_edge.control.journal_view import JournalReader, past_events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer
 from sapo_edge.errors import ConfigError, UnknownTaskError
@@ -37,6 +37,8 @@ from sapo_edge.events import (
     RoundFinished,
     as_dict,
 )
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.methods import handlers
 from sapo_edge.person import Given, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
@@ -167,8 +169,8 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
     return JournaledRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
 
 
-class FakeNode:
-    """Meets `control_handlers.Controlled`, and is controlled by a test.
+class FakeNode(NodeControl):
+    """A node without a model that a test controls.
 
     Args:
         paths: whose socket, lock and journal it uses.
@@ -208,7 +210,7 @@ class FakeNode:
     def start(self) -> None:
         """Answer from now on, and hold the state directory's lock."""
         self._state_lock.acquire()
-        server = ControlServer(claim_socket_path(self.paths), handlers(self), journal_history(self.journal))
+        server = ControlServer(claim_socket_path(self.paths), handlers(self), partial(past_events, self.journal))
         server.start()
         self.server = server
 
@@ -269,7 +271,7 @@ class FakeNode:
             self._reasons = list(reasons)
         self._rested()
 
-    # What `Controlled` wants.
+    # What the control socket asks; `history`, `rollouts` and `rollout` are those of a real node.
 
     def status(self) -> Mapping[str, Any]:
         with self._lock:
@@ -277,17 +279,6 @@ class FakeNode:
 
     def peers(self) -> Sequence[Mapping[str, Any]]:
         return list(self.peers_now)
-
-    def history(self, points: int) -> Mapping[str, Any]:
-        return self._reader.history(points)
-
-    def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
-        found, after = self._reader.rollouts(query)
-        return {"rollouts": [item.as_dict() for item in found], "next": None if after is None else list(after)}
-
-    def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
-        scored = self._reader.rollout(round, position)
-        return None if scored is None else in_full(round, position, scored)
 
     def pause(self) -> None:
         self.asked.append("pause")
@@ -305,14 +296,14 @@ class FakeNode:
         self.asked.append("after_round")
         self._end("asked to stop")
 
-    def stop_at_once(self) -> None:
+    def stop_immediately(self) -> None:
         self.asked.append("at_once")
         self._end("stopped immediately; the round in progress is lost")
 
     def all_settings(self) -> Mapping[str, Any]:
         return Settings().as_dict() | self.live
 
-    def set_live(self, name: str, value: str | int | float) -> None:
+    def change_setting(self, name: str, value: str | int | float) -> None:
         if name not in self.live or self.refuse_settings:
             raise ConfigError("that setting can't be changed while the node runs", "stop it first")
         self.live[name] = SETTINGS[name].check(value, "asked of the running node")

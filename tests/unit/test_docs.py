@@ -15,8 +15,8 @@ import typer.main
 from sapo_edge.cli.main import app
 from sapo_edge.config.layers import OTHER_VARIABLES
 from sapo_edge.config.settings import reference
-from sapo_edge.control.handlers import handlers
 from sapo_edge.errors import ExitCode
+from sapo_edge.node.methods import handlers
 from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
 from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
 from sapo_edge.tasks.manifest import Manifest

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from sapo_edge.control import journal_view as journal_reader
-from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import StateError
-from sapo_edge.events import HeldOut, RoundFinished
+from sapo_edge.events import HeldOut, Notice, RoundFinished
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import make_rollout
@@ -260,3 +260,17 @@ def test_a_journal_that_cannot_be_read_is_an_error_with_a_remedy(tmp_path: Path)
     (tmp_path / "none.sqlite").write_bytes(b"this is no database" * 100)
     with pytest.raises(StateError, match="damaged"):
         JournalReader(tmp_path / "none.sqlite").rollouts(RolloutQuery())
+
+
+def test_past_events_come_in_order(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal" / "journal.sqlite")
+    ended = RoundFinished(
+        round=1, reward_own=0.5, reward_external=None, groups=1, informative=1, own=1, external=0, tokens=1,
+        seconds_generate=0.1, seconds_update=0.1, statistics={"groups": 1}, time=2.0,
+    )  # fmt: skip
+    held_out = HeldOut(round=0, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, time=1.0)
+    for event in (held_out, ended, Notice(level="info", text="later", time=3.0)):
+        journal.record(event)
+    assert [event.event for event in past_events(journal, 10)] == ["held_out", "round", "notice"]
+    assert [event.event for event in past_events(journal, 2)] == ["round", "notice"]
+    journal.close()

@@ -21,15 +21,11 @@ import pytest
 from sapo_edge.control import connection as control_connection
 from sapo_edge.control import server as control
 from sapo_edge.control.client import ControlClient, connect, node_runs
-from sapo_edge.control.handlers import handlers, journal_history
-from sapo_edge.control.journal_view import RolloutQuery
 from sapo_edge.control.protocol import MAX_REQUEST_BYTES, ControlError, claim_socket_path, encode, socket_path
 from sapo_edge.control.server import MAX_CLIENTS, ControlServer
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
-from sapo_edge.events import Event, HeldOut, Notice, Progress, RoundFinished
-from sapo_edge.state.journal import Journal
+from sapo_edge.events import Event, Notice, Progress
 from sapo_edge.state.paths import Paths
-from tests.cli.inprocess import FakeNode
 
 SECONDS = 10
 
@@ -383,90 +379,3 @@ def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch:
             with pytest.raises(StateError, match="others may enter"):
                 use()
         server.stop()
-
-
-def test_the_nodes_methods_check_their_parameters(bench: Bench) -> None:
-    node = FakeNode({"v": 1, "round": 3}, [{"name": "amber-otter-041"}])
-    methods = handlers(node)
-    assert methods["status"]({}) == {"v": 1, "round": 3}
-    assert methods["peers"]({}) == {"peers": [{"name": "amber-otter-041"}]}
-    for method, params in (("pause", {}), ("resume", {}), ("stop", {}), ("stop", {"when": "at_once"})):
-        assert methods[method](params) == {}
-    assert node.asked == ["pause", "resume", "after_round", "at_once"]
-    assert methods["settings"]({}) == {"settings": {"own": 4}, "all": {"rank": 16, "own": 4}}
-    assert methods["settings"]({"own": 8}) == {"settings": {"own": 8}, "all": {"rank": 16, "own": 8}}
-    with pytest.raises(ControlError, match="when"):
-        methods["stop"]({"when": []})
-    with pytest.raises(ControlError, match="own"):
-        methods["settings"]({"own": [1]})
-    with pytest.raises(ConfigError, match="can't change"):
-        methods["settings"]({"rank": 4})
-    good = {"ref": ["sums", "1", 1, 2], "answers": ["x"], "manifest": "0" * 64, "time": 1}
-    for name, value in (
-        ("ref", ["sums", "1", -1, 2]), ("ref", None), ("ref", [1]), ("answers", []), ("answers", ["x"] * 33),
-        ("answers", [1]), ("answers", ["x" * 9000]), ("answers", ["\ud800"]), ("manifest", 1), ("time", None),
-        ("time", float("nan")), ("time", -1),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError):
-            methods["share_answers"]({**good, name: value})
-    assert node.given == []
-
-
-def test_questions_about_the_past_reach_the_node_as_they_were_asked() -> None:
-    node = FakeNode()
-    methods = handlers(node)
-    methods["history"]({})
-    methods["history"]({"points": 10})
-    methods["rollouts"]({})
-    methods["rollouts"]({
-        "limit": 50, "before": [3, 4], "origin": "external", "author": "peer", "informative": False, "search": "50%",
-    })  # fmt: skip
-    methods["rollouts"]({"before": None, "author": None, "informative": None, "search": ""})
-    assert methods["rollout"]({"round": 7, "position": 0}) == {"round": 7, "position": 0}
-    with pytest.raises(ControlError, match="not kept") as missing:
-        methods["rollout"]({"round": 0, "position": 9})
-    assert missing.value.code == "failed"
-    assert node.queries == [
-        400, 10, RolloutQuery(), RolloutQuery(50, (3, 4), "external", "peer", False, "50%"), RolloutQuery(), (7, 0),
-        (0, 9),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        *[("history", {"points": value}) for value in (9, 1001, True, 10.0, "10", None, [], -1, 10**30)],
-        ("history", {"point": 10}),
-        *[("rollouts", {"limit": value}) for value in (0, 51, True, 1.5, "1", None)],
-        *[("rollouts", {"before": value}) for value in (1, [], [1], [1, 2, 3], [1, -1], [1, True], [1, None], "12",
-                                                       {"0": 1, "1": 2}, [1, 2**63], [1.0, 2])],
-        *[("rollouts", {"origin": value}) for value in ("mine", None, 1, ["own"], {})],
-        *[("rollouts", {"author": value}) for value in (1, [], "x" * 129, True)],
-        *[("rollouts", {"informative": value}) for value in (0, 1, "true", [])],
-        *[("rollouts", {"entry": value}) for value in (1, [], "x" * 129, True)],
-        *[("rollouts", {"search": value}) for value in (None, 1, "x" * 201, ["x"])],
-        ("rollouts", {"order": "oldest"}),
-        ("rollout", {}), ("rollout", {"round": 1}), ("rollout", {"round": 1, "position": "0"}),
-        ("rollout", {"round": -1, "position": 0}), ("rollout", {"round": 1, "position": 0, "limit": 1}),
-    ],
-)  # fmt: skip
-def test_bad_questions_about_the_past_are_refused(method: str, params: dict[str, Any]) -> None:
-    node = FakeNode()
-    with pytest.raises(ControlError) as error:
-        handlers(node)[method](params)
-    assert error.value.code == "bad_request" and error.value.remedy and node.queries == []
-
-
-def test_the_journal_gives_the_past_in_order(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal" / "journal.sqlite")
-    ended = RoundFinished(
-        round=1, reward_own=0.5, reward_external=None, groups=1, informative=1, own=1, external=0, tokens=1,
-        seconds_generate=0.1, seconds_update=0.1, statistics={"groups": 1}, time=2.0,
-    )  # fmt: skip
-    held_out = HeldOut(round=0, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, time=1.0)
-    for event in (held_out, ended, Notice(level="info", text="later", time=3.0)):
-        journal.record(event)
-    history = journal_history(journal)
-    assert [event.event for event in history(10)] == ["held_out", "round", "notice"]
-    assert [event.event for event in history(2)] == ["round", "notice"]
-    journal.close()

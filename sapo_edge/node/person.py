@@ -1,0 +1,50 @@
+"""Shares a person's answers as rollouts of the node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sapo_edge.errors import UnknownTaskError
+from sapo_edge.events import Notice
+from sapo_edge.node.rounds import Node
+from sapo_edge.person import Given, Outbox, Verdict, rollout_of, verify_answers
+
+
+def share(node: Node, given: Given, *, shared: bool) -> Verdict:
+    """Verify a person's answers and publish them as a rollout of the node.
+
+    Raises:
+        UnknownTaskError: if the question is not of the node's manifest.
+    """
+    task, rewards = verify_answers(node.source, given)
+    sequence = node.store.journal.reserve_sequences(1)
+    node.transport.publish([rollout_of(task, given, author=node.author, round=node.round, sequence=sequence)])
+    return Verdict(rewards, task.ground_truth, shared)
+
+
+class OutboxSharer:
+    """Shares the answers that a person gave while no node ran, once there is a peer. Call it between rounds.
+
+    Args:
+        node: publishes them.
+        outbox: holds the answers.
+        is_connected: whether the swarm has peers.
+    """
+
+    def __init__(self, node: Node, outbox: Outbox, is_connected: Callable[[], bool]) -> None:
+        self._node, self._outbox, self._is_connected = node, outbox, is_connected
+
+    def __call__(self) -> None:
+        """Publish all answers of the outbox; drop those that can't be verified, with a notice."""
+        if not self._outbox.path.exists() or not self._is_connected():
+            return
+        shared = 0
+        for given in self._outbox.take(self._node.source.manifest.digest):
+            try:
+                share(self._node, given, shared=True)
+            except UnknownTaskError as error:
+                self._node.emit(Notice(level="warning", text=f"a person's answers were not shared: {error.message}"))
+            else:
+                shared += 1
+        if shared:
+            self._node.emit(Notice(level="info", text=f"shared a person's answers to {shared} questions"))
