@@ -37,8 +37,15 @@ NAMES = {
 """transformers' name of each GGUF tensor."""
 
 
-def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None = None) -> Path:
-    """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models."""
+def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None = None, **values: Any) -> Path:
+    """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models.
+
+    Args:
+        path: of the directory.
+        shape: of the model.
+        rope: its `rope_parameters`.
+        values: further ones of its configuration.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -56,6 +63,8 @@ def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None =
         max_position_embeddings=shape.context,
         tie_word_embeddings=shape.tied,
         eos_token_id=IM_END,
+        sliding_window=None,
+        **values,
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     tensors = {_name(name): torch.from_numpy(array) for name, array in make_tensors(shape).items()}

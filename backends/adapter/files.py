@@ -10,13 +10,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import CheckpointError, StateError
 
 ADAPTER_FILE = "adapter_model.safetensors"
 CONFIG_FILE = "adapter_config.json"
 OPTIMIZER_FILE = "optimizer.safetensors"
 
+PEFT_PREFIX = "base_model.model."
+"""PEFT's names of an adapter's weights: this, the adapted layer's name, and `.lora_A.weight` or `.lora_B.weight`."""
+
 Arrays = dict[str, npt.NDArray[np.float32]]
+
+
+def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
+    """Shape of every weight of an adapter by PEFT's name: A is (rank, inputs), B is (outputs, rank)."""
+    shapes: dict[str, tuple[int, int]] = {}
+    for index in range(shape.layers):
+        for layer, (inputs, outputs) in shape.linear_layers.items():
+            name = f"{PEFT_PREFIX}model.layers.{index}.{layer}"
+            shapes[f"{name}.lora_A.weight"] = (rank, inputs)
+            shapes[f"{name}.lora_B.weight"] = (outputs, rank)
+    return shapes
 
 
 def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

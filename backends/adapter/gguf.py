@@ -1,7 +1,7 @@
-"""The adapter bridge: a LoRA adapter trained in torch, as the GGUF file that llama.cpp decodes with.
+"""Writes a LoRA adapter as the GGUF file that llama.cpp samples with.
 
-Layout as `convert_lora_to_gguf.py` of llama.cpp writes it. A wrong row order in q and k looks almost right, so the test
-of this module is the KL divergence between torch and llama.cpp, not that the file loads.
+The layout is that of llama.cpp's `convert_lora_to_gguf.py`. A wrong row order in q and k looks almost right, so this
+module's test measures the KL divergence between torch and llama.cpp, not only that the file loads.
 """
 
 from __future__ import annotations
@@ -14,23 +14,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import Arrays
-from sapo_edge.backends.model.architectures import gguf_names, rope_heads, to_gguf_rows
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays
+from sapo_edge.backends.model.architectures import gguf_name, rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError, StateError
 
-PEFT_PREFIX = "base_model.model."
+MATRICES = {"A.weight": "lora_a", "B.weight": "lora_b"}
+REMEDY = "use the adapter with the model it was trained on"
 
 
 def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
     """Write a GGUF adapter.
 
     Args:
-        path: the file; replaced atomically, so that a reader never sees half of it.
+        path: the file; replaced atomically.
         header: of the base model.
         weights: PEFT's names (`base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, ...), A as
             (rank, inputs), B as (outputs, rank).
-        alpha: LoRA's alpha; llama.cpp scales by alpha / rank as PEFT does.
+        alpha: LoRA's alpha; llama.cpp scales by alpha / rank, as PEFT does.
 
     Raises:
         CheckpointError: if a weight belongs to no tensor of the base model, has another shape or is not finite.
@@ -45,9 +46,9 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         writer.add_type("adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", float(alpha))
-        for target, pair in pairs.items():
-            writer.add_tensor(f"{target}.lora_a", pair["lora_a"])
-            writer.add_tensor(f"{target}.lora_b", to_gguf_rows(pair["lora_b"], rope_heads(header, target)))
+        for tensor, pair in pairs.items():
+            writer.add_tensor(f"{tensor}.lora_a", pair["lora_a"])
+            writer.add_tensor(f"{tensor}.lora_b", to_gguf_rows(pair["lora_b"], rope_heads(header, tensor)))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -60,31 +61,20 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
 
 
 def _pairs(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
-    """A and B of each tensor of the base model, as `lora_a` and `lora_b`, checked."""
-    names = gguf_names(header)
+    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`, checked."""
     pairs: dict[str, Arrays] = {}
-    for name, value in sorted(weights.items()):
-        target, matrix = _target(name, names, header)
-        pairs.setdefault(target, {})[matrix] = np.ascontiguousarray(value, dtype=np.float32)
-    for target, pair in pairs.items():
+    for name, array in sorted(weights.items()):
+        module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
+        tensor = gguf_name(header, f"{module}.weight")
+        info = header.tensors.get(tensor)
+        if matrix not in MATRICES or info is None or len(info.shape) != 2:
+            raise CheckpointError(f"the adapter's weight {name} fits nothing in {header.path}", REMEDY)
+        pairs.setdefault(tensor, {})[MATRICES[matrix]] = np.ascontiguousarray(array, dtype=np.float32)
+    for tensor, pair in pairs.items():
         shapes = [array.shape for _, array in sorted(pair.items())]
-        (outputs, inputs), rank = header.tensors[target].shape, shapes[0][0]
+        (outputs, inputs), rank = header.tensors[tensor].shape, shapes[0][0]
         if shapes != [(rank, inputs), (outputs, rank)] or not all(np.isfinite(array).all() for array in pair.values()):
             raise CheckpointError(
-                f"the adapter's weights of {target} are incomplete, damaged, or not made for {header.path}",
-                "use the adapter with the model it was made from",
+                f"the adapter's weights of {tensor} are incomplete, damaged, or not made for {header.path}", REMEDY
             )
     return pairs
-
-
-def _target(name: str, names: Any, header: GgufHeader) -> tuple[str, str]:
-    module, _, rest = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
-    matrix = {"A.weight": "lora_a", "B.weight": "lora_b"}.get(rest)
-    base = names.get_name(module)
-    info = header.tensors.get(f"{base}.weight")
-    if matrix is None or info is None or len(info.shape) != 2:
-        raise CheckpointError(
-            f"the adapter's weight {name} fits nothing in {header.path}",
-            "use the adapter with the model it was made from",
-        )
-    return f"{base}.weight", matrix

@@ -14,15 +14,9 @@ import mlx.nn as nn
 import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
-from sapo_edge.backends.adapter.files import Arrays
-from sapo_edge.backends.adapter.gguf import PEFT_PREFIX
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays
+from sapo_edge.backends.model.shape import LINEAR_LAYERS
 from sapo_edge.policy import LoraSettings
-
-BLOCKS = {
-    "self_attn": ("q_proj", "k_proj", "v_proj", "o_proj"),
-    "mlp": ("gate_proj", "up_proj", "down_proj"),
-}
-"""The linear layers to adapt: every one but the output, like `all-linear` of the torch learner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +45,16 @@ class MlxAdapter:
         self.layers: list[AdaptedLayer] = []
         generator = np.random.default_rng(lora.seed)
         for index, layer in enumerate(model.layers):
-            for block_name, attributes in BLOCKS.items():
+            for name in LINEAR_LAYERS:
+                block_name, attribute = name.split(".")
                 block = getattr(layer, block_name)
-                for attribute in attributes:
-                    linear = getattr(block, attribute)
-                    linear = linear.linear if isinstance(linear, LoRALinear) else linear
-                    adapted = LoRALinear.from_base(linear, r=lora.rank, dropout=0.0, scale=lora.alpha / lora.rank)
-                    limit = adapted.lora_a.shape[0] ** -0.5
-                    values = generator.uniform(-limit, limit, adapted.lora_a.shape[::-1])
-                    adapted.lora_a = mx.array(np.ascontiguousarray(values.T, np.float32))
-                    path = f"model.layers.{index}.{block_name}.{attribute}"
-                    self.layers.append(AdaptedLayer(path, block, attribute, adapted))
+                linear = getattr(block, attribute)
+                linear = linear.linear if isinstance(linear, LoRALinear) else linear
+                adapted = LoRALinear.from_base(linear, r=lora.rank, dropout=0.0, scale=lora.alpha / lora.rank)
+                limit = adapted.lora_a.shape[0] ** -0.5
+                values = generator.uniform(-limit, limit, adapted.lora_a.shape[::-1])
+                adapted.lora_a = mx.array(np.ascontiguousarray(values.T, np.float32))
+                self.layers.append(AdaptedLayer(f"model.layers.{index}.{name}", block, attribute, adapted))
         self._evaluate()
 
     @property

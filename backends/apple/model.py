@@ -20,8 +20,9 @@ import numpy.typing as npt
 from mlx.utils import tree_flatten
 
 from sapo_edge.backends.apple.memory import BITS, GROUP, Q4_0, Q4_1, Q8_0
-from sapo_edge.backends.model.architectures import from_gguf_rows, gguf_names, model_values, rope_heads
+from sapo_edge.backends.model.architectures import model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.errors import ModelError
@@ -47,74 +48,42 @@ def load_model(source: ModelSource, quantised: bool) -> nn.Module:
 def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
     values = model_values(header)
     values |= {"model_type": header.architecture, "rope_theta": values.pop("rope_parameters")["rope_theta"]}
-    if header.architecture == "qwen2" and values["head_dim"] * values["num_attention_heads"] != values["hidden_size"]:
-        raise ModelError(f"{header.path} has heads of a width that mlx-lm can't compute", "use another backend")
     kind = importlib.import_module(f"mlx_lm.models.{header.architecture}")
+    wide = values["head_dim"] * values["num_attention_heads"] != values["hidden_size"]
+    if wide and "head_dim" not in kind.ModelArgs.__dataclass_fields__:
+        raise ModelError(f"{header.path} has heads of a width that mlx-lm can't compute", "use another backend")
     model: nn.Module = kind.Model(kind.ModelArgs.from_dict(values))
-    targets = _targets(model, header)
-    kept = {name for name, target in targets.items() if quantised and header.tensors[target].type in BITS}
+    tensors = GgufTensors(header)
+    infos = {name: tensors.find(name, tuple(array.shape)) for name, array in tree_flatten(model.parameters())}
+    tensors.finish()
+    kept = {name for name, info in infos.items() if quantised and info.type in BITS}
 
     def bits(path: str, _module: nn.Module) -> dict[str, int] | bool:
         name = f"{path}.weight"
-        return name in kept and {"group_size": GROUP, "bits": BITS[header.tensors[targets[name]].type]}
+        return name in kept and {"group_size": GROUP, "bits": BITS[infos[name].type]}
 
     nn.quantize(model, class_predicate=bits)
     weights: Arrays = {}
-    for name, target in targets.items():
-        parts = _kept(header, target) if name in kept else {"": _float32(header, target)}
-        heads, module = rope_heads(header, target), name.removesuffix("weight")
-        for part, array in parts.items():
-            weights[f"{module}{part}" if part else name] = mx.array(from_gguf_rows(array, heads))
+    for name, info in infos.items():
+        if name not in kept:
+            weights[name] = mx.array(tensors.values(info))
+            continue
+        for part, array in _quantised(tensors.blocks(info), info.type).items():
+            weights[f"{name.removesuffix('weight')}{part}"] = mx.array(tensors.in_order(info, array))
     return _ready(model, weights)
 
 
-def _targets(model: nn.Module, header: GgufHeader) -> dict[str, str]:
-    """The GGUF tensor of each of the model's parameters."""
-    names = gguf_names(header)
-    targets: dict[str, str] = {}
-    for name, parameter in tree_flatten(model.parameters()):
-        module, _, kind = name.rpartition(".")
-        target = f"{names.get_name(module)}.{kind}"
-        info = header.tensors.get(target)
-        if info is None or info.shape != tuple(parameter.shape):
-            raise ModelError(
-                f"{header.path} has no {target} of shape {tuple(parameter.shape)}",
-                "use a complete GGUF conversion of the model",
-            )
-        targets[name] = target
-    if unused := set(header.tensors) - set(targets.values()):
-        # Other programs compute with that tensor: without it, another model would learn here.
-        raise ModelError(
-            f"{header.path} has a {min(unused)}, which can't be computed with here", "use a model without it"
-        )
-    return targets
-
-
-def _blocks(header: GgufHeader, target: str) -> npt.NDArray[np.uint8]:
-    """(rows, bytes of a row), memory-mapped."""
-    info = header.tensors[target]
-    data = np.memmap(header.path, mode="r", dtype=np.uint8, offset=info.offset, shape=(info.bytes,))
-    return data.reshape(*info.shape[:-1], -1)
-
-
-def _float32(header: GgufHeader, target: str) -> npt.NDArray[np.float32]:
-    from gguf.constants import GGMLQuantizationType
-    from gguf.quants import dequantize
-
-    info = header.tensors[target]
-    values = dequantize(_blocks(header, target), GGMLQuantizationType(info.type))
-    return np.asarray(values.reshape(info.shape), np.float32)
-
-
-def _kept(header: GgufHeader, target: str) -> dict[str, npt.NDArray[Any]]:
+def _quantised(rows: npt.NDArray[np.uint8], kind: int) -> dict[str, npt.NDArray[Any]]:
     """A quantised matrix as MLX has it: whole numbers packed in 32 bits, and a scale and a bias for each 32 of them.
 
     `mx.load` does the same, for a file all of whose tensors it knows. Blocks: ggml's `block_q4_0`, `block_q4_1`,
     `block_q8_0`; the two halves of a byte are 16 weights apart there, and neighbours in MLX.
+
+    Args:
+        rows: (rows, bytes of a row) as the file has them.
+        kind: their GGUF type.
     """
-    kind = header.tensors[target].type
-    rows, bytes_ = _blocks(header, target), {Q4_0: 18, Q4_1: 20, Q8_0: 34}[kind]
-    blocks = rows.reshape(len(rows), -1, bytes_)
+    blocks = rows.reshape(len(rows), -1, {Q4_0: 18, Q4_1: 20, Q8_0: 34}[kind])
     floats = 4 if kind == Q4_1 else 2
     scales, *biases = np.moveaxis(blocks[..., :floats].copy().view(np.float16).astype(np.float32), -1, 0)
     codes = blocks[..., floats:]

@@ -15,7 +15,7 @@ from sapo_edge.backends.common.prefix import check_length
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.model.source import ModelSource, digest_of
+from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import BackendError, CheckpointError
 from sapo_edge.policy import (
@@ -67,7 +67,7 @@ class BasePolicy(ABC):
     @property
     def model_digest(self) -> str:
         """SHA-256 (hex) of the model's own file, or over those of a directory."""
-        return digest_of(self.source)
+        return self.source.digest
 
     @property
     def threads(self) -> int:

@@ -1,11 +1,13 @@
-"""What is known about each supported architecture: how a GGUF file maps to a transformers model.
+"""The supported architectures: one record each, the only list that backends, checks and messages read.
 
-One place for both directions: base weights into torch (`torch_model.py`) and MLX (`mlx_model.py`), whose models have
-the same names, and adapter weights back (`adapter_gguf.py`).
+All of them resemble Llama: grouped-query attention, a gated MLP, RMS norms. For another one that does, add its record;
+`tests/unit/backends/model/test_architectures.py` then compares it with transformers on every backend.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,24 +16,64 @@ import numpy.typing as npt
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
 
-PERMUTED = frozenset({"llama"})
-"""Architectures whose q and k rows GGUF stores reordered: llama.cpp rotates neighbours, transformers halves."""
 
-SUPPORTED = ("llama", "qwen2", "qwen3")
-"""Architectures whose adapter bridge is proved by a test of the KL between torch and llama.cpp."""
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What sets an architecture apart from the others.
+
+    Attributes:
+        name: transformers' `model_type`, which mlx-lm and GGUF files use too.
+        gguf: whether GGUF files have this name.
+        permuted: whether GGUF files store the rows of q and k in another order: llama.cpp rotates neighbours,
+            transformers halves.
+        windowed: whether a directory's `sliding_window` applies unless `use_sliding_window` is false.
+    """
+
+    name: str
+    gguf: bool = True
+    permuted: bool = False
+    windowed: bool = False
+
+
+ARCHITECTURES = {
+    architecture.name: architecture
+    for architecture in (
+        Architecture("llama", permuted=True),
+        # Its GGUF files have the architecture llama.
+        Architecture("mistral", gguf=False, windowed=True),
+        Architecture("qwen2"),
+        Architecture("qwen3"),
+    )
+}
+
+
+def find_architecture(name: object, file: object, *, gguf: bool = False) -> Architecture:
+    """The record of an architecture.
+
+    Args:
+        name: as the file gives it.
+        file: that names it, for the message.
+        gguf: whether that is a GGUF file.
+
+    Raises:
+        ModelError: if it is not supported.
+    """
+    architecture = ARCHITECTURES.get(name) if isinstance(name, str) else None
+    if architecture is None or (gguf and not architecture.gguf):
+        raise ModelError(
+            f"{file} has the architecture {name}, which can't be trained here",
+            f"use a model of one of: {', '.join(ARCHITECTURES)}",
+        )
+    return architecture
 
 
 def check_supported(header: GgufHeader) -> None:
-    """Refuse a model that could be sampled from but not trained.
+    """Check that a GGUF file's model can be trained, not only sampled from.
 
     Raises:
-        ModelError: naming what is supported.
+        ModelError: if it can't.
     """
-    if header.architecture not in SUPPORTED:
-        raise ModelError(
-            f"{header.path} has the architecture {header.architecture}, which can't be trained here",
-            f"use a model of one of: {', '.join(SUPPORTED)}",
-        )
+    find_architecture(header.architecture, header.path, gguf=True)
     scaling = header.value("rope.scaling.type", "none")
     if scaling != "none" or "rope_freqs.weight" in header.tensors:
         raise ModelError(
@@ -41,7 +83,11 @@ def check_supported(header: GgufHeader) -> None:
 
 
 def model_values(header: GgufHeader) -> dict[str, Any]:
-    """The configuration of a GGUF file's model, by the names that transformers gives its values."""
+    """The configuration of a GGUF file's model, by transformers' names.
+
+    Raises:
+        ModelError: if the model can't be trained, or the file lacks a value.
+    """
     check_supported(header)
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
     return {
@@ -60,36 +106,46 @@ def model_values(header: GgufHeader) -> dict[str, Any]:
 
 
 def transformers_config(header: GgufHeader) -> Any:
-    """The transformers configuration of a GGUF file's model."""
-    from transformers import LlamaConfig, Qwen2Config, Qwen3Config
+    """transformers' configuration of a GGUF file's model."""
+    from transformers import AutoConfig
 
-    values = model_values(header)
-    kinds = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
-    return kinds[header.architecture](**values)
+    return AutoConfig.for_model(header.architecture, **model_values(header))
 
 
-def gguf_names(header: GgufHeader) -> Any:
-    """The map from transformers' module names to GGUF tensor names."""
+def gguf_name(header: GgufHeader, name: str) -> str:
+    """The GGUF tensor of a parameter, by transformers' name of it; "" if it has none."""
+    module, _, kind = name.rpartition(".")
+    tensor = _name_map(header.architecture, header.count("block_count")).get_name(module)
+    return f"{tensor}.{kind}" if tensor else ""
+
+
+@lru_cache(maxsize=8)
+def _name_map(architecture: str, blocks: int) -> Any:
     from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
     kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
-    return get_tensor_name_map(kinds[header.architecture], header.count("block_count"))
+    return get_tensor_name_map(kinds[architecture], blocks)
 
 
-def rope_heads(header: GgufHeader, gguf_name: str) -> int:
-    """Heads by which the rows of this tensor are reordered in GGUF; 0 if they are not."""
-    if header.architecture not in PERMUTED:
+def rope_heads(header: GgufHeader, tensor: str) -> int:
+    """Heads by which GGUF reorders the rows of a tensor; 0 if it does not."""
+    if not ARCHITECTURES[header.architecture].permuted:
         return 0
     heads = header.count("attention.head_count")
-    if ".attn_q." in gguf_name:
+    if ".attn_q." in tensor:
         return heads
-    if ".attn_k." in gguf_name:
+    if ".attn_k." in tensor:
         return header.count("attention.head_count_kv", heads)
     return 0
 
 
 def to_gguf_rows(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
-    """Reorder rows (outputs first) from transformers' order, halves rotated, to GGUF's, neighbours rotated."""
+    """Reorder rows (outputs first) from transformers' order, which rotates halves, to GGUF's, which rotates neighbours.
+
+    Args:
+        rows: (outputs, ...).
+        heads: from `rope_heads`; 0 changes nothing.
+    """
     if heads == 0:
         return rows
     split = rows.reshape(heads, 2, rows.shape[0] // heads // 2, *rows.shape[1:])

@@ -62,6 +62,11 @@ class GgufHeader:
         """A name for people."""
         return self.path.stem
 
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of the file: the identity of a base model."""
+        return file_digest(self.path)
+
     def value(self, key: str, default: Any = None) -> Any:
         """A value of the architecture, such as `embedding_length`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)

@@ -1,13 +1,14 @@
-"""The tensors of a GGUF file by transformers' names, as float32, one at a time."""
+"""The tensors of a GGUF file by transformers' names, read one at a time."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from sapo_edge.backends.model.architectures import from_gguf_rows, gguf_names, rope_heads
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.architectures import from_gguf_rows, gguf_name, rope_heads
+from sapo_edge.backends.model.gguf_header import GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class GgufTensors:
-    """Reads tensors and remembers which were asked for.
+    """A GGUF file's tensors. The file is mapped, and a tensor read when it is needed.
 
     Args:
         header: of the file.
@@ -23,38 +24,57 @@ class GgufTensors:
 
     def __init__(self, header: GgufHeader) -> None:
         self.header = header
-        self._names: Any = gguf_names(header)
         self._data = np.memmap(header.path, mode="r", dtype=np.uint8)
         self._unused = set(header.tensors)
 
+    def find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
+        """The tensor of a parameter, by transformers' name of it.
+
+        Raises:
+            ModelError: if the file has none of this shape.
+        """
+        tensor = gguf_name(self.header, name)
+        info = self.header.tensors.get(tensor)
+        if info is None or info.shape != shape:
+            raise ModelError(
+                f"{self.header.path} has no {tensor or name} of shape {shape}",
+                "use a complete GGUF conversion of the model",
+            )
+        self._unused.discard(tensor)
+        return info
+
+    def blocks(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
+        """(rows, bytes of a row) of a tensor, in the file's number format and order."""
+        return self._data[info.offset : info.offset + info.bytes].reshape(*info.shape[:-1], -1)
+
+    def in_order(self, info: TensorInfo, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Rows of a tensor in transformers' order."""
+        return from_gguf_rows(rows, rope_heads(self.header, info.name))
+
+    def values(self, info: TensorInfo) -> npt.NDArray[np.float32]:
+        """A tensor in float32 and in transformers' order."""
+        from gguf.constants import GGMLQuantizationType
+        from gguf.quants import dequantize
+
+        values = dequantize(self.blocks(info), GGMLQuantizationType(info.type)).reshape(info.shape)
+        return self.in_order(info, values.astype(np.float32, copy=False))
+
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A parameter by its name in the model.
+        """A parameter by transformers' name, in float32.
 
         Raises:
             ModelError: if the file has none of this shape.
         """
         import torch
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import dequantize
 
-        module, _, kind = name.rpartition(".")
-        target = f"{self._names.get_name(module)}.{kind}"
-        info = self.header.tensors.get(target)
-        if info is None or info.shape != shape:
-            raise ModelError(
-                f"{self.header.path} has no {target} of shape {shape}", "use a complete GGUF conversion of the model"
-            )
-        self._unused.remove(target)
-        raw = self._data[info.offset : info.offset + info.bytes].reshape(*info.shape[:-1], -1)
-        values = dequantize(raw, GGMLQuantizationType(info.type)).reshape(info.shape).astype(np.float32, copy=False)
-        # A copy, because torch warns about arrays that it could not write to.
-        return torch.tensor(from_gguf_rows(values, rope_heads(self.header, target)))
+        # A copy: torch warns about arrays that it can't write to.
+        return torch.tensor(self.values(self.find(name, shape)))
 
     def finish(self) -> None:
-        """Make sure that all of them were asked for.
+        """Check that every tensor of the file was used.
 
         Raises:
-            ModelError: naming one that was not: llama.cpp computes with it, and what learns would be another model.
+            ModelError: naming one that was not: llama.cpp computes with it, so another model would learn here.
         """
         if self._unused:
             raise ModelError(

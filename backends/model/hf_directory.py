@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sapo_edge.backends.model.architectures import find_architecture
 from sapo_edge.backends.model.gguf_header import file_digest
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
-SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
-"""Kinds of model (`model_type`) that a test compares with transformers' own loading and attention."""
 ROPES = ("default", "linear", "llama3", "yarn")
 """Scalings of positions that depend on the position alone, not on the length of what is computed at once."""
 MAX_JSON = 64 * 1024 * 1024
@@ -75,12 +74,8 @@ class HfDirectory:
         return sum(file.stat().st_size for file in set(self.files.values()))
 
     def _check(self) -> None:
-        kind, where = self.config.get("model_type"), self.path / CONFIG
-        if kind not in SUPPORTED:
-            raise ModelError(
-                f"{where} names the architecture {kind!r}, which can't be trained here",
-                f"use a model of one of: {', '.join(SUPPORTED)}",
-            )
+        where = self.path / CONFIG
+        architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
         by_mlx = self._mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
         if not by_mlx and (quantised is not None or "quantization_config" in self.config):
@@ -89,7 +84,7 @@ class HfDirectory:
                 "use the model as it was before; one quantised for MLX runs with --backend mlx",
             )
         layers = self.config.get("layer_types") or ()
-        sliding = self.config.get("use_sliding_window", kind == "mistral") and self.config.get("sliding_window")
+        sliding = self.config.get("use_sliding_window", architecture.windowed) and self.config.get("sliding_window")
         if sliding or any(layer != "full_attention" for layer in layers):
             raise ModelError(
                 f"{where} asks for attention within a sliding window, which is not supported",

@@ -1,4 +1,4 @@
-"""The sizes of a model that memory and limits follow from, whichever kind of file it comes in."""
+"""A model's sizes, from which its need of memory and its limits follow."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any
 from sapo_edge.backends.model.architectures import model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 
+LINEAR_LAYERS = (
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj",
+)  # fmt: skip
+"""A block's linear layers, those that an adapter changes, by transformers' and mlx-lm's names."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
     """Sizes of a decoder with grouped-query attention and a gated MLP.
 
     Attributes:
-        width: of the residual stream.
-        layers: blocks.
-        inner: width of the MLP.
-        heads, kv_heads, head_dim: of the attention.
+        width: size of the residual stream.
+        layers: number of blocks.
+        inner: width inside the MLP.
+        heads, kv_heads, head_dim: number of query heads, of key heads, width of one.
         vocabulary: rows of the output matrix.
         context: most tokens of a sequence.
         tied: whether the output matrix is the embedding.
@@ -36,7 +42,7 @@ class ModelShape:
 
     @classmethod
     def of_values(cls, values: Mapping[str, Any]) -> ModelShape:
-        """From a configuration by the names that transformers gives its values."""
+        """From a configuration with transformers' names."""
         heads, width = int(values["num_attention_heads"]), int(values["hidden_size"])
         return cls(
             width=width,
@@ -57,18 +63,26 @@ class ModelShape:
 
     @property
     def queries(self) -> int:
-        """Width of all heads together."""
+        """Width of all query heads together."""
         return self.heads * self.head_dim
 
     @property
     def keys(self) -> int:
-        """Width of all heads of the keys, or of the values."""
+        """Width of all key heads together, or of all value heads."""
         return self.kv_heads * self.head_dim
 
     @property
+    def linear_layers(self) -> dict[str, tuple[int, int]]:
+        """Inputs and outputs of each of a block's `LINEAR_LAYERS`."""
+        width, queries, keys, inner = self.width, self.queries, self.keys, self.inner
+        attention = (width, queries), (width, keys), (width, keys), (queries, width)
+        sizes = *attention, (width, inner), (width, inner), (inner, width)
+        return dict(zip(LINEAR_LAYERS, sizes, strict=True))
+
+    @property
     def block_weights(self) -> int:
-        """Weights of the linear layers of all blocks: those that an adapter sits on."""
-        return self.layers * (2 * self.width * (self.queries + self.keys) + 3 * self.width * self.inner)
+        """Weights of all blocks' linear layers."""
+        return self.layers * sum(inputs * outputs for inputs, outputs in self.linear_layers.values())
 
     @property
     def table_weights(self) -> int:
@@ -77,25 +91,5 @@ class ModelShape:
 
     @property
     def adapter_edges(self) -> int:
-        """Inputs and outputs of all adapted layers (q, k, v, o, gate, up, down): times rank, an adapter's size."""
-        attention = 4 * self.width + 2 * self.queries + 2 * self.keys
-        return self.layers * (attention + 3 * (self.width + self.inner))
-
-    def adapter_shapes(self, rank: int) -> dict[str, tuple[int, int]]:
-        """Every weight of an adapter by PEFT's names: A as (rank, inputs), B as (outputs, rank)."""
-        layers = {
-            "self_attn.q_proj": (self.width, self.queries),
-            "self_attn.k_proj": (self.width, self.keys),
-            "self_attn.v_proj": (self.width, self.keys),
-            "self_attn.o_proj": (self.queries, self.width),
-            "mlp.gate_proj": (self.width, self.inner),
-            "mlp.up_proj": (self.width, self.inner),
-            "mlp.down_proj": (self.inner, self.width),
-        }
-        shapes: dict[str, tuple[int, int]] = {}
-        for index in range(self.layers):
-            for name, (inputs, outputs) in layers.items():
-                prefix = f"base_model.model.model.layers.{index}.{name}"
-                shapes[f"{prefix}.lora_A.weight"] = (rank, inputs)
-                shapes[f"{prefix}.lora_B.weight"] = (outputs, rank)
-        return shapes
+        """Inputs and outputs of all adapted layers; times the rank, the number of an adapter's weights."""
+        return self.layers * sum(inputs + outputs for inputs, outputs in self.linear_layers.values())

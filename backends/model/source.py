@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sapo_edge.backends.model.architectures import check_supported
-from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.shape import ModelShape
 
@@ -34,8 +34,3 @@ def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
 def shape_of(source: ModelSource) -> ModelShape:
     """The sizes of a model."""
     return source.shape if isinstance(source, HfDirectory) else ModelShape.of_gguf(source)
-
-
-def digest_of(source: ModelSource) -> str:
-    """SHA-256 (hex) of the model's file or of the directory's: a checkpoint belongs to exactly one."""
-    return source.digest if isinstance(source, HfDirectory) else file_digest(source.path)

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.backends.adapter.files import read_checked
+from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request
@@ -124,7 +124,7 @@ class TorchPolicy(BasePolicy):
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         from sapo_edge.backends.pytorch.model import add_adapter, set_adapter
 
-        weights, _ = read_checked(directory, self.shape.adapter_shapes(lora.rank))
+        weights, _ = read_checked(directory, adapter_shapes(self.shape, lora.rank))
         if self._loaded != lora:
             self._step_cache.forget()
             if self._loaded is not None:

@@ -141,11 +141,11 @@ def run_export(workspace: Workspace, adapter: Path | None, target: Path, form: E
     from sapo_edge.backends.adapter.files import read_adapter, read_alpha
     from sapo_edge.backends.adapter.gguf import write_adapter
     from sapo_edge.backends.model.gguf_header import read_header
-    from sapo_edge.backends.model.source import digest_of, open_source
+    from sapo_edge.backends.model.source import open_source
 
     directory = find_adapter(workspace, adapter)
     model = workspace.model
-    check_model(directory, digest_of(open_source(model, mlx=True)))
+    check_model(directory, open_source(model, mlx=True).digest)
 
     def write_gguf(source: Path, file: Path) -> None:
         write_adapter(file, read_header(model), read_adapter(source), read_alpha(source)[1])

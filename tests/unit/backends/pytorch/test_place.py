@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from sapo_edge.backends.adapter.files import adapter_shapes
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import place as torch_place
@@ -164,7 +165,7 @@ def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
         tables = {p.data_ptr(): p.numel() for n, p in model.named_parameters() if "embed" in n or "lm_head" in n}
         assert shape.table_weights == sum(tables.values())
         parameters = adapter_parameters(add_adapter(model, LoraSettings(rank=4), name))
-        assert shape.adapter_shapes(4) == {key: tuple(value.shape) for key, value in parameters.items()}
+        assert adapter_shapes(shape, 4) == {key: tuple(value.shape) for key, value in parameters.items()}
         assert 4 * shape.adapter_edges == sum(value.numel() for value in parameters.values())
 
 

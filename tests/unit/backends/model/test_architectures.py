@@ -1,0 +1,109 @@
+"""The list of architectures: a record is all that torch, MLX and the checks need; without one they refuse a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.model.architectures import ARCHITECTURES, Architecture, check_supported
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.source import open_source
+from sapo_edge.backends.pytorch.model import load_base
+from sapo_edge.errors import ModelError
+from tests import needs
+from tests.directories import reference, write_directory
+from tests.models import SHAPES, ModelShape, ReferenceModel, encode_text, write_model
+
+TEXT = encode_text("two plus two")
+Logits = Callable[[Path], np.ndarray]
+RECORDS = list(ARCHITECTURES.values())
+IN_GGUF = [record for record in RECORDS if record.gguf]
+UNLISTED = Architecture("seed_oss", gguf=False)
+"""Not supported; transformers and mlx-lm have it, and it resembles Llama."""
+
+
+def shape_for(record: Architecture) -> ModelShape:
+    """A tiny model of an architecture; those without one in `SHAPES` have Llama's tensors."""
+    return next((s for s in SHAPES.values() if s.architecture == record.name), ModelShape(record.name, seed=5))
+
+
+def torch_logits(path: Path) -> np.ndarray:
+    import torch
+
+    with torch.no_grad():
+        return np.asarray(load_base(open_source(path))(torch.tensor([TEXT])).logits[0].double().numpy())
+
+
+def mlx_logits(path: Path) -> np.ndarray:
+    from sapo_edge.backends.apple.runtime import require_mlx
+
+    require_mlx()
+    import mlx.core as mx
+
+    from sapo_edge.backends.apple.model import load_model
+
+    return np.array(load_model(open_source(path, mlx=True), False)(mx.array([TEXT]))[0], np.float64)
+
+
+BACKENDS = [pytest.param(torch_logits, id="torch"), pytest.param(mlx_logits, id="mlx", marks=needs.MLX)]
+
+
+@pytest.mark.parametrize("logits", BACKENDS)
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_a_directory_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
+    path = write_directory(tmp_path / "model", shape_for(record))
+    assert np.abs(logits(path) - reference(path).logits(TEXT)).max() < 1e-3
+
+
+@pytest.mark.parametrize("logits", BACKENDS)
+@pytest.mark.parametrize("record", IN_GGUF, ids=lambda record: record.name)
+def test_a_gguf_file_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
+    shape = shape_for(record)
+    path = write_model(tmp_path / "model.gguf", shape)
+    assert np.abs(logits(path) - ReferenceModel(path, shape).logits(TEXT)).max() < 1e-3
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
+def test_without_its_record_an_architecture_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: Architecture
+) -> None:
+    shape = shape_for(record)
+    paths = [write_directory(tmp_path / "model", shape)]
+    if record.gguf:
+        paths.append(write_model(tmp_path / "model.gguf", shape))
+    monkeypatch.delitem(ARCHITECTURES, record.name)
+    for path in paths:
+        with pytest.raises(ModelError, match=f"the architecture {record.name}, which") as caught:
+            open_source(path)
+        assert caught.value.remedy == f"use a model of one of: {', '.join(ARCHITECTURES)}"
+
+
+@pytest.mark.parametrize("logits", BACKENDS)
+def test_a_record_is_all_that_another_architecture_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: Logits
+) -> None:
+    path = write_directory(tmp_path / "model", ModelShape(UNLISTED.name, seed=5), attention_bias=False)
+    with pytest.raises(ModelError, match=UNLISTED.name):
+        open_source(path)
+    monkeypatch.setitem(ARCHITECTURES, UNLISTED.name, UNLISTED)
+    assert np.abs(logits(path) - reference(path).logits(TEXT)).max() < 1e-3
+
+
+def test_a_gguf_file_of_a_name_that_only_directories_have_is_refused(headers: dict[str, GgufHeader]) -> None:
+    header = headers["llama"]
+    with pytest.raises(ModelError, match="mistral"):
+        check_supported(replace(header, metadata=header.metadata | {"general.architecture": "mistral"}))
+
+
+@pytest.mark.parametrize("name", [None, 7, ["llama"], "", "LLAMA"])
+def test_a_name_that_is_no_name_is_refused(tmp_path: Path, name: object) -> None:
+    path = write_directory(tmp_path / "model", SHAPES["llama"])
+    config = json.loads((path / "config.json").read_text()) | {"model_type": name}
+    (path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="which can't be trained here"):
+        open_source(path)
