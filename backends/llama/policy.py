@@ -1,8 +1,9 @@
-"""The CPU backend: llama.cpp samples, torch learns, the adapter bridge carries each update back to the sampler."""
+"""The CPU backend: llama.cpp samples, torch learns, and each update is written as an adapter for the sampler."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,18 +21,13 @@ from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import CPU, learning_bytes
 from sapo_edge.backends.pytorch.runtime import require_torch
-from sapo_edge.policy import (
-    CallHandle,
-    LoraSettings,
-    MemoryEstimate,
-    Sample,
-)
+from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
 
 SLOTS = 64
-"""Answers decoded at once. More gain little on a CPU, and each takes a row of logits."""
+"""Answers decoded in parallel. More gain little on a CPU, and each takes a row of logits."""
 BATCH = 1024
 """Most tokens of one decode."""
 RUNTIME_BYTES = 420_000_000
@@ -47,8 +43,8 @@ class LlamaCppPolicy(BasePolicy):
         workspace: directory for the adapter file that the sampler reads.
         lora: shape of the adapter.
         threads: 0 measures and adapts.
-        trainable: without it torch is never loaded and `update` is refused.
-        narrate: told what takes time while the policy is made.
+        trainable: if false, torch is never loaded and `update` raises an error.
+        narrate: called with a text before a step that takes long, while the policy is made.
 
     Raises:
         ModelError: if the file is missing, truncated, or not supported.
@@ -72,7 +68,7 @@ class LlamaCppPolicy(BasePolicy):
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
         self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
-        # The template and names come from the model's own file, the weights from the one that samples fastest.
+        # Chat template and names come from the model's own file, weights from the file that samples fastest.
         self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
         self.vocabulary = self.model
         self.adapter_path = workspace / "sampler-adapter.gguf"
@@ -97,10 +93,11 @@ class LlamaCppPolicy(BasePolicy):
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         shape = sampling_shape(request, SLOTS)
-        # Made anew for each call, which takes some tenths of a second: between calls the learner needs the memory.
-        with LlamaContext(
+        # Each call makes a context, which takes some tenths of a second: between calls the learner needs the memory.
+        context = LlamaContext(
             self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
-        ) as context:
+        )
+        with closing(context):
             if use_adapter and self._has_adapter:
                 context.set_adapter(self.adapter_path)
             return GroupSampler(
@@ -112,7 +109,6 @@ class LlamaCppPolicy(BasePolicy):
             ).run()
 
     def _learned(self) -> None:
-        """Hand the learner's adapter to the sampler."""
         assert self.learner is not None
         write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
         self._has_adapter = True
@@ -151,13 +147,13 @@ def estimate_memory(
     sampler_bytes: int | None = None,
     trainable: bool = True,
 ) -> MemoryEstimate:
-    """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares it with what was measured.
+    """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares them with measured ones.
 
     Args:
         header: of the model.
         rank: of the adapter.
         groups, answers, prompt_tokens, max_tokens: shape of a round.
-        sampler_bytes: size of the file that is sampled from; by default the largest that may be chosen.
+        sampler_bytes: size of the file to sample from; by default the largest that may be chosen.
         trainable: whether torch is loaded.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)

@@ -1,8 +1,9 @@
-"""Which file llama.cpp samples from: the smallest is not the fastest, so it is measured once on each host.
+"""Choosing the file that llama.cpp samples from: the smallest is not the fastest, so each host measures once.
 
-Sampling many answers at once is bound by arithmetic, and which number format the processor multiplies fastest differs.
-Only formats that keep the model's values to within their own rounding are tried: what is sampled must stay the policy
-that learns. Q4_0 would be the fastest on some hosts, and is not, because it moves the distribution.
+Sampling many answers in parallel is bound by arithmetic, and processors differ in the number format that they multiply
+fastest. Only formats that keep the model's values to within their own rounding are tried, because the policy that
+samples must stay the one that learns. Q4_0 would be the fastest on some hosts; it is left out because it moves the
+distribution.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,16 +28,18 @@ from sapo_edge.errors import ModelError
 CANDIDATES = ("original", "bf16", "q8_0")
 BYTES_PER_WEIGHT = {"bf16": 2.0, "q8_0": 34 / 32}
 SMALL = 20_000_000
-"""Models below this many weights are sampled from as they are: there is nothing to gain."""
+"""Weights. Smaller models are sampled from as they are: another format gains nothing."""
 LARGE = 1_500_000_000
-"""Models above it too: a second copy would fill the disk."""
+"""Weights. Larger models too: a second copy would fill the disk."""
 ROWS = 32
+"""Sequences decoded together in a measurement."""
 STEPS = 3
+"""Decode steps of a measurement, after one that pages the file in."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerChoice:
-    """The file to sample from, the format's name, and why."""
+    """The file to sample from, the format's name, and the reason in words."""
 
     path: Path
     format: str
@@ -48,73 +52,79 @@ def weights_of(header: GgufHeader) -> int:
 
 
 def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
-    """The fastest faithful file for this host, made and measured at the first call, remembered in `cache`.
+    """The fastest faithful file on this host: made and measured in the first call, remembered in `cache`.
 
     Args:
         header: of the model's own file.
         cache: directory for derived files.
         threads: to measure with.
-        narrate: told what takes time.
+        narrate: called with a text before a step that takes long.
     """
+
+    def keep_original(reason: str) -> SamplerChoice:
+        return SamplerChoice(header.path, "original", f"the model's own file: {reason}")
+
     weights = weights_of(header)
     if not SMALL <= weights <= LARGE:
-        return SamplerChoice(
-            header.path, "original", "the model's own file: its size leaves nothing to gain from another format"
-        )
+        return keep_original("its size leaves nothing to gain from another format")
     directory = cache / "sampler" / file_digest(header.path)[:16]
-    remembered = _remembered(directory, header)
+    remembered = _read_choice(directory, header)
     if remembered is not None:
         return remembered
     needed = int(sum(BYTES_PER_WEIGHT.values()) * weights)
     existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     if shutil.disk_usage(existing).free < 2 * needed:
-        return SamplerChoice(
-            header.path, "original", "the model's own file: too little disk space to try faster formats"
-        )
+        return keep_original("too little disk space to try faster formats")
     narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
     for name in CANDIDATES:
         try:
-            rates[name] = _rate(_derive(header, directory, name), threads)
+            rates[name] = round(_rate(_derive(header, directory, name), threads), 1)
         except ModelError as error:
             narrate(f"not sampling from {name}: {error.message}")
     if not rates:
-        return SamplerChoice(header.path, "original", "the model's own file: no other format could be made")
+        return keep_original("no other format could be made")
     best = max(rates, key=lambda name: rates[name])
     for name in BYTES_PER_WEIGHT:
         if name != best:
             (directory / f"{name}.gguf").unlink(missing_ok=True)
-    record = {"machine": _machine(), "format": best, "rates": {name: round(rate, 1) for name, rate in rates.items()}}
+    _write_choice(directory, best, rates)
+    return _choice(directory, header, best, rates)
+
+
+def _write_choice(directory: Path, name: str, rates: dict[str, float]) -> None:
+    record = {"machine": _machine(), "format": name, "rates": rates}
     temporary = directory / f"choice.json.{os.getpid()}.part"
     temporary.write_text(json.dumps(record))
     os.replace(temporary, directory / "choice.json")
-    chosen = _remembered(directory, header)
-    assert chosen is not None
-    return chosen
+
+
+def _read_choice(directory: Path, header: GgufHeader) -> SamplerChoice | None:
+    """The remembered choice; None if there is none, or its record or file is damaged: making it again takes seconds."""
+    try:
+        record = json.loads((directory / "choice.json").read_text())
+        if record["machine"] != _machine() or record["format"] not in CANDIDATES:
+            return None
+        choice = _choice(directory, header, record["format"], record["rates"])
+        read_header(choice.path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, ModelError):
+        return None
+    return choice
+
+
+def _choice(directory: Path, header: GgufHeader, name: str, rates: dict[str, float]) -> SamplerChoice:
+    path = header.path if name == "original" else directory / f"{name}.gguf"
+    measured = ", ".join(f"{key} {rate:.0f}" for key, rate in rates.items())
+    return SamplerChoice(path, name, f"{name} was fastest on this host (tokens/s: {measured})")
 
 
 def _machine() -> str:
     return f"{platform.machine()} {platform.processor()} {os.cpu_count()}"
 
 
-def _remembered(directory: Path, header: GgufHeader) -> SamplerChoice | None:
-    try:
-        record = json.loads((directory / "choice.json").read_text())
-        name, rates = record["format"], record["rates"]
-        path = header.path if name == "original" else directory / f"{name}.gguf"
-        if record["machine"] != _machine() or name not in CANDIDATES:
-            return None
-        read_header(path)
-        measured = ", ".join(f"{key} {rate:.0f}" for key, rate in rates.items())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, ModelError):
-        # Nothing remembered, or a damaged derived file: it is made anew, which costs seconds.
-        return None
-    return SamplerChoice(path, name, f"{name} was fastest on this host (tokens/s: {measured})")
-
-
 def _derive(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
-    """The model in another format, written beside and renamed when complete."""
+    """Convert the model to another format, in a temporary file that is renamed when complete."""
     if name == "original":
         return header
     library = llama_library()
@@ -122,7 +132,7 @@ def _derive(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     parameters.allow_requantize = True
     parameters.ftype = {"bf16": library.LLAMA_FTYPE_MOSTLY_BF16, "q8_0": library.LLAMA_FTYPE_MOSTLY_Q8_0}[name]
     path = directory / f"{name}.gguf"
-    # Of this process alone: `sapo eval` may be measuring at the same time.
+    # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
     if library.llama_model_quantize(str(header.path).encode(), str(temporary).encode(), parameters) != 0:
         raise ModelError(
@@ -133,18 +143,17 @@ def _derive(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
 
 
 def _rate(header: GgufHeader, threads: int) -> float:
-    """Tokens/s of decoding `ROWS` sequences together: the best of a few steps, since others may be busy meanwhile."""
-    model = LlamaModel(header)
-    try:
-        with LlamaContext(model, cells=1024, sequences=ROWS, threads=threads, batch=ROWS) as context:
-            times = []
-            for step in range(STEPS + 1):
-                for sequence in range(ROWS):
-                    context.add([sequence + 3], step, sequence, logits=True)
-                begin = time.perf_counter()
-                context.decode()
-                times.append(time.perf_counter() - begin)
-            # The first step pages the file in.
-            return ROWS / min(times[1:])
-    finally:
-        model.close()
+    """Tokens/s of decoding `ROWS` sequences together: the best of a few steps, since other programs may be busy."""
+    with (
+        closing(LlamaModel(header)) as model,
+        closing(LlamaContext(model, cells=1024, sequences=ROWS, threads=threads, batch=ROWS)) as context,
+    ):
+        times = []
+        for step in range(STEPS + 1):
+            for sequence in range(ROWS):
+                context.add([sequence + 3], step, sequence, logits=True)
+            begin = time.perf_counter()
+            context.decode()
+            times.append(time.perf_counter() - begin)
+        # The first step pages the file in.
+        return ROWS / min(times[1:])

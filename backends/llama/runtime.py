@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from sapo_edge.backends.model.vocabularies import GgufVocabulary
 from sapo_edge.errors import ModelError
 
 MICRO_BATCH = 512
-"""Tokens that llama.cpp computes at once."""
+"""Most tokens that llama.cpp computes in one pass."""
 
 
 class LlamaModel(GgufVocabulary):
@@ -43,7 +42,7 @@ class LlamaContext:
     Args:
         model: the model.
         cells: tokens that the cache holds, over all sequences.
-        sequences: most sequences at once.
+        sequences: most sequences in the cache.
         threads: of a decode.
         batch: most tokens of one decode.
     """
@@ -51,8 +50,6 @@ class LlamaContext:
     def __init__(self, model: LlamaModel, *, cells: int, sequences: int, threads: int, batch: int) -> None:
         self.library = model.library
         self.model = model
-        self.cells = cells
-        self.sequences = sequences
         self.batch_size = batch
         parameters = self.library.llama_context_default_params()
         parameters.n_ctx = cells
@@ -63,7 +60,7 @@ class LlamaContext:
         parameters.n_outputs_max = sequences
         parameters.n_threads = threads
         parameters.n_threads_batch = threads
-        # A prefix is shared between sequences by reference only in the unified cache.
+        # Only the unified cache lets sequences share a prefix without a copy.
         parameters.kv_unified = True
         parameters.no_perf = True
         self.pointer = self.library.llama_init_from_model(model.pointer, parameters)
@@ -78,14 +75,6 @@ class LlamaContext:
         self._outputs = 0
         self._adapter: Any = None
 
-    def __enter__(self) -> LlamaContext:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def room(self) -> int:
         """Tokens that still fit into the batch."""
@@ -96,10 +85,10 @@ class LlamaContext:
         self.library.llama_set_n_threads(self.pointer, threads, threads)
 
     def set_adapter(self, path: Path | None) -> None:
-        """Decode with this GGUF adapter from now on, or with none; the one before is freed.
+        """Decode with this GGUF adapter from now on, or with none; frees the one before.
 
         Raises:
-            ModelError: if llama.cpp refuses the adapter.
+            ModelError: if llama.cpp can't load the adapter.
         """
         old, self._adapter = self._adapter, None
         if path is None:
@@ -115,7 +104,7 @@ class LlamaContext:
             self.library.llama_adapter_lora_free(old)
 
     def add(self, tokens: Sequence[int], start: int, sequence: int, *, logits: bool) -> int | None:
-        """Put tokens of one sequence into the batch; returns the row of the last one's logits if they are asked for."""
+        """Add tokens of one sequence to the batch; returns the row of the last token's logits if `logits`."""
         batch, first = self._batch, self._filled
         for offset, token in enumerate(tokens):
             index = first + offset
@@ -132,7 +121,7 @@ class LlamaContext:
         return self._outputs - 1
 
     def decode(self) -> npt.NDArray[np.float32]:
-        """Compute the batch and empty it. Returns (rows asked for, vocabulary) logits, valid until the next decode.
+        """Compute the batch and empty it. Returns (rows, vocabulary) logits, valid until the next decode.
 
         Raises:
             ModelError: if llama.cpp fails.
@@ -149,11 +138,11 @@ class LlamaContext:
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), shape=(rows, size))
 
     def copy(self, source: int, target: int) -> None:
-        """Let `target` begin with all that `source` holds; no tokens are moved."""
+        """Make `target` begin with everything in `source`, which the cache then shares."""
         self.library.llama_memory_seq_cp(self.memory, source, target, -1, -1)
 
     def drop(self, sequence: int) -> None:
-        """Forget a sequence and free its cells."""
+        """Remove a sequence and free its cells."""
         self.library.llama_memory_seq_rm(self.memory, sequence, -1, -1)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Group sampling with llama.cpp: each prompt is decoded once, all answers of all groups share one batch.
+"""Group sampling with llama.cpp: each prompt is decoded once, and all answers of all groups share one batch.
 
-What the prompts have in common (system text, worked examples) is decoded once for all of them; the rest of a prompt
-once for its group; each answer then adds one token per step. Finished answers leave and waiting ones enter between
-steps.
+What the prompts have in common (system text, worked examples) is decoded once for all of them, the rest of a prompt
+once for its group. Each answer then adds one token per step. Between steps, waiting answers take the slots of finished
+ones.
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ SHARED = 0
 
 @dataclass(slots=True)
 class _Group:
+    """A prompt whose answers are not all finished.
+
+    Attributes:
+        index: of the prompt.
+        rest: its tokens after the common prefix.
+        sequence: that holds the prompt; -1 before it has one.
+        decoded: tokens of `rest` decoded so far.
+        logits: (vocabulary,) of the first token of each answer.
+        unfinished: answers.
+    """
+
     index: int
     rest: list[int]
     sequence: int = -1
@@ -37,6 +48,8 @@ class _Group:
 
 @dataclass(slots=True)
 class _Active:
+    """An answer with a slot: its sequence, and the position of its first token."""
+
     group: _Group
     answer: AnswerInProgress
     sequence: int
@@ -45,7 +58,7 @@ class _Active:
 
 @dataclass(frozen=True, slots=True)
 class SamplingShape:
-    """What a call needs of the context."""
+    """Size of the context for a call, and how many answers and prompts it holds."""
 
     cells: int
     sequences: int
@@ -54,7 +67,7 @@ class SamplingShape:
 
 
 def sampling_shape(request: Request, slots: int) -> SamplingShape:
-    """Cells and sequences for decoding `slots` answers at once."""
+    """The shape for decoding at most `slots` answers in parallel."""
     prompts = request.prompts
     slots = min(slots, request.answers * len(prompts))
     group_slots = min(len(prompts), -(-slots // request.answers) + 1)
@@ -66,7 +79,15 @@ def sampling_shape(request: Request, slots: int) -> SamplingShape:
 
 
 class GroupSampler:
-    """One call of group sampling on a context that was made for `shape`."""
+    """One call of group sampling on a context of this shape.
+
+    Args:
+        context: for decoding.
+        request: the prompts, and how to sample.
+        shape: of the context.
+        handle: progress and cancellation.
+        between_steps: called before each decode step.
+    """
 
     def __init__(
         self,
@@ -108,7 +129,7 @@ class GroupSampler:
             self.context.decode()
 
     def _start_answers(self) -> None:
-        """Give free slots to waiting answers; their first token comes from the logits that the group keeps."""
+        """Give free slots to waiting answers; their first token comes from the group's logits."""
         while self.waiting and self.free_slots:
             group, answer = self.waiting.popleft()
             assert group.logits is not None
@@ -143,7 +164,7 @@ class GroupSampler:
         return row
 
     def _add_prompts(self) -> list[tuple[_Group, int]]:
-        """Let waiting prompts enter the batch while answers have free slots to take up."""
+        """Add pending prompts to the batch while there are free slots for their answers."""
         entering: list[tuple[_Group, int]] = []
         unclaimed = len(self.free_slots) - len(self.waiting)
         while self.pending and unclaimed > 0:
@@ -167,7 +188,7 @@ class GroupSampler:
         return entering
 
     def _decode_ahead(self, group: _Group) -> None:
-        """Decode so much of a long prompt that the rest fits into one batch."""
+        """Decode a long prompt until the rest fits into one batch."""
         size = self.context.batch_size
         while len(group.rest) - group.decoded > size:
             self.handle.check()

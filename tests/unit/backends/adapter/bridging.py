@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ class TorchSide:
 
 def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) -> npt.NDArray[np.float64]:
     """(tokens, vocabulary) logits of llama.cpp after each of the ids."""
-    with LlamaContext(model, cells=256, sequences=len(ids), threads=1, batch=len(ids)) as context:
+    with closing(LlamaContext(model, cells=256, sequences=len(ids), threads=1, batch=len(ids))) as context:
         context.set_adapter(adapter)
         for position, token in enumerate(ids):
             context.add([token], position, 0, logits=True)
