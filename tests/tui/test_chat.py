@@ -17,19 +17,20 @@ from textual.widgets import OptionList, Static
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.chat import screen as chat
-from sapo_edge.tui.screens.chat.box import MAX_EARLIER, AskBox
+from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
-from sapo_edge.tui.screens.chat.transcript import MAX_TURNS
-from sapo_edge.tui.screens.chat.turn import MAX_SHOWN, AnswerBox, Turn
+from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, AnswerBox, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, until
+from tests.tui.shell import TRUECOLOR, notices, until
 
-NOT_LOADED = "○ not loaded: the first question does it, in a process of its own"
+NOT_LOADED = "○ models not loaded: your first question loads them"
 
 
 @asynccontextmanager
-async def shown(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> AsyncIterator[tuple[Pilot[Any], ChatView]]:
+async def open_chat(
+    launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], ChatView]]:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await pilot.press("4")
@@ -57,38 +58,38 @@ def text(screen: ChatView, selector: str) -> str:
     return str(screen.query_one(selector, Static).visual)
 
 
-def slow(made: FakeChat) -> None:
-    made.pace = 0.05
+def slow(fake: FakeChat) -> None:
+    fake.pace = 0.05
 
 
 @pytest.mark.asyncio
 async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         assert text(screen, "#standing") == NOT_LOADED
-        assert all(not made.opened for made in launcher.chats)
+        assert all(not fake.opened for fake in launcher.chats)
         turn = await ask(pilot, screen, "What is 17 + 25?")
-        (made,) = launcher.chats
-        assert made.asked == [("What is 17 + 25?", True, 0.0)]
-        assert [answer.said for answer in turn.boxes] == [
+        (fake,) = launcher.chats
+        assert fake.asked == [("What is 17 + 25?", True, 0.0)]
+        assert [answer.answer for answer in turn.boxes] == [
             "The base model rambles about \\x1b[31m[bold]17 + 25[/bold]\\x1b[0m and never says.",
             "17 plus 25 makes 42. <answer>42</answer>",
         ]
         assert all(answer.border_subtitle == "31.5 tokens/s" for answer in turn.boxes)
         assert "adapter of round 30" in text(screen, "#standing")
         await ask(pilot, screen, "And 1 + 1?")
-        assert len(launcher.chats) == 1 and len(made.asked) == 2
+        assert len(launcher.chats) == 1 and len(fake.asked) == 2
 
 
 @pytest.mark.asyncio
 async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         screen.query_one(AskBox).put("17 + 25")
         await pilot.press("i", "enter")
         await until(pilot, lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
-        await until(pilot, lambda: base.said)
-        assert not base.done and not adapter.said
+        await until(pilot, lambda: base.answer)
+        assert not base.done and not adapter.answer
         assert "after the base model" in str(adapter.visual) and "Esc stops" in screen.query_one(AskBox).border_subtitle
         await until(pilot, lambda: adapter.done)
 
@@ -96,13 +97,13 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
 @pytest.mark.asyncio
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"one", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].said)
+        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         await pilot.press("escape")
         turn = screen.query_one(Turn)
         await until(pilot, lambda: all(answer.done for answer in turn.boxes))
-        assert turn.boxes[0].said and turn.boxes[0].border_subtitle == "stopped" and not turn.failed
+        assert turn.boxes[0].answer and turn.boxes[0].border_subtitle == "stopped" and not turn.failed
         assert str(turn.boxes[1].visual) == "stopped" and "round 30" in text(screen, "#standing")
         assert screen.query_one(AskBox).has_focus
         await pilot.press("escape")
@@ -110,17 +111,17 @@ async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLaunche
         launcher.chats[0].pace = 0.0
         await pilot.press("r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
-        assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].said
+        assert launcher.chats[0].asked == 2 * [("one", True, 0.0)] and screen.query(Turn).last().boxes[1].answer
 
 
 @pytest.mark.asyncio
 async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
-    def prepare(made: FakeChat) -> None:
-        made.pace = 5.0
-        made.cancel = lambda: None  # type: ignore[method-assign]
+    def prepare(fake: FakeChat) -> None:
+        fake.pace = 5.0
+        fake.cancel = lambda: None  # type: ignore[method-assign]
 
     launcher.prepare = prepare
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"one", "enter")
         await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
         await pilot.press("escape", "escape")
@@ -131,16 +132,16 @@ async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> 
 
 @pytest.mark.asyncio
 async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
-    def prepare(made: FakeChat) -> None:
+    def prepare(fake: FakeChat) -> None:
         def load(say: Callable[[str], None]) -> str:
             say("loading \x1b[31m[bold]the model[/bold]")
-            made.closed.wait(10)
-            raise made.fails
+            fake.closed.wait(10)
+            raise fake.fails
 
-        made.open = load  # type: ignore[method-assign]
+        fake.open = load  # type: ignore[method-assign]
 
     launcher.prepare = prepare
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"one", "enter")
         await until(pilot, lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
@@ -152,16 +153,16 @@ async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> None:
-    def prepare(made: FakeChat) -> None:
+    def prepare(fake: FakeChat) -> None:
         def load(say: Callable[[str], None]) -> str:
-            made.opened = True
-            made.closed.wait(10)
-            raise made.fails
+            fake.opened = True
+            fake.closed.wait(10)
+            raise fake.fails
 
-        made.open = load  # type: ignore[method-assign]
+        fake.open = load  # type: ignore[method-assign]
 
     launcher.prepare = prepare
-    async with shown(launcher) as (pilot, _):
+    async with open_chat(launcher) as (pilot, _):
         await pilot.press("i", *"one", "enter")
         await until(pilot, lambda: launcher.chats and launcher.chats[0].opened)
     assert launcher.chats[0].closed.is_set()
@@ -169,42 +170,42 @@ async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> Non
 
 @pytest.mark.asyncio
 async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda made: setattr(made, "answers", ("only the base model",))
-    async with shown(launcher) as (pilot, screen):
+    launcher.prepare = lambda fake: setattr(fake, "answers", ("only the base model",))
+    async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
-        assert turn.boxes[0].said and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
+        assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
 
 
 @pytest.mark.asyncio
 async def test_one_question_at_a_time(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"one", "enter", *"two", "enter")
         await pilot.pause()
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two"
 
 
 @pytest.mark.asyncio
-async def test_as_a_task_or_plain_greedy_or_warm(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
-        assert (text(screen, "#task"), text(screen, "#warmth")) == ("as a task", "greedy")
+async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
+    async with open_chat(launcher) as (pilot, screen):
+        assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
         assert "training" in text(screen, "#why")
         await pilot.press("t", "g")
-        assert (text(screen, "#task"), text(screen, "#warmth")) == ("plain chat", "temperature 0.7")
+        assert (text(screen, "#task"), text(screen, "#temperature")) == ("plain chat", "temperature 0.7")
         await ask(pilot, screen, "hello")
         await pilot.press("escape", "g")
         await pilot.click("#task")
         await ask(pilot, screen, "hello")
         await pilot.press("escape")
-        await pilot.click("#warmth")
+        await pilot.click("#temperature")
         await pilot.pause()
-        assert text(screen, "#warmth") == "greedy"
+        assert text(screen, "#temperature") == "greedy"
         assert launcher.chats[0].asked == [("hello", False, 0.7), ("hello", True, 1.0)]
 
 
 @pytest.mark.asyncio
 async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("e")
         box = screen.query_one(AskBox)
         await until(pilot, lambda: box.text == QUESTION.text)
@@ -216,7 +217,7 @@ async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> N
 
 @pytest.mark.asyncio
 async def test_examples_are_chosen_with_keys_and_mouse(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         box, examples = screen.query_one(AskBox), screen.query_one("#examples", OptionList)
         assert screen.focused is examples
         await pilot.press("down", "enter")
@@ -233,7 +234,7 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
     assert launcher.node is not None
     hostile = "\x1b[2J[bold]x[/bold]\u202e\nsecond"
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         box = screen.query_one(AskBox)
         await pilot.press("e")
         await until(pilot, lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
@@ -243,24 +244,23 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
         assert len(box.text) == 4000
         await pilot.press("enter")
         await pilot.pause()
-        assert not screen.query(Turn) and "2000" in str(list(pilot.app._notifications)[-1].message)
+        assert not screen.query(Turn) and "2000" in notices(screen.sapo)
 
 
 @pytest.mark.asyncio
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("e")
-        await until(pilot, lambda: pilot.app._notifications)
-        assert "no node runs" in str(list(pilot.app._notifications)[-1].message)
+        await until(pilot, lambda: "no node runs" in notices(screen.sapo))
         turn = await ask(pilot, screen, "hello")
-        assert turn.boxes[1].said
+        assert turn.boxes[1].answer
 
 
 @pytest.mark.asyncio
 async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         for question in ("one", "two", "two"):
             await ask(pilot, screen, question)
         box = screen.query_one(AskBox)
@@ -281,54 +281,54 @@ async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_model_that_is_missing_is_told_and_can_be_tried_again(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda made: setattr(made, "broken", "open")
-    async with shown(launcher) as (pilot, screen):
+async def test_a_missing_model_is_an_error_and_can_be_tried_again(launcher: FakeLauncher) -> None:
+    launcher.prepare = lambda fake: setattr(fake, "broken", "open")
+    async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
-        told = str(turn.query_one(".trouble", Static).visual)
-        assert turn.failed and told == "✗ no model is installed: install one (r tries again)"
-        launcher.prepare = lambda made: None
+        trouble = str(turn.query_one(".trouble", Static).visual)
+        assert turn.failed and trouble == "✗ no model is installed: install one (r tries again)"
+        launcher.prepare = lambda fake: None
         await pilot.press("escape", "r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
-        assert screen.query(Turn).last().boxes[1].said and launcher.chats[0].closed.is_set()
+        assert screen.query(Turn).last().boxes[1].answer and launcher.chats[0].closed.is_set()
 
 
 @pytest.mark.asyncio
-async def test_a_process_that_dies_is_told_and_what_was_said_stays(launcher: FakeLauncher) -> None:
-    def prepare(made: FakeChat) -> None:
-        made.pace = 0.03
-        made.fails = BackendError("the chat process ended \x1b[31m[bold]here[/bold]", "ask again")
+async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: FakeLauncher) -> None:
+    def prepare(fake: FakeChat) -> None:
+        fake.pace = 0.03
+        fake.fails = BackendError("the chat process ended \x1b[31m[bold]here[/bold]", "ask again")
 
     launcher.prepare = prepare
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"hello", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].said)
+        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         launcher.chats[0].broken = "ask"
         turn = screen.query_one(Turn)
         await until(pilot, lambda: turn.failed)
-        assert turn.boxes[0].said and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
-        launcher.prepare = lambda made: None
+        assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
+        launcher.prepare = lambda fake: None
         again = await ask(pilot, screen, "hello")
         assert not again.failed and len(launcher.chats) == 2
 
 
 @pytest.mark.asyncio
 async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("l")
         await until(pilot, lambda: "round 30" in text(screen, "#standing"))
         assert launcher.chats[0].opened and not launcher.chats[0].asked
         await pilot.press("l")
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
         assert launcher.chats[0].closed.is_set()
-        launcher.prepare = lambda made: setattr(made, "broken", "open")
+        launcher.prepare = lambda fake: setattr(fake, "broken", "open")
         await pilot.press("l")
         await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed: install one")
 
 
 @pytest.mark.asyncio
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         screen.idle_seconds = 0.2
         await ask(pilot, screen, "hello")
         await until(pilot, launcher.chats[0].closed.is_set)
@@ -344,7 +344,7 @@ async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: 
 
 @pytest.mark.asyncio
 async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("c")
         assert pilot.app.clipboard == ""
         turn = await ask(pilot, screen, "hello")
@@ -361,11 +361,11 @@ async def test_answers_are_copied_as_text(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda made: setattr(made, "answers", ("long " * 5000, "\n \n"))
-    async with shown(launcher) as (pilot, screen):
+    launcher.prepare = lambda fake: setattr(fake, "answers", ("long " * 5000, "\n \n"))
+    async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
-        assert len(turn.boxes[0].said) == MAX_SHOWN and "not shown" in str(turn.boxes[0].visual)
-        assert str(turn.boxes[1].visual) == "said nothing"
+        assert len(turn.boxes[0].answer) == MAX_SHOWN and "not shown" in str(turn.boxes[0].visual)
+        assert str(turn.boxes[1].visual) == "an empty answer"
         launcher.chats[0].answers = ("a", "b")
         for number in range(MAX_TURNS + 3):
             await ask(pilot, screen, str(number))
@@ -376,16 +376,16 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
 
 @pytest.mark.asyncio
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
-    def prepare(made: FakeChat) -> None:
-        made.pace, made.answers = 0.02, ("word\n " * 60, "short but slow to come " * 8)
+    def prepare(fake: FakeChat) -> None:
+        fake.pace, fake.answers = 0.02, ("word\n " * 60, "short but slow to come " * 8)
 
     launcher.prepare = prepare
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
         await pilot.press("i", *"one", "enter")
         await until(pilot, lambda: transcript.scroll_y > 10)
         turn = screen.query_one(Turn)
-        await until(pilot, lambda: turn.boxes[1].said)
+        await until(pilot, lambda: turn.boxes[1].answer)
         await until(pilot, lambda: transcript.scroll_y == 0)
         await until(pilot, lambda: turn.boxes[1].done)
         await pilot.pause()
@@ -393,23 +393,23 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
 
 
 @pytest.mark.asyncio
-async def test_an_answer_goes_on_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
+async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         await pilot.press("i", *"hello", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].said)
+        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         pilot.app.switch_mode("dashboard")
         turn = screen.query_one(Turn)
         await until(pilot, lambda: turn.boxes[1].done)
         await pilot.press("4")
-        assert turn.boxes[1].said == launcher.chats[0].answers[1] and not screen.query_one(AskBox).has_focus
+        assert turn.boxes[1].answer == launcher.chats[0].answers[1] and not screen.query_one(AskBox).has_focus
         await pilot.press("1")
         assert pilot.app.current_mode == "dashboard"
 
 
 @pytest.mark.asyncio
-async def test_answers_stand_side_by_side_or_one_above_the_other(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+async def test_answers_are_side_by_side_or_one_above_the_other(launcher: FakeLauncher) -> None:
+    async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         base, adapter = turn.boxes
         assert base.region.y == adapter.region.y and base.region.right <= adapter.region.x
@@ -419,7 +419,7 @@ async def test_answers_stand_side_by_side_or_one_above_the_other(launcher: FakeL
 
 @pytest.mark.asyncio
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
         await pilot.press(*"draft")
         await pilot.resize_terminal(40, 10)
@@ -429,7 +429,7 @@ async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) ->
         assert screen.query_one("#transcript").region.height >= 5
         await pilot.resize_terminal(80, 24)
         await pilot.pause()
-        assert turn.boxes[1].said and box.region.height == 3 and not screen.has_class("-stacked")
+        assert turn.boxes[1].answer and box.region.height == 3 and not screen.has_class("-stacked")
 
 
 # Pictures.

@@ -1,4 +1,4 @@
-"""Talk to the base model and to the adapter, side by side."""
+"""The chat screen: the base model and the adapter answer side by side."""
 
 from __future__ import annotations
 
@@ -16,26 +16,24 @@ from textual.widgets.option_list import Option
 
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.screens.chat.box import MAX_QUESTION, AskBox
-from sapo_edge.tui.screens.chat.how import HowLine
-from sapo_edge.tui.screens.chat.session import Session
-from sapo_edge.tui.screens.chat.transcript import Transcript
-from sapo_edge.tui.screens.chat.turn import Turn
+from sapo_edge.tui.screens.chat.question import MAX_QUESTION, AskBox, AskOptions
+from sapo_edge.tui.screens.chat.session import ChatSession
+from sapo_edge.tui.screens.chat.transcript import Transcript, Turn
 from sapo_edge.tui.screens.view import View
 
 IDLE_SECONDS = 600.0
-"""After so long without a question the process is closed: a model takes memory that the node could use."""
+"""Time without a question after which the process ends: the models take memory that the node could use."""
 DRAW_SECONDS = 0.1
-"""Between two drawings of answers that grow."""
+"""Seconds between two drawings of a growing answer."""
 STACKED_BELOW = 70
-"""Columns below which the answers stand one above the other."""
+"""Columns below which the answers are one above the other."""
 EXAMPLES = ("What is 17 + 25?", "Write one sentence about the sea.", "Which is larger, 9.9 or 9.11?")
-"""Beside a question of the node."""
+"""Offered beside a question of the node."""
 INTRO = "Ask the base model and the adapter the same question, and see what training has changed. Try one of these:"
 
 
 class ChatView(View):
-    """Questions and answers above, where the next question is typed below."""
+    """Questions and answers, and below them the box for the next question."""
 
     MODE = "chat"
     AUTO_FOCUS = "#examples"
@@ -61,23 +59,23 @@ class ChatView(View):
     ChatView.-tiny Turn AnswerBox:focus { border-top: solid $primary; }
     """
     HELP_TEXT = """\
-Ask the base model and the adapter the same thing, and see what training has changed. Nothing of it is shared, and
-nobody learns from it.
+Ask the base model and the adapter the same question, and see what training has changed. Nothing is shared, and no
+model learns from it.
 
-**As a task** (t) asks with the prompt that the adapter was trained with: there it shows what it has learned. **Plain
-chat** asks without it. *Greedy* (g) takes the likeliest word every time; a temperature lets chance in.
+**As a task** (t) asks with the prompt that the adapter was trained with: this shows best what it has learned. **Plain
+chat** asks without it. *Greedy* (g) always takes the likeliest word; with a temperature, answers vary.
 
-The models live in a process of their own, which the first question loads and which ends with the app, after ten
-minutes without a question, or with `l`. Each question stands alone: what was said before is not known to them.
+The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
+without a question, or with `l`. The models see only the question, not what was asked before.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Ask", id="chat.ask"),
         Binding("enter", "type", "Ask", show=False, id="chat.ask_too"),
-        Binding("e", "example", "Example", id="chat.example", tooltip="A question such as the node trains on"),
-        Binding("t", "task", "Task/plain", id="chat.task", tooltip="With the prompt of the training, or without"),
+        Binding("e", "example", "Example", id="chat.example", tooltip="A question like those in training"),
+        Binding("t", "task", "Task/plain", id="chat.task", tooltip="With the prompt of the training, or without it"),
         Binding("g", "temperature", "Greedy, 0.7 or 1.0", show=False, id="chat.temperature"),
         Binding("c", "copy", "Copy the answer in focus, or the newest", show=False, id="chat.copy"),
-        Binding("r", "again", "Ask again what failed or was stopped", show=False, id="chat.again"),
+        Binding("r", "again", "Ask the last question again", show=False, id="chat.again"),
         Binding("l", "load", "Load or unload the models", show=False, id="chat.load"),
         Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
     ]
@@ -91,43 +89,43 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
         self._failed = ""
 
     def content(self) -> ComposeResult:
-        """The widgets."""
-        self._session = Session(self.sapo.launcher.chat)
+        """The state of the models, the transcript, the question."""
+        self._session = ChatSession(self.sapo.launcher.chat)
         yield Static(markup=False, id="standing")
         with Vertical(id="start"):
             yield Static(INTRO, markup=False, id="intro")
-            own = Option(Content("A question such as the node trains on (e)"), id="own")
+            own = Option(Content("A question like those in training (e)"), id="own")
             yield OptionList(own, *(Option(Content(text)) for text in EXAMPLES), id="examples")
         yield Transcript(id="transcript")
         yield AskBox(id="ask")
-        yield HowLine()
+        yield AskOptions()
 
     def on_mount(self) -> None:
-        """Draw what does not come from the node."""
+        """Show the state of the models."""
         self._drawing = self.set_interval(DRAW_SECONDS, self._draw, pause=True)
         self.query_one(AskBox).border_title = "Your question"
-        self._show_standing()
+        self._show_models()
 
     async def on_unmount(self) -> None:
-        """The app ends: so does the process."""
+        """End the process with the app."""
         await self._session.close()
 
     def on_screen_suspend(self) -> None:
-        """Leave the text, so that the keys of the screens work when this one is shown again."""
+        """Leave the text field, so that the keys of the app work when this screen is shown again."""
         if self.app.current_mode != self.MODE and self.query_one(AskBox).has_focus:
             self._leave()
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Catch up."""
+        """Show what came meanwhile."""
         super().on_screen_resume(event)
         self._draw()
 
     def on_resize(self, event: Resize) -> None:
-        """One above the other where there is no room for two."""
+        """Put the answers one above the other on a narrow screen."""
         self.set_class(event.size.width < STACKED_BELOW, "-stacked")
 
     def on_ask_box_asked(self, event: AskBox.Asked) -> None:
-        """Ask both."""
+        """Ask both models."""
         if self._answering is not None:
             self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
             return
@@ -137,75 +135,70 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
             )
             return
         self.query_one(AskBox).remember(event.text)
-        how = self.query_one(HowLine)
-        self._begin(event.text, task=how.as_task, temperature=how.temperature)
+        options = self.query_one(AskOptions)
+        self._start(event.text, as_task=options.as_task, temperature=options.temperature)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Put an example where it can be changed and asked."""
+        """Put an example into the question box."""
         event.stop()
         if event.option.id == "own":
             self.action_example()
         else:
             self._put(EXAMPLES[event.option_index - 1])
 
-    def _begin(self, text: str, *, task: bool, temperature: float) -> None:
+    def _start(self, text: str, *, as_task: bool, temperature: float) -> None:
         self.add_class("-talking")
-        self._answering = self.query_one(Transcript).begin(text, task=task, temperature=temperature)
+        self._answering = self.query_one(Transcript).add(text, as_task=as_task, temperature=temperature)
         self._ask(self._answering)
 
     @work(group="ask")
     async def _ask(self, turn: Turn) -> None:
-        self._busy()
-        failed, whole = None, False
+        self._begin_work()
         try:
-            whole = await self._session.ask(
-                turn.question, task=turn.as_task, temperature=turn.temperature, show=turn.take
+            complete = await self._session.ask(
+                turn.question, as_task=turn.as_task, temperature=turn.temperature, show=turn.take
             )
         except SapoError as error:
-            failed = error
-        if self._over:
-            return
-        if failed is not None:
-            turn.fail(failed)
+            if not self._ended:
+                turn.fail(error)
         else:
-            turn.end("no adapter: nothing is trained yet" if whole else "stopped")
+            if not self._ended:
+                turn.end("no adapter: nothing is trained yet" if complete else "stopped")
+        if self._ended:
+            return
         self._draw()
         self._answering = None
-        self._rest()
+        self._end_work()
 
     @property
-    def _over(self) -> bool:
-        """Whether the app ends, and there is nothing left to draw on."""
+    def _ended(self) -> bool:
+        """Whether the app has ended, so that there is nothing left to draw on."""
         return not self.query(AskBox)
 
     def _draw(self) -> None:
-        """Show what was said since the last time; nothing while another screen is in front."""
+        """Show the newest answers, unless another screen is in front."""
         if not self.is_current:
             return
-        self._show_standing()
+        self._show_models()
         if self._answering is not None:
-            self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reads the question'} ...")
+            self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reading the question'} ...")
 
-    def _busy(self) -> None:
-        """Something loads or is said: draw it, and keep the process."""
+    def _begin_work(self) -> None:
+        """Draw while the models load or answer, and keep the process."""
         assert self._drawing is not None
         self._failed = ""
         self._drawing.resume()
-        self._keep()
-
-    def _rest(self) -> None:
-        """Nothing more to draw; close the process after some time."""
-        if self._over:
-            return
-        self._show_standing()
-        if self._answering is None and self._drawing is not None:
-            self._drawing.pause()
-            self._keep()
-            self._idle = self.set_timer(self.idle_seconds, self._unload)
-
-    def _keep(self) -> None:
         if self._idle is not None:
             self._idle.stop()
+
+    def _end_work(self) -> None:
+        """Stop drawing, and end the process after some time."""
+        if self._ended:
+            return
+        self._show_models()
+        if self._answering is None and self._drawing is not None:
+            self._drawing.pause()
+            self._idle = self.set_timer(self.idle_seconds, self._unload)
 
     @work(group="close")
     async def _stop(self) -> None:
@@ -214,24 +207,24 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
     @work(group="close")
     async def _unload(self) -> None:
         await self._session.close()
-        if not self._over:
-            self._show_standing()
+        if not self._ended:
+            self._show_models()
 
     # Keys.
 
     def action_type(self) -> None:
-        """Go to where the question is typed."""
+        """Go to the question box."""
         self.query_one(AskBox).focus()
 
     @work(exclusive=True, group="example")
     async def action_example(self) -> None:
-        """Put a question of the node where it can be changed and asked."""
+        """Put a question of the node into the question box."""
         try:
-            found = await self.sapo.request("question", timeout=60)
+            reply = await self.sapo.request("question", timeout=60)
         except SapoError as error:
             self.sapo.show_error(error)
         else:
-            question = printable(str(found["question"]), lines=True)
+            question = printable(str(reply["question"]), lines=True)
             if len(question) > MAX_QUESTION:
                 self.sapo.show_error(
                     ConfigError("the node's question is too long for the chat", "press e for another one")
@@ -240,12 +233,12 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
                 self._put(question)
 
     def action_task(self) -> None:
-        """Ask as in training, or plainly."""
-        self.query_one(HowLine).next_way()
+        """Ask as in training, or without its prompt."""
+        self.query_one(AskOptions).toggle_task()
 
     def action_temperature(self) -> None:
-        """The next temperature."""
-        self.query_one(HowLine).next_temperature()
+        """Use the next temperature."""
+        self.query_one(AskOptions).next_temperature()
 
     def action_copy(self) -> None:
         """Copy an answer."""
@@ -253,17 +246,17 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
         if box is None:
             self.notify("there is no answer to copy", severity="warning", markup=False)
         else:
-            self.app.copy_to_clipboard(box.said)
+            self.app.copy_to_clipboard(box.answer)
             self.notify(f"copied the answer of the {box.border_title}", markup=False)
 
     def action_again(self) -> None:
         """Ask the last question again."""
         last = self.query_one(Transcript).last
         if last is not None and self._answering is None:
-            self._begin(last.question, task=last.as_task, temperature=last.temperature)
+            self._start(last.question, as_task=last.as_task, temperature=last.temperature)
 
     async def action_load(self) -> None:
-        """Load the models before they are needed, or end their process."""
+        """Load the models now, or end their process."""
         if self._session.loaded or self._session.doing:
             self._unload()
         else:
@@ -271,15 +264,15 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
 
     @work(group="ask")
     async def _load(self) -> None:
-        self._busy()
+        self._begin_work()
         try:
             await self._session.load()
         except SapoError as error:
             self._failed = f"{error.message}: {error.remedy}"
-        self._rest()
+        self._end_work()
 
     def action_back(self) -> None:
-        """Stop the answer; without one, leave the text or the answer in focus."""
+        """Stop the answer; if there is none, leave the text field or the answer."""
         if self._answering is not None:
             self._stop()
         else:
@@ -293,8 +286,8 @@ minutes without a question, or with `l`. Each question stands alone: what was sa
         box.put(text)
         box.focus()
 
-    def _show_standing(self) -> None:
-        kind, words = self._session.standing(self._failed)
+    def _show_models(self) -> None:
+        kind, words = self._session.describe(self._failed)
         line = self.query_one("#standing", Static)
         line.set_classes(kind)
         line.update(Content(words))

@@ -1,4 +1,4 @@
-"""The chat's process: loaded when it is first needed, and ended when it has not been needed for a while."""
+"""The chat's process: started when a question needs it, and ended when no question came for a while."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Chat, ChatAnswer
 
-Show = Callable[[ChatAnswer], None]
 
-
-class Session:
-    """One process at a time, made anew after it was closed or has failed.
+class ChatSession:
+    """One process at a time; a new one is started after it was closed or failed.
 
     Args:
-        make: a conversation that is not opened yet.
+        make: creates a chat that is not open yet.
 
     Attributes:
         label: model and adapter in words; empty while they are not loaded.
@@ -33,14 +31,14 @@ class Session:
 
     @property
     def loaded(self) -> bool:
-        """Whether a question would be answered at once."""
+        """Whether the models are in memory."""
         return bool(self.label)
 
-    def standing(self, failure: str) -> tuple[str, str]:
-        """A class for the colour, and a line.
+    def describe(self, failure: str) -> tuple[str, str]:
+        """The state of the process: a CSS class and a line.
 
         Args:
-            failure: why it could not be loaded; empty if it was not tried, or could.
+            failure: why it could not be loaded; empty if that did not happen.
         """
         if self.loaded:
             return "-loaded", f"● {printable(self.label)}"
@@ -48,13 +46,13 @@ class Session:
             return "-loading", f"◌ {printable(self.doing)} ..."
         if failure:
             return "-failed", f"✗ {printable(failure)}"
-        return "-idle", "○ not loaded: the first question does it, in a process of its own"
+        return "-idle", "○ models not loaded: your first question loads them"
 
     async def load(self) -> bool:
         """Load model and adapter, unless they are loaded.
 
         Returns:
-            False if it was closed in the meantime.
+            False if the session was closed meanwhile.
 
         Raises:
             SapoError: if they can't be loaded.
@@ -72,24 +70,24 @@ class Session:
             try:
                 label = await asyncio.to_thread(chat.open, say)
             except SapoError:
-                if await self._gone(chat):
+                if await self._was_closed(chat):
                     return False
                 raise
             if self._chat is not chat:
-                # Closed before it had a process, perhaps.
+                # It may have been closed before it had a process.
                 await asyncio.to_thread(chat.close)
                 return False
             self.label, self.doing = label or "loaded", ""
             return True
 
-    async def ask(self, text: str, *, task: bool, temperature: float, show: Show) -> bool:
-        """Have both answer; `show` is called from another thread.
+    async def ask(self, text: str, *, as_task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> bool:
+        """Have both models answer; `show` is called from another thread.
 
         Returns:
-            False if it was stopped or closed in the meantime.
+            False if the answer was stopped or the session closed meanwhile.
 
         Raises:
-            SapoError: if the process ended or refused. The next question begins with a new process.
+            SapoError: if the process ended or refused. The next question starts a new process.
         """
         if not await self.load():
             return False
@@ -98,15 +96,15 @@ class Session:
             return False
         self._stopped = False
         try:
-            await asyncio.to_thread(chat.ask, text, task=task, temperature=temperature, show=show)
+            await asyncio.to_thread(chat.ask, text, task=as_task, temperature=temperature, show=show)
         except SapoError:
-            if await self._gone(chat):
+            if await self._was_closed(chat):
                 return False
             raise
         return self._chat is chat and not self._stopped
 
     async def stop(self) -> None:
-        """End the question in progress; if it can't be, or did not end when asked before, end the process."""
+        """Stop the answer. End the process if it is still loading, or did not stop at the first call."""
         chat = self._chat
         if chat is None or not self.loaded or self._stopped:
             await self.close()
@@ -115,14 +113,14 @@ class Session:
         await asyncio.to_thread(chat.cancel)
 
     async def close(self) -> None:
-        """End the process and whatever waits for it."""
+        """End the process; loading and answering end with it."""
         chat, self._chat = self._chat, None
         self.label = self.doing = ""
         if chat is not None:
             await asyncio.to_thread(chat.close)
 
-    async def _gone(self, chat: Chat) -> bool:
-        """Let go of a process that failed; True if it failed because it was closed."""
+    async def _was_closed(self, chat: Chat) -> bool:
+        """Whether a process failed because it was closed; end it if not."""
         if self._chat is not chat:
             return True
         await self.close()

@@ -1,16 +1,145 @@
-"""What was asked and answered in the chat."""
+"""The questions of the chat, each with the answers of both models."""
 
 from __future__ import annotations
 
 from collections import deque
 
-from textual.containers import VerticalScroll
+from textual.app import ComposeResult
+from textual.containers import ItemGrid, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widget import Widget
+from textual.widgets import Static
 
-from sapo_edge.tui.screens.chat.turn import AnswerBox, Turn
+from sapo_edge.errors import SapoError
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import ChatAnswer
 
 MAX_TURNS = 20
-"""Questions whose answers are kept; older ones go."""
+"""Questions that are kept; older ones are removed."""
+MAX_SHOWN = 8000
+"""Characters of an answer that are shown and copied; a model that never ends would fill the memory."""
+TITLES = ("base model", "adapter")
+
+
+class AnswerBox(Static, can_focus=True):
+    """The answer of one model, which grows while it is generated.
+
+    Args:
+        adapter: whether the adapter answers.
+    """
+
+    DEFAULT_CSS = """
+    AnswerBox { width: 1fr; height: auto; min-height: 3; padding: 0 1; border: round $border; }
+    AnswerBox { border-title-color: $text-secondary; border-subtitle-color: $text-muted; }
+    AnswerBox.-adapter { border-title-color: $primary; border-title-style: bold; }
+    AnswerBox.-silent { color: $text-muted; }
+    AnswerBox:focus { border: round $primary; }
+    """
+
+    def __init__(self, adapter: bool) -> None:
+        super().__init__(markup=False, classes="-silent")
+        self.adapter = adapter
+        self.set_class(adapter, "-adapter")
+        self.border_title = TITLES[adapter]
+        self.answer = ""
+        self.done = False
+
+    def wait(self, reason: str) -> None:
+        """Show what it waits for, while it has no text."""
+        if not self.answer and not self.done:
+            self.update(Content(printable(reason)))
+
+    def show(self, answer: ChatAnswer) -> None:
+        """Show the answer so far."""
+        self.answer = printable(answer.text[:MAX_SHOWN], lines=True).strip("\n")
+        self.done = answer.done
+        if answer.tokens_per_second:
+            self.border_subtitle = f"{answer.tokens_per_second:.1f} tokens/s"
+        self.set_class(not self.answer.strip(), "-silent")
+        if not self.answer.strip():
+            self.update(Content("an empty answer" if self.done else "thinking ..."))
+            return
+        cut = Content.styled(" ... the rest is not shown", "dim") if len(answer.text) > MAX_SHOWN else Content()
+        self.update(Content(self.answer) + (cut if self.done or cut else Content.styled("▌", "$primary")))
+
+    def end(self, why: str) -> None:
+        """Say why no more comes, unless the answer is complete."""
+        if self.done:
+            return
+        self.done = True
+        self.update(Content(self.answer or why))
+        if self.answer:
+            self.border_subtitle = why
+
+
+class Turn(Vertical):
+    """A question and its two answers.
+
+    Args:
+        question: as it was asked.
+        as_task: whether it was asked with the prompt of the training.
+        temperature: 0 is greedy.
+    """
+
+    DEFAULT_CSS = """
+    Turn { height: auto; margin-bottom: 1; }
+    Turn .asked { height: auto; padding: 0 1; }
+    Turn .answers { height: auto; grid-size: 2; grid-rows: auto; }
+    Turn .trouble { height: auto; padding: 0 1; color: $text-error; display: none; }
+    Turn.-failed .trouble { display: block; }
+    """
+
+    def __init__(self, question: str, *, as_task: bool, temperature: float) -> None:
+        super().__init__()
+        self.question, self.as_task, self.temperature = question, as_task, temperature
+        self.boxes = (AnswerBox(False), AnswerBox(True))
+        self.failed = False
+        self._news: dict[bool, ChatAnswer] = {}
+
+    def compose(self) -> ComposeResult:
+        """Question, answers, and an error."""
+        how = f"{'as a task' if self.as_task else 'plain chat'}, {describe_temperature(self.temperature)}"
+        asked = Content.assemble(
+            ("▸ ", "$primary bold"), (printable(self.question, lines=True), "bold"), (f"  {how}", "dim")
+        )
+        yield Static(asked, classes="asked")
+        with ItemGrid(classes="answers"):
+            yield from self.boxes
+        yield Static(markup=False, classes="trouble")
+
+    def take(self, answer: ChatAnswer) -> None:
+        """Keep an answer until `draw` shows it. Any thread may call it."""
+        self._news[answer.adapter] = answer
+
+    def draw(self) -> bool:
+        """Show the newest answers.
+
+        Returns:
+            Whether these are the adapter's first words.
+        """
+        was_silent = not self.boxes[True].answer
+        for adapter in list(self._news):
+            self.boxes[adapter].show(self._news.pop(adapter))
+        return was_silent and bool(self.boxes[True].answer)
+
+    def wait(self, reason: str) -> None:
+        """Show what takes time in the boxes without text."""
+        self.boxes[0].wait(reason)
+        self.boxes[1].wait("answers after the base model")
+
+    def end(self, why: str) -> None:
+        """Show the newest answers, and that no more come."""
+        self.draw()
+        for box in self.boxes:
+            box.end(why)
+
+    def fail(self, error: SapoError) -> None:
+        """End with an error. The question can be asked again."""
+        self.end("failed")
+        self.failed = True
+        self.add_class("-failed")
+        trouble = f"✗ {printable(error.message)}: {printable(error.remedy)} (r tries again)"
+        self.query_one(".trouble", Static).update(Content(trouble))
 
 
 class Transcript(VerticalScroll):
@@ -27,9 +156,9 @@ class Transcript(VerticalScroll):
         """The newest; None before the first."""
         return self._turns[-1] if self._turns else None
 
-    def begin(self, question: str, *, task: bool, temperature: float) -> Turn:
-        """Show a question, without answers yet."""
-        turn = Turn(question, task=task, temperature=temperature)
+    def add(self, question: str, *, as_task: bool, temperature: float) -> Turn:
+        """Add a question without answers."""
+        turn = Turn(question, as_task=as_task, temperature=temperature)
         self.mount(turn)
         self._turns.append(turn)
         if len(self._turns) > MAX_TURNS:
@@ -38,25 +167,29 @@ class Transcript(VerticalScroll):
         return turn
 
     def draw(self, turn: Turn, doing: str) -> None:
-        """Show what was said since the last time, and go along to its end.
+        """Show the newest answers, and scroll with them unless the user has scrolled up.
 
         Args:
-            turn: the one that is answered.
-            doing: what takes time where nothing is said yet.
+            turn: the question that is being answered.
+            doing: what takes time while there is no text.
         """
-        # Who has scrolled up wants to read there.
         follows = self.scroll_y >= self.max_scroll_y - 1
-        began = turn.draw()
+        adapter_starts = turn.draw()
         turn.wait(doing)
-        if follows and began and turn.boxes[0].region.y == turn.boxes[1].region.y:
-            # Beside a long answer of the base model, it begins far above the end.
+        if follows and adapter_starts and turn.boxes[0].region.y == turn.boxes[1].region.y:
+            # Beside a long answer of the base model, it starts far above the end.
             self.scroll_to_widget(turn, top=True, animate=False)
         elif follows:
             self.scroll_end(animate=False)
 
     def to_copy(self, focused: Widget | None) -> AnswerBox | None:
-        """The answer in focus, or else the newest that says something; None if there is none."""
+        """The answer in focus, else the newest one; None if it has no text."""
         if isinstance(focused, AnswerBox):
-            return focused if focused.said else None
+            return focused if focused.answer else None
         boxes = self.last.boxes if self.last is not None else ()
-        return next((box for box in reversed(boxes) if box.said), None)
+        return next((box for box in reversed(boxes) if box.answer), None)
+
+
+def describe_temperature(temperature: float) -> str:
+    """A temperature in words."""
+    return f"temperature {temperature:.1f}" if temperature else "greedy"

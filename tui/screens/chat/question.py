@@ -1,0 +1,182 @@
+"""Where the user types a question, and chooses how the models are asked."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.events import Click, Key, Paste
+from textual.message import Message
+from textual.widgets import Static, TextArea
+
+from sapo_edge.plain import printable
+from sapo_edge.tui.screens.chat.transcript import describe_temperature
+
+MAX_QUESTION = 2000
+"""Most characters of a question; the models read little more."""
+MAX_EARLIER = 50
+"""Earlier questions that the up arrow brings back."""
+TEMPERATURES = (0.0, 0.7, 1.0)
+TASK = "asked as in training: with the task's prompt"
+PLAIN = "without the task's prompt: training shows less"
+
+
+class AskBox(TextArea):
+    """Grows with its text. Enter asks, Ctrl+J starts a new line, the up arrow brings earlier questions back."""
+
+    DEFAULT_CSS = """
+    AskBox {
+        height: auto; min-height: 3; max-height: 8; padding: 0 1;
+        border: round $border; border-title-color: $primary; border-title-style: bold;
+        border-subtitle-color: $text-muted; background: $background;
+    }
+    AskBox:focus { border: round $primary; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "Ask", id="chat.submit"),
+        Binding("escape", "screen.back", "Leave", id="chat.leave"),
+        Binding("ctrl+j,shift+enter", "newline", "New line", show=False, id="chat.newline"),
+    ]
+
+    class Asked(Message):
+        """The user entered a question."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            placeholder="i to type a question",
+        )
+        self._earlier: deque[str] = deque(maxlen=MAX_EARLIER)
+        # An index into them; behind the last is the draft.
+        self._shown = 0
+        self._draft = ""
+
+    def put(self, text: str) -> None:
+        """Replace the text, and move the cursor to its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def remember(self, text: str) -> None:
+        """Clear the text; the up arrow brings the question back."""
+        if not self._earlier or self._earlier[-1] != text:
+            self._earlier.append(text)
+        self._shown, self._draft = len(self._earlier), ""
+        self.text = ""
+
+    async def _on_key(self, event: Key) -> None:
+        if event.key == "enter":
+            # TextArea would start a new line; the binding asks instead.
+            event.prevent_default()
+
+    async def _on_paste(self, event: Paste) -> None:
+        # TextArea would draw escape sequences unchanged.
+        event.prevent_default()
+        event.stop()
+        text = printable(event.text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
+        room = max(0, 2 * MAX_QUESTION - len(self.text))
+        self.insert(text[:room])
+
+    def action_submit(self) -> None:
+        """Ask the question."""
+        if text := self.text.strip():
+            self.post_message(self.Asked(text))
+
+    def action_newline(self) -> None:
+        """Start a new line."""
+        self.insert("\n")
+
+    def action_cursor_up(self, select: bool = False) -> None:
+        """Go up; from the first line, to the question before."""
+        if select or not self.cursor_at_first_line or not self._recall(-1):
+            super().action_cursor_up(select)
+
+    def action_cursor_down(self, select: bool = False) -> None:
+        """Go down; from the last line, to the question after."""
+        if select or not self.cursor_at_last_line or not self._recall(1):
+            super().action_cursor_down(select)
+
+    def _recall(self, step: int) -> bool:
+        index = self._shown + step
+        if not 0 <= index <= len(self._earlier):
+            return False
+        if self._shown == len(self._earlier):
+            self._draft = self.text
+        self._shown = index
+        self.put(self._draft if index == len(self._earlier) else self._earlier[index])
+        return True
+
+
+class AskChip(Static):
+    """A setting of the next question, which a click changes.
+
+    Args:
+        action: of the screen.
+    """
+
+    DEFAULT_CSS = """
+    AskChip { width: auto; padding: 0 1; margin-right: 1; background: $panel; }
+    AskChip:hover { background: $primary 30%; }
+    """
+
+    def __init__(self, action: str, *, id: str) -> None:
+        super().__init__(markup=False, id=id)
+        self._action = action
+
+    async def on_click(self, event: Click) -> None:
+        """Run the action."""
+        event.stop()
+        await self.screen.run_action(self._action)
+
+
+class AskOptions(Horizontal):
+    """One line that says how the next question is asked.
+
+    Attributes:
+        as_task: with the manifest's prompt, as the adapter was trained.
+        temperature: 0 is greedy.
+    """
+
+    DEFAULT_CSS = """
+    AskOptions { height: 1; padding: 0 1; }
+    AskOptions #why { width: 1fr; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.as_task = True
+        self.temperature = TEMPERATURES[0]
+
+    def compose(self) -> ComposeResult:
+        """Two chips, and what the first means."""
+        yield AskChip("task", id="task")
+        yield AskChip("temperature", id="temperature")
+        yield Static(markup=False, id="why")
+
+    def on_mount(self) -> None:
+        """Show the defaults."""
+        self._show()
+
+    def toggle_task(self) -> None:
+        """Switch between the prompt of the training and none."""
+        self.as_task = not self.as_task
+        self._show()
+
+    def next_temperature(self) -> None:
+        """Switch to the next of `TEMPERATURES`."""
+        self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
+        self._show()
+
+    def _show(self) -> None:
+        self.query_one("#task", Static).update("as a task" if self.as_task else "plain chat")
+        self.query_one("#temperature", Static).update(describe_temperature(self.temperature))
+        self.query_one("#why", Static).update(TASK if self.as_task else PLAIN)
