@@ -1,7 +1,7 @@
-"""Typed events: the only thing that the terminal app, the log and people's scripts read.
+"""Typed events: what the terminal app, the log and users' scripts read of a node.
 
 Each is one JSON object on one line with `v`, `time` and `event`; `docs/events.md` documents every field. Within a
-version fields are only added, so a reader ignores those that it doesn't know.
+version fields are only added, so a reader ignores unknown ones.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, get_args
+
+from sapo_edge.fields import check_flag, check_integer, check_list, check_map, check_number, check_text
 
 VERSION = 1
 """Version of the JSON form."""
@@ -37,8 +39,8 @@ class NodeStarted(Event):
     """The node is ready for its first round.
 
     Attributes:
-        model, backend: for people.
-        reasons: why each choice that the program made was made, one sentence each.
+        model, backend: display names.
+        reasons: the reason for each choice of the program, one sentence each.
         settings: the resolved settings by name.
         round: the last finished round, 0 for a fresh start.
     """
@@ -53,7 +55,7 @@ class NodeStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Event):
-    """How far a long step is. Sent often and never journaled.
+    """Progress of a long step. Sent often, never journaled.
 
     Attributes:
         phase: the step.
@@ -70,19 +72,19 @@ class Progress(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundFinished(Event):
-    """One round is done and its update applied.
+    """A round is finished and its update applied.
 
     Attributes:
         round: from 1.
         reward_own: mean reward of own answers before any filter, in [0, 1].
         reward_external: mean reward of external answers as sampled; None without any.
         groups: groups in the update.
-        informative: those that had a gradient.
+        informative: groups that had a gradient.
         own, external: groups by origin.
-        shared: own rollouts that were handed to the swarm.
-        received: rollouts of others that were admitted since the round before.
+        shared: own rollouts that were published.
+        received: other nodes' rollouts accepted since the round before.
         tokens: generated in this round.
-        seconds_generate, seconds_update: wall-clock.
+        seconds_generate, seconds_update: wall-clock time.
         statistics: of the update (`policy.UpdateStatistics`).
     """
 
@@ -104,10 +106,10 @@ class RoundFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut(Event):
-    """An evaluation on the fixed questions that are never trained on.
+    """An evaluation on the held-out questions.
 
     Attributes:
-        round: after which it was made; 0 is the model before training.
+        round: the last round before it; 0 is the model before training.
         accuracy: `correct` / `questions`.
         correct, questions: counts.
         low, high: 95 % interval of the accuracy.
@@ -127,7 +129,7 @@ class CheckpointSaved(Event):
     """A checkpoint is complete on disk.
 
     Attributes:
-        round: that it holds.
+        round: of the checkpoint.
         path: its directory.
         best: whether it has the best held-out accuracy so far.
     """
@@ -140,7 +142,7 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice(Event):
-    """Something that the user should know, in one sentence."""
+    """A message to the user, in one sentence."""
 
     event: ClassVar[str] = "notice"
     level: Level
@@ -149,10 +151,10 @@ class Notice(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paused(Event):
-    """The node rests, or goes on.
+    """The node pauses or resumes.
 
     Attributes:
-        reasons: why it rests, one short phrase each; empty when it goes on.
+        reasons: why it pauses, one short phrase each; empty when it resumes.
     """
 
     event: ClassVar[str] = "paused"
@@ -161,7 +163,7 @@ class Paused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStopped(Event):
-    """The node has ended in order.
+    """The node stopped without an error.
 
     Attributes:
         reason: in a few words.
@@ -179,7 +181,7 @@ EVENTS: Mapping[str, type[Event]] = {
     kind.event: kind
     for kind in (NodeStarted, Progress, RoundFinished, HeldOut, CheckpointSaved, Notice, Paused, NodeStopped)
 }
-"""Every kind of event by the name that it has in JSON."""
+"""Every kind of event by its name in JSON."""
 
 
 def as_dict(event: Event) -> dict[str, Any]:
@@ -194,10 +196,10 @@ def to_json(event: Event) -> str:
 
 
 def from_json(text: str) -> Event:
-    """The event that a line holds; unknown fields are ignored, and null where a number belongs becomes NaN.
+    """Read an event from a line of JSON; unknown fields are ignored, and null for a number becomes NaN.
 
     Raises:
-        ValueError: if it is no JSON object, of another version, of an unknown kind, or lacks a field.
+        ValueError: if it is not a JSON object, has another version or an unknown kind, or lacks a field.
     """
     try:
         record = json.loads(text)
@@ -207,7 +209,7 @@ def from_json(text: str) -> Event:
 
 
 def from_dict(record: object) -> Event:
-    """The event that a JSON object holds, as `from_json`.
+    """Read an event from a JSON object, as `from_json` does.
 
     Raises:
         ValueError: as `from_json`.
@@ -218,11 +220,11 @@ def from_dict(record: object) -> Event:
         raise ValueError(f"an event of version {record.get('v')!r}, not {VERSION}")
     kind = EVENTS.get(record["event"]) if isinstance(record.get("event"), str) else None
     if kind is None:
-        raise ValueError(f"no event is called {record.get('event')!r}")
+        raise ValueError(f"there is no event {record.get('event')!r}")
     values: dict[str, Any] = {}
     for item in fields(kind):
         if item.name in record:
-            values[item.name] = _decoded(f"{kind.event}.{item.name}", str(item.type), record[item.name])
+            values[item.name] = _DECODERS[str(item.type)](f"{kind.event}.{item.name}", record[item.name])
         elif item.name == "time" or (item.default is MISSING and item.default_factory is MISSING):
             raise ValueError(f"a {kind.event} event lacks {item.name}")
     return kind(**values)
@@ -238,68 +240,38 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _number(value: Any) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("not a number")
-    return float(value)
+def _number(name: str, value: object) -> float:
+    return math.nan if value is None else check_number(name, value)
 
 
-def _integer(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError("not an integer")
-    return value
+def _texts(name: str, value: object) -> tuple[str, ...]:
+    return tuple(check_text(name, item) for item in check_list(name, value))
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise ValueError("not text")
-    return value
+def _numbers(name: str, value: object) -> dict[str, float]:
+    return {key: _number(name, item) for key, item in check_map(name, value).items()}
 
 
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("not true or false")
-    return value
+def _choice(options: tuple[str, ...]) -> Callable[[str, object], str]:
+    def check(name: str, value: object) -> str:
+        if value not in options:
+            raise ValueError(f"{name} is not one of {', '.join(options)}")
+        return str(value)
+
+    return check
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError("not an object")
-    return value
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        raise ValueError("not a list")
-    return tuple(_text(item) for item in value)
-
-
-def _choice(names: tuple[str, ...], value: Any) -> str:
-    if value not in names:
-        raise ValueError(f"not one of {', '.join(names)}")
-    return _text(value)
-
-
-_DECODERS: Mapping[str, Any] = {
+_DECODERS: Mapping[str, Callable[[str, Any], Any]] = {
     "float": _number,
-    "int": _integer,
-    "str": _text,
-    "bool": _flag,
-    "float | None": lambda value: None if value is None else _number(value),
-    "str | None": lambda value: None if value is None else _text(value),
+    "int": check_integer,
+    "str": check_text,
+    "bool": check_flag,
+    "float | None": lambda name, value: None if value is None else check_number(name, value),
+    "str | None": lambda name, value: None if value is None else check_text(name, value),
     "tuple[str, ...]": _texts,
-    "Mapping[str, Any]": _object,
-    "Mapping[str, float]": lambda value: {key: _number(item) for key, item in _object(value).items()},
-    "Phase": lambda value: _choice(get_args(Phase), value),
-    "Level": lambda value: _choice(get_args(Level), value),
+    "Mapping[str, Any]": check_map,
+    "Mapping[str, float]": _numbers,
+    "Phase": _choice(get_args(Phase)),
+    "Level": _choice(get_args(Level)),
 }
 """How to read a field, by its annotation as written above."""
-
-
-def _decoded(name: str, annotation: str, value: Any) -> Any:
-    try:
-        return _DECODERS[annotation](value)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name} is {error}") from error

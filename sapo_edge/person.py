@@ -1,6 +1,6 @@
-"""A person as a generator: a question, a few answers, a rollout like any other.
+"""A person as a generator: a question, a few answers, and a rollout like any other.
 
-What a person typed while no node ran waits in a bounded file, and the next node shares it. Every node verifies it anew.
+Answers typed while no node runs wait in a bounded file until the next node shares them. Every node verifies them again.
 """
 
 from __future__ import annotations
@@ -8,34 +8,36 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import ConfigError, StateError, UnknownTaskError
+from sapo_edge.fields import check_flag, check_list, check_map, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 MAX_OUTBOX = 64
-"""Rollouts of a person that wait at most; the oldest make room."""
+"""Most sets of answers that wait; the oldest make room."""
 MAX_OUTBOX_BYTES = 2 * 1024 * 1024
 """Largest file of them."""
 MAX_INDEX = 2**48
-"""Questions for a person are drawn from so many indices: hardly ever the same one twice."""
+"""Questions for a person are drawn from this many indices, so hardly ever the same one twice."""
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked.
+    """A question for a person.
 
     Attributes:
         ref: of the task.
         text: the question.
-        manifest: digest (hex) of the manifest that it comes from.
+        manifest: digest (hex) of the task's manifest.
     """
 
     ref: TaskRef
@@ -43,30 +45,33 @@ class Question:
     manifest: str
 
     def as_dict(self) -> dict[str, Any]:
-        """As it travels on the control socket."""
+        """The form on the control socket."""
         return {"ref": _ref_list(self.ref), "question": self.text, "manifest": self.manifest}
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Question:
-        """What `as_dict` made.
+    def from_dict(cls, fields: Mapping[str, Any]) -> Question:
+        """Read what `as_dict` wrote.
 
         Raises:
             ConfigError: if it is anything else.
         """
-        if not isinstance(found.get("question"), str) or not isinstance(found.get("manifest"), str):
-            raise _malformed("question")
-        return cls(_ref_from(found.get("ref")), found["question"], found["manifest"])
+        with _reading("question"):
+            text, manifest = (check_text(name, fields.get(name)) for name in ("question", "manifest"))
+            return cls(_read_ref(fields), text, manifest)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What a person answered.
+class PersonAnswers:
+    """A person's answers to one question.
 
     Attributes:
         ref: of the task.
-        answers: texts as they are shared, with answer tags.
-        manifest: digest (hex) of the manifest.
+        answers: the texts to share, with answer tags.
+        manifest: digest (hex) of the task's manifest.
         time: Unix seconds.
+
+    Raises:
+        ConfigError: if there are no answers, too many, or one that can't be shared.
     """
 
     ref: TaskRef
@@ -84,20 +89,32 @@ class Given:
             raise ConfigError(f"an answer can't be shared: {error}", "give a shorter one, of valid text") from error
 
     def as_dict(self) -> dict[str, Any]:
-        """As it travels on the control socket, and stands in the file."""
+        """The form on the control socket and in the file."""
         return {
             "ref": _ref_list(self.ref), "answers": list(self.answers), "manifest": self.manifest, "time": self.time,
         }  # fmt: skip
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> PersonAnswers:
+        """Read what `as_dict` wrote.
+
+        Raises:
+            ConfigError: if it is anything else.
+        """
+        with _reading("answers"):
+            texts = tuple(check_text("answer", text) for text in check_list("answers", fields.get("answers")))
+            time = check_number("time", fields.get("time"), 0, 2**40)
+            return cls(_read_ref(fields), texts, check_text("manifest", fields.get("manifest")), time)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the verifier made of a person's answers.
+    """The verifier's result for a person's answers.
 
     Attributes:
         rewards: one for each answer, in [0, 1].
-        expected: the ground truth, "" where there is none.
-        shared: whether a node handed it to its swarm.
+        expected: the ground truth, "" if there is none.
+        shared: whether a node shared them with its swarm.
     """
 
     rewards: tuple[float, ...]
@@ -105,28 +122,29 @@ class Verdict:
     shared: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """As it travels on the control socket."""
+        """The form on the control socket."""
         return {"rewards": list(self.rewards), "expected": self.expected, "shared": self.shared}
 
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any], answers: int) -> Verdict:
+        """Read what `as_dict` wrote for so many answers.
 
-def given_from(found: Mapping[str, Any]) -> Given:
-    """Answers as `Given.as_dict` wrote them.
-
-    Raises:
-        ConfigError: if it is anything else.
-    """
-    answers, manifest, moment = found.get("answers"), found.get("manifest"), found.get("time")
-    if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
-        raise _malformed("answers")
-    if not isinstance(manifest, str) or isinstance(moment, bool) or not isinstance(moment, int | float):
-        raise _malformed("answers")
-    if not 0 <= moment < 2**40:
-        raise _malformed("answers")
-    return Given(_ref_from(found.get("ref")), tuple(answers), manifest, float(moment))
+        Raises:
+            ConfigError: if it is anything else.
+        """
+        with _reading("verdict"):
+            rewards = check_list("rewards", fields.get("rewards"))
+            if len(rewards) != answers:
+                raise ValueError(f"{len(rewards)} rewards for {answers} answers")
+            return cls(
+                tuple(check_number("reward", reward, 0, 1) for reward in rewards),
+                check_text("expected", fields.get("expected")),
+                check_flag("shared", fields.get("shared")),
+            )
 
 
 def draw_question(source: TaskSource, seed: int) -> Question:
-    """A question that is not held out, and hardly ever asked before.
+    """Draw a question that is not held out, and hardly ever one that was asked before.
 
     Args:
         source: the manifest's tasks.
@@ -136,39 +154,39 @@ def draw_question(source: TaskSource, seed: int) -> Question:
     return Question(tasks[0].ref, tasks[0].question, source.manifest.digest)
 
 
-def tagged(typed: str) -> str:
-    """What a person typed as the completion that verifiers expect."""
+def tag_answer(typed: str) -> str:
+    """The typed text in answer tags, as verifiers expect it."""
     return typed if CLOSE_TAG in typed else f"{OPEN_TAG}{typed}{CLOSE_TAG}"
 
 
-def too_long(typed: str) -> bool:
-    """Whether an answer is longer than any verifier reads."""
+def is_too_long(typed: str) -> bool:
+    """Whether an answer is longer than verifiers accept."""
     return len(typed) > MAX_ANSWER_CHARACTERS
 
 
-def verify_answers(source: TaskSource, given: Given) -> tuple[Task, tuple[float, ...]]:
-    """The task made anew, and the reward of each answer.
+def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tuple[float, ...]]:
+    """The regenerated task, and the reward of each answer.
 
     Raises:
-        UnknownTaskError: if it is none of this manifest, or is held out.
+        UnknownTaskError: if the task is not of this manifest, or is held out.
     """
     remedy = "answer a new question with `sapo answer`"
-    if given.manifest != source.manifest.digest:
-        raise UnknownTaskError("the question is of another manifest", remedy)
-    task = source.regenerate(given.ref)
+    if answers.manifest != source.manifest.digest:
+        raise UnknownTaskError("the question belongs to another manifest", remedy)
+    task = source.regenerate(answers.ref)
     if source.is_held_out(task.question):
         raise UnknownTaskError("the question is held out of training", remedy)
-    return task, tuple(source.score(task, text) for text in given.answers)
+    return task, tuple(source.score(task, text) for text in answers.answers)
 
 
-def rollout_of(task: Task, given: Given, *, author: str, round: int, sequence: int) -> Rollout:
-    """A person's answers as a rollout of the node that shares them."""
-    answers = tuple(Answer(text, True) for text in given.answers)
-    return Rollout(task.ref, task.question, task.ground_truth, answers, author, round, sequence, given.time)
+def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: int, sequence: int) -> Rollout:
+    """The rollout that a node shares for a person."""
+    texts = tuple(Answer(text, True) for text in answers.answers)
+    return Rollout(task.ref, task.question, task.ground_truth, texts, author, round, sequence, answers.time)
 
 
 class Outbox:
-    """Answers of a person that wait for a node; a file of mode 0600.
+    """A person's answers that wait for a node, in a file of mode 0600.
 
     Args:
         path: the file; it need not exist.
@@ -177,23 +195,23 @@ class Outbox:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def add(self, given: Given) -> int:
+    def add(self, answers: PersonAnswers) -> int:
         """Keep answers for the next node.
 
         Returns:
-            How many now wait.
+            Number of sets that wait now.
 
         Raises:
             StateError: if the file can't be written, or is damaged.
         """
-        waiting = [*self.read(), given][-MAX_OUTBOX:]
+        waiting = [*self.read(), answers][-MAX_OUTBOX:]
         while len(waiting) > 1 and len(_encode(waiting)) > MAX_OUTBOX_BYTES:
             del waiting[0]
         self._write(waiting)
         return len(waiting)
 
-    def read(self) -> list[Given]:
-        """All that wait, oldest first.
+    def read(self) -> list[PersonAnswers]:
+        """All answers that wait, oldest first.
 
         Raises:
             StateError: if the file can't be read or is damaged.
@@ -203,15 +221,16 @@ class Outbox:
         with reported("read", self.path), self.path.open("rb") as file:
             data = file.read(MAX_OUTBOX_BYTES + 1)
         try:
-            found = json.loads(data)
-            if found["v"] != _VERSION or len(data) > MAX_OUTBOX_BYTES or len(found["waiting"]) > MAX_OUTBOX:
-                raise ValueError("not of this version, or too large")
-            return [given_from(item) for item in found["waiting"]]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigError) as error:
+            content = check_map("content", json.loads(data))
+            if content.get("v") != _VERSION or len(data) > MAX_OUTBOX_BYTES:
+                raise ValueError("another version, or too large")
+            waiting = check_list("waiting", content.get("waiting"), MAX_OUTBOX)
+            return [PersonAnswers.from_dict(check_map("answers", item)) for item in waiting]
+        except (ValueError, RecursionError, ConfigError) as error:
             raise StateError(f"{self.path} is damaged", "remove it; the answers in it are lost") from error
 
-    def take(self, manifest: str) -> list[Given]:
-        """Remove and return those that answer questions of a manifest.
+    def take(self, manifest: str) -> list[PersonAnswers]:
+        """Remove and return the answers to questions of a manifest.
 
         Args:
             manifest: its digest (hex).
@@ -220,32 +239,35 @@ class Outbox:
             StateError: if the file can't be read or written, or is damaged.
         """
         waiting = self.read()
-        taken = [given for given in waiting if given.manifest == manifest]
+        taken = [answers for answers in waiting if answers.manifest == manifest]
         if taken:
-            self._write([given for given in waiting if given.manifest != manifest])
+            self._write([answers for answers in waiting if answers.manifest != manifest])
         return taken
 
-    def _write(self, waiting: Sequence[Given]) -> None:
+    def _write(self, waiting: Sequence[PersonAnswers]) -> None:
         with reported("write", self.path):
             write_atomically(self.path, _encode(waiting))
 
 
-def _encode(waiting: Sequence[Given]) -> bytes:
-    return json.dumps({"v": _VERSION, "waiting": [given.as_dict() for given in waiting]}, ensure_ascii=False).encode()
+def _encode(waiting: Sequence[PersonAnswers]) -> bytes:
+    entries = [answers.as_dict() for answers in waiting]
+    return json.dumps({"v": _VERSION, "waiting": entries}, ensure_ascii=False).encode()
 
 
 def _ref_list(ref: TaskRef) -> list[str | int]:
     return [ref.entry, ref.version, ref.seed, ref.index]
 
 
-def _ref_from(found: object) -> TaskRef:
-    if not isinstance(found, list) or len(found) != 4:
-        raise _malformed("reference")
+def _read_ref(fields: Mapping[str, Any]) -> TaskRef:
+    ref = check_list("ref", fields.get("ref"))
+    if len(ref) != 4:
+        raise ValueError("ref does not have 4 items")
+    return TaskRef(*ref)
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
     try:
-        return TaskRef(*found)
+        yield
     except ValueError as error:
-        raise _malformed("reference") from error
-
-
-def _malformed(what: str) -> ConfigError:
-    return ConfigError(f"the {what} that arrived can't be read", "update sapo-edge, so that all parts agree")
+        raise ConfigError(f"the {what} can't be read: {error}", "update sapo-edge, so that all parts agree") from error

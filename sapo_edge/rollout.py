@@ -7,12 +7,13 @@ regenerate the task. All classes are frozen and validated at construction: whoev
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgpack
+
+from sapo_edge.fields import check_flag, check_integer, check_number, check_text
 
 MAX_ANSWERS = 32
 """Most answers that one rollout may hold."""
@@ -24,24 +25,6 @@ MAX_NAME_BYTES = 128
 """Longest author, entry name or version, in bytes of UTF-8."""
 MAX_INTEGER = 2**63 - 1
 """Largest seed, index, round or sequence number."""
-
-
-def _check_text(name: str, text: str, limit: int) -> None:
-    if not isinstance(text, str):
-        raise ValueError(f"{name} must be text, not {type(text).__name__}")
-    try:
-        size = len(text.encode("utf-8"))
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} is not valid Unicode: {error.reason}") from error
-    if size > limit:
-        raise ValueError(f"{name} has {size} bytes, more than {limit}")
-
-
-def _check_integer(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be an integer, not {type(value).__name__}")
-    if not 0 <= value <= MAX_INTEGER:
-        raise ValueError(f"{name} must be between 0 and 2**63 - 1, not {value}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -61,10 +44,10 @@ class TaskRef:
     index: int
 
     def __post_init__(self) -> None:
-        _check_text("entry", self.entry, MAX_NAME_BYTES)
-        _check_text("version", self.version, MAX_NAME_BYTES)
-        _check_integer("seed", self.seed)
-        _check_integer("index", self.index)
+        check_text("entry", self.entry, MAX_NAME_BYTES)
+        check_text("version", self.version, MAX_NAME_BYTES)
+        check_integer("seed", self.seed, 0, MAX_INTEGER)
+        check_integer("index", self.index, 0, MAX_INTEGER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +67,8 @@ class Task:
     generated: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_text("question", self.question, MAX_QUESTION_BYTES)
-        _check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
+        check_text("question", self.question, MAX_QUESTION_BYTES)
+        check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +88,8 @@ class Answer:
     logprobs: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        _check_text("answer", self.text, MAX_ANSWER_BYTES)
-        if not isinstance(self.ended, bool):
-            raise ValueError(f"ended must be true or false, not {type(self.ended).__name__}")
+        check_text("answer", self.text, MAX_ANSWER_BYTES)
+        check_flag("ended", self.ended)
         if (self.token_ids is None) != (self.logprobs is None):
             raise ValueError("token_ids and logprobs come together or not at all")
         if self.token_ids is not None and self.logprobs is not None and len(self.token_ids) != len(self.logprobs):
@@ -140,16 +122,15 @@ class Rollout:
     digest: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_text("question", self.question, MAX_QUESTION_BYTES)
-        _check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
-        _check_text("author", self.author, MAX_NAME_BYTES)
-        _check_text("digest", self.digest, 64)
-        _check_integer("round", self.round)
-        _check_integer("sequence", self.sequence)
+        check_text("question", self.question, MAX_QUESTION_BYTES)
+        check_text("ground_truth", self.ground_truth, MAX_QUESTION_BYTES)
+        check_text("author", self.author, MAX_NAME_BYTES)
+        check_text("digest", self.digest, 64)
+        check_integer("round", self.round, 0, MAX_INTEGER)
+        check_integer("sequence", self.sequence, 0, MAX_INTEGER)
         if not 1 <= len(self.answers) <= MAX_ANSWERS:
             raise ValueError(f"a rollout holds 1 to {MAX_ANSWERS} answers, not {len(self.answers)}")
-        if isinstance(self.time, bool) or not isinstance(self.time, int | float) or not math.isfinite(self.time):
-            raise ValueError("time must be a finite number of seconds")
+        check_number("time", self.time)
 
     def as_text(self) -> Rollout:
         """The rollout as it is shared: text without token ids and log-probabilities."""

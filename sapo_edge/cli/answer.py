@@ -9,7 +9,16 @@ from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
-from sapo_edge.person import Given, Outbox, Question, Verdict, draw_question, tagged, too_long, verify_answers
+from sapo_edge.person import (
+    Outbox,
+    PersonAnswers,
+    Question,
+    Verdict,
+    draw_question,
+    is_too_long,
+    tag_answer,
+    verify_answers,
+)
 from sapo_edge.plain import counted, printable
 from sapo_edge.rollout import MAX_ANSWERS
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
@@ -25,7 +34,7 @@ class _Examiner(Protocol):
 
     def question(self) -> Question: ...
 
-    def verdict(self, given: Given) -> Verdict: ...
+    def verdict(self, given: PersonAnswers) -> Verdict: ...
 
 
 class _RunningNode:
@@ -37,12 +46,11 @@ class _RunningNode:
     def question(self) -> Question:
         return Question.from_dict(self._client.request("question", timeout=_SECONDS))
 
-    def verdict(self, given: Given) -> Verdict:
-        found = self._client.request("share_answers", given.as_dict(), timeout=_SECONDS)
-        rewards = tuple(float(reward) for reward in found["rewards"])
-        shared = bool(found["shared"])
-        narrate("shared with the swarm" if shared else "the running node works alone: nothing is shared")
-        return Verdict(rewards, str(found["expected"]), shared)
+    def verdict(self, given: PersonAnswers) -> Verdict:
+        reply = self._client.request("share_answers", given.as_dict(), timeout=_SECONDS)
+        verdict = Verdict.from_dict(reply, len(given.answers))
+        narrate("shared with the swarm" if verdict.shared else "the running node works alone: nothing is shared")
+        return verdict
 
 
 class _NoNode:
@@ -58,7 +66,7 @@ class _NoNode:
     def question(self) -> Question:
         return draw_question(self._source, self._seed)
 
-    def verdict(self, given: Given) -> Verdict:
+    def verdict(self, given: PersonAnswers) -> Verdict:
         task, rewards = verify_answers(self._source, given)
         waiting = self._outbox.add(given)
         narrate(f"no node runs: {counted(waiting, 'set')} of answers wait for the next `sapo run`, which shares them")
@@ -93,7 +101,9 @@ def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
     if not typed:
         narrate("no answer was given, and nothing is shared")
         return ExitCode.DONE
-    verdict = examiner.verdict(Given(question.ref, tuple(tagged(text) for text in typed), question.manifest))
+    verdict = examiner.verdict(
+        PersonAnswers(question.ref, tuple(tag_answer(text) for text in typed), question.manifest)
+    )
     _tell(question, typed, verdict, as_json=as_json)
     return ExitCode.DONE
 
@@ -110,7 +120,7 @@ def _typed_answers() -> list[str]:
         text = sys.stdin.readline(MAX_CHARACTERS + 2).strip()
         if not text:
             break
-        if too_long(text) or len(text) > left:
+        if is_too_long(text) or len(text) > left:
             narrate("that is too long, and left out")
         elif not text.isprintable():
             narrate("that holds control characters, and is left out")

@@ -16,7 +16,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.events import RoundFinished, as_dict
 from sapo_edge.node.person import share
 from sapo_edge.node.rounds import RECENT, Node
-from sapo_edge.person import Given, draw_question
+from sapo_edge.person import PersonAnswers, draw_question
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 
@@ -155,7 +155,7 @@ class NodeControl:
         """A question for a person to answer."""
         return draw_question(self.node.source, self.node.seed).as_dict()
 
-    def share_answers(self, given: Given) -> Mapping[str, Any]:
+    def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
         """Verify a person's answers and publish them.
 
         Raises:

@@ -9,7 +9,7 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import Origin, RolloutQuery
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.control.server import Handler
-from sapo_edge.person import given_from
+from sapo_edge.person import PersonAnswers
 from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def handlers(node: NodeControl) -> dict[str, Handler]:
         "stop": lambda params: _stop(node, params),
         "settings": lambda params: _settings(node, params),
         "question": lambda params: node.question(),
-        "share_answers": lambda params: node.share_answers(given_from(params)),
+        "share_answers": lambda params: node.share_answers(PersonAnswers.from_dict(params)),
     }
 
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.events import Notice
 from sapo_edge.node.rounds import Node
-from sapo_edge.person import Given, Outbox, Verdict, rollout_of, verify_answers
+from sapo_edge.person import Outbox, PersonAnswers, Verdict, person_rollout, verify_answers
 
 
-def share(node: Node, given: Given, *, shared: bool) -> Verdict:
+def share(node: Node, given: PersonAnswers, *, shared: bool) -> Verdict:
     """Verify a person's answers and publish them as a rollout of the node.
 
     Raises:
@@ -18,7 +18,7 @@ def share(node: Node, given: Given, *, shared: bool) -> Verdict:
     """
     task, rewards = verify_answers(node.source, given)
     sequence = node.store.journal.reserve_sequences(1)
-    node.transport.publish([rollout_of(task, given, author=node.author, round=node.round, sequence=sequence)])
+    node.transport.publish([person_rollout(task, given, author=node.author, round=node.round, sequence=sequence)])
     return Verdict(rewards, task.ground_truth, shared)
 
 

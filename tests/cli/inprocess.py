@@ -19,7 +19,7 @@ from sapo_edge.control.server import ControlServer, History
 from sapo_edge.errors import ConfigError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
-from sapo_edge.person import Given, Verdict, draw_question, verify_answers
+from sapo_edge.person import PersonAnswers, Verdict, draw_question, verify_answers
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.source import TaskSource
@@ -56,7 +56,7 @@ class FakeNode(NodeControl):
     connected: list[dict[str, Any]] = field(default_factory=list)
     source: TaskSource | None = None
     asked: list[str] = field(default_factory=list)
-    given: list[Given] = field(default_factory=list)
+    given: list[PersonAnswers] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=lambda: {"own": 4})
     queries: list[object] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ class FakeNode(NodeControl):
         assert self.source is not None
         return draw_question(self.source, 7).as_dict()
 
-    def share_answers(self, given: Given) -> Mapping[str, Any]:
+    def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
         assert self.source is not None
         task, rewards = verify_answers(self.source, given)
         self.given.append(given)

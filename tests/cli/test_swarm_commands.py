@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.person import MAX_OUTBOX, MAX_OUTBOX_BYTES, Given, Outbox, draw_question, rollout_of, verify_answers
+from sapo_edge.person import (
+    MAX_OUTBOX,
+    MAX_OUTBOX_BYTES,
+    Outbox,
+    PersonAnswers,
+    draw_question,
+    person_rollout,
+    verify_answers,
+)
 from sapo_edge.rollout import TaskRef
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
@@ -139,7 +147,7 @@ def test_answers_wait_for_a_node_if_none_runs(
     assert "\x1b" not in result.err and "1 set of answers wait" in result.err
     (given,) = Outbox(tmp_path / "state" / "outbox.json").take(STARTER.digest)
     task, rewards = verify_answers(source, given)
-    rollout = rollout_of(task, given, author="me", round=3, sequence=4)
+    rollout = person_rollout(task, given, author="me", round=3, sequence=4)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
     assert [answer.text for answer in rollout.answers] == [f"<answer>{right}</answer>", f"<answer>{wrong}</answer>"]
     wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
@@ -191,11 +199,11 @@ def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.json")
     ref = TaskRef("sums", "1", 1, 1)
     for number in range(MAX_OUTBOX + 5):
-        outbox.add(Given(ref, (str(number),), "a" if number % 2 else "b"))
+        outbox.add(PersonAnswers(ref, (str(number),), "a" if number % 2 else "b"))
     assert len(outbox.read()) == MAX_OUTBOX
     assert [given.answers[0] for given in outbox.take("b")] == [str(number) for number in range(6, MAX_OUTBOX + 5, 2)]
     for _ in range(12):
-        outbox.add(Given(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
+        outbox.add(PersonAnswers(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
     assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.take("c")
     outbox.path.write_text("{}")
     with pytest.raises(Exception, match="is damaged; remove it"):

@@ -39,7 +39,7 @@ from sapo_edge.events import (
 )
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
-from sapo_edge.person import Given, Question, Verdict
+from sapo_edge.person import PersonAnswers, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.lock import StateLock
@@ -188,7 +188,7 @@ class FakeNode(NodeControl):
     def __init__(self, paths: Paths, *, rounds: int = ROUNDS, alone: bool = False) -> None:
         self.paths = paths
         self.asked: list[str] = []
-        self.given: list[Given] = []
+        self.given: list[PersonAnswers] = []
         self.refuse_settings = False
         self.alone = alone
         self.live: dict[str, Any] = {name: value for name, value in Settings().as_dict().items() if SETTINGS[name].live}
@@ -312,7 +312,7 @@ class FakeNode(NodeControl):
     def question(self) -> Mapping[str, Any]:
         return QUESTION.as_dict()
 
-    def share_answers(self, given: Given) -> Mapping[str, Any]:
+    def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
         if given.manifest != MANIFEST_DIGEST:
             raise UnknownTaskError("the question is of another manifest", "answer a new question")
         self.given.append(given)

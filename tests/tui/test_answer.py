@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.person import Given, Question, Verdict
+from sapo_edge.person import PersonAnswers, Question, Verdict
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.answer.fields import AnswerFields, refused
 from sapo_edge.tui.screens.answer.screen import AnswerView
@@ -220,7 +220,7 @@ async def test_too_long_answers_are_told_and_stay(launcher: FakeLauncher) -> Non
 async def test_what_the_node_refuses_is_told_and_what_was_typed_stays(launcher: FakeLauncher) -> None:
     assert launcher.node is not None
 
-    def refuse(given: Given) -> Mapping[str, Any]:
+    def refuse(given: PersonAnswers) -> Mapping[str, Any]:
         raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
 
     launcher.node.share_answers = refuse  # type: ignore[method-assign]

@@ -71,7 +71,7 @@ def test_a_rollout_outside_its_bounds_cannot_be_built(changed: dict[str, Any]) -
     ],
 )
 def test_a_reference_outside_its_bounds_cannot_be_built(values: tuple[Any, ...]) -> None:
-    with pytest.raises(ValueError, match=r"must be|has|valid Unicode"):
+    with pytest.raises(ValueError, match=r"is not|has"):
         TaskRef(*values)
 
 

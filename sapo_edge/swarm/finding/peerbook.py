@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.fields import check_integer, check_list, check_map, check_text
 from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import Address, parse_address
 
@@ -187,23 +188,19 @@ class PeerBook:
             content = json.loads(data)
         except RecursionError as error:
             raise ValueError("too deep") from error
-        if not isinstance(content, dict) or content.get("v") != VERSION or not isinstance(content.get("peers"), list):
-            raise ValueError("not a list of peers of this version")
-        return sum(self._load_entry(entry) for entry in content["peers"][:MAX_SAVED])
+        if check_map("the file", content).get("v") != VERSION:
+            raise ValueError("another version")
+        peers = check_list("peers", content.get("peers"))
+        return sum(self._load_entry(check_map("peer", entry)) for entry in peers[:MAX_SAVED])
 
-    def _load_entry(self, entry: Any) -> bool:
-        if not isinstance(entry, dict) or not isinstance(entry.get("addresses"), list):
-            raise ValueError("not a peer")
-        reached = entry.get("reached")
-        if isinstance(reached, bool) or not isinstance(reached, int):
-            raise ValueError("not a time")
+    def _load_entry(self, entry: Mapping[str, Any]) -> bool:
+        addresses = check_list("addresses", entry.get("addresses"))
+        reached = check_integer("reached", entry.get("reached"))
         if not time.time() - SAVED_FOR < reached <= time.time() + 60:
             return False
         peer = None
-        for text in reversed(entry["addresses"][:MAX_ADDRESSES]):
-            if not isinstance(text, str):
-                raise ValueError("not an address")
-            peer = self.add(parse_address(text), Origin.MET) or peer
+        for text in reversed(addresses[:MAX_ADDRESSES]):
+            peer = self.add(parse_address(check_text("address", text)), Origin.MET) or peer
         if peer is not None:
             peer.reached = float(reached)
         return peer is not None

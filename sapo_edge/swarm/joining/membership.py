@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
+from sapo_edge.fields import check_list, check_number
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Invite
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
@@ -277,13 +278,11 @@ def _as_dict(swarm: Swarm) -> dict[str, Any]:
 
 
 def _swarm(found: Mapping[str, Any]) -> Swarm:
-    key, joined = found["key"], found["joined"]
-    if isinstance(joined, bool) or not isinstance(joined, int | float) or not isinstance(found["bootstrap"], list):
-        raise ValueError("not a swarm")
+    key = found["key"]
     return Swarm(
         bytes.fromhex(found["manifest"]),
         found["name"],
-        tuple(found["bootstrap"]),
+        tuple(check_list("bootstrap", found["bootstrap"])),
         None if key is None else bytes.fromhex(key),
-        float(joined),
+        check_number("joined", found["joined"]),
     )

@@ -12,7 +12,7 @@ from textual.events import Paste
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from sapo_edge.person import too_long
+from sapo_edge.person import is_too_long
 
 MAX_FIELDS = 8
 """Answers to one question."""
@@ -22,7 +22,7 @@ MAX_CHARACTERS = 8000
 
 def refused(text: str) -> str:
     """Why a text can't be an answer; empty if it can."""
-    if too_long(text):
+    if is_too_long(text):
         return f"an answer of {len(text)} characters is longer than any verifier reads: shorten it"
     if not text.isprintable():
         return "an answer holds control characters: remove them"

@@ -12,11 +12,11 @@ from textual.content import Content
 from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
-from sapo_edge.person import Given, Question, tagged
+from sapo_edge.person import PersonAnswers, Question, Verdict, tag_answer
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.answer.fields import MAX_CHARACTERS, AnswerFields, refused
-from sapo_edge.tui.screens.answer.verdict import Tally, verdict_from, verdict_text
+from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from sapo_edge.tui.screens.view import Change, View
 
 PATIENCE = 60.0
@@ -151,9 +151,9 @@ nothing. Without a node, `sapo answer` in a shell keeps answers for the next one
         """Have the node verify and share."""
         self._go("verifying")
         try:
-            given = Given(question.ref, tuple(map(tagged, typed)), question.manifest)
+            given = PersonAnswers(question.ref, tuple(map(tag_answer, typed)), question.manifest)
             found = await self.sapo.request("share_answers", given.as_dict(), timeout=PATIENCE)
-            verdict = verdict_from(found, len(typed))
+            verdict = Verdict.from_dict(found, len(typed))
         except SapoError as error:
             self._go("typing", f"no verdict: {error.message}: {error.remedy}")
             return

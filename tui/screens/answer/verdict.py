@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from textual.content import Content
 
-from sapo_edge.errors import ConfigError
 from sapo_edge.person import Verdict
 from sapo_edge.plain import counted, printable
 
@@ -38,18 +36,6 @@ class Tally:
             return "This session: no question answered yet"
         told = f"{counted(self.answered, 'question')} answered, {self.right} with a right answer"
         return f"This session: {told}, {self.shared} shared"
-
-
-def verdict_from(found: Mapping[str, Any], answers: int) -> Verdict:
-    """A node's reply to `share_answers`.
-
-    Raises:
-        ConfigError: if it is anything else.
-    """
-    rewards = found.get("rewards")
-    if not isinstance(rewards, list) or len(rewards) != answers or not all(isinstance(n, int | float) for n in rewards):
-        raise ConfigError("the node's verdict can't be read", "update sapo-edge, so that all parts agree")
-    return Verdict(tuple(map(float, rewards)), str(found.get("expected") or ""), found.get("shared") is True)
 
 
 def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
