@@ -19,21 +19,20 @@ from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.keys import read_keys
-from sapo_edge.tui.look import ascii, themes
-from sapo_edge.tui.look.smallest import at_least_smallest
+from sapo_edge.tui.look import terminal, themes
 from sapo_edge.tui.node.keeper import Keeper
 from sapo_edge.tui.node.launcher import Ending, Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
 REDRAW_SECONDS = 0.1
-"""At least this long between two drawings of what the node tells."""
+"""Shortest time in seconds between two updates of the screen from the node."""
 STATUS_SECONDS = 2.0
-"""Between two requests for the node's status."""
+"""Seconds between two requests for the node's status."""
 SWITCH_SECONDS = 0.01
-"""How long the old screen stays while the new one is arranged: a key is felt to be slow from 0.05 s on."""
+"""How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
 WARM_SECONDS = 2.0
-"""After the start, when the other screens are loaded: the first key that shows one is then as quick as the second."""
+"""Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
 
 
 def _load_screens() -> None:
@@ -44,23 +43,24 @@ def _load_screens() -> None:
 
 
 def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
-    """A maker of a screen whose module loads when it is first shown."""
+    """A factory of a screen; its module loads at the first use."""
 
-    def make() -> Screen[Any]:
+    def create() -> Screen[Any]:
         from importlib import import_module
 
-        made = getattr(import_module(f"sapo_edge.tui.screens.{module}.screen"), name)()
-        assert isinstance(made, Screen)
-        return made
+        screen = getattr(import_module(f"sapo_edge.tui.screens.{module}.screen"), name)()
+        assert isinstance(screen, Screen)
+        return screen
 
-    return make
+    return create
 
 
 class SapoApp(App[ExitCode]):
-    """The terminal app: shows one node, which lives in a process of its own.
+    """The terminal app: shows a node, which runs in a process of its own.
 
     Args:
-        launcher: what the command line offers.
+        launcher: what the command line provides.
+        environ: the environment; None takes the process's own.
     """
 
     TITLE = "sapo-edge"
@@ -81,10 +81,17 @@ class SapoApp(App[ExitCode]):
             Binding(str(number), f"switch_mode('{mode}')", title, show=False, id=f"view.{mode}")
             for number, (mode, title) in enumerate(VIEWS.items(), 1)
         ),
-        Binding("p", "pause", "Pause", id="node.pause", tooltip="Have the node rest, or go on"),
-        Binding("s", "start_or_stop", "Stop", show=False, id="node.stop", tooltip="Finish the round and stop the node"),
-        Binding("f1", "help", "Help", priority=True, id="app.help_anywhere", tooltip="Explain what is in front"),
-        Binding("question_mark", "help", "Help", show=False, id="app.help", tooltip="Explain what is in front"),
+        Binding("p", "pause", "Pause", id="node.pause", tooltip="Pause or resume the node"),
+        Binding(
+            "s",
+            "start_or_stop",
+            "Stop",
+            show=False,
+            id="node.stop",
+            tooltip="Stop the node after its round, or start one",
+        ),
+        Binding("f1", "help", "Help", priority=True, id="app.help_anywhere", tooltip="Explain this screen"),
+        Binding("question_mark", "help", "Help", show=False, id="app.help", tooltip="Explain this screen"),
         Binding("q", "ask_quit", "Quit", id="app.quit"),
         Binding("ctrl+q,ctrl+c", "ask_quit", "Quit", show=False, priority=True, id="app.quit_anywhere"),
         Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True, id="app.palette"),
@@ -94,29 +101,29 @@ class SapoApp(App[ExitCode]):
         super().__init__()
         self.launcher = launcher
         self.state = NodeState()
-        self.keeper = Keeper(self)
+        self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.ask_ended)
         self._environ = environ
-        self._plain = [ascii.AsciiFilter()] if ascii.needed(environ) else []
-        self._changed = Change(0)
+        self._ascii_filters = [terminal.AsciiFilter()] if terminal.lacks_unicode(environ) else []
+        self._pending = Change(0)
         self._redraw: Timer | None = None
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
 
     async def on_event(self, event: Event) -> None:
-        """Draw nothing too small."""
-        await super().on_event(at_least_smallest(event))
+        """Handle a terminal that is too small like the smallest usable one."""
+        await super().on_event(terminal.at_least_smallest(event))
 
     def delay_update(self, delay: float = SWITCH_SECONDS) -> None:
-        """Wait for a moment before anything is drawn, and not for the twentieth of a second that Textual would."""
+        """Wait less than Textual's default of 0.05 s before drawing a new screen."""
         super().delay_update(min(delay, SWITCH_SECONDS))
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Textual's own, and plain ASCII where the terminal has nothing else."""
-        return [*super().get_line_filters(), *self._plain]
+        """Textual's filters, and the one for terminals that have only ASCII."""
+        return [*super().get_line_filters(), *self._ascii_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """What the command palette offers."""
+        """The commands of the palette."""
         from sapo_edge.tui.commands import node_commands
 
         yield from node_commands(self)
@@ -125,7 +132,7 @@ class SapoApp(App[ExitCode]):
                 yield command
 
     def on_mount(self) -> None:
-        """Ask for consent if nobody has given it, then look for a node."""
+        """Ask for consent if it is missing, then look for a node."""
         self._load_keys()
         self.theme_changed_signal.subscribe(self, lambda theme: self._keep_theme(theme.name))
         self.set_interval(STATUS_SECONDS, self._poll)
@@ -139,18 +146,16 @@ class SapoApp(App[ExitCode]):
             self.push_screen(first_run, lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
 
     def on_unmount(self) -> None:
-        """Let go of the node, which goes on."""
+        """Disconnect from the node, which keeps running."""
         self.keeper.close()
 
     def begin(self) -> None:
         """Look for a node, and start one if there is none."""
         self.run_worker(self.keeper.run(), name="keeper", exclusive=True, group="keeper")
 
-    # What the keeper and the node tell.
-
     def node_event(self, event: events.Event) -> None:
-        """Take in an event of the node."""
-        self.state.happened(event)
+        """Apply an event of the node."""
+        self.state.apply(event)
         change = Change.EVENT
         match event:
             case events.Progress():
@@ -163,87 +168,83 @@ class SapoApp(App[ExitCode]):
                 pass
         self._mark(change)
 
-    def node_standing(self) -> None:
-        """The node was found, lost, or is being started."""
+    def connection_changed(self) -> None:
+        """Redraw after the node was found, lost, or is starting."""
         self._mark(Change.ALL)
 
-    async def ask_ended(self, ending: Ending | None, patience: float | None) -> None:
-        """Say that the node ended without being asked, and offer to start it again.
+    async def ask_ended(self, ending: Ending, patience: float | None) -> None:
+        """Report that the node ended unexpectedly, and offer to start it again.
 
         Args:
             ending: how it ended.
-            patience: seconds after which it starts by itself; None if it doesn't.
+            patience: seconds until it restarts by itself; None if it doesn't.
         """
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
-        assert ending is not None
-        if await self.push_screen_wait(NodeEnded(ending, patience, self.keeper.often)):
+        if await self.push_screen_wait(NodeEnded(ending, patience, self.keeper.crashed_often)):
             self.keeper.start()
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
-        """Ask the node.
+        """Send a request to the node.
 
         Raises:
-            SapoError: if there is none, or it refuses.
+            SapoError: if no node runs, or it refuses the request.
         """
         if self.keeper.link is None:
             raise NoNodeError("no node runs", "start one with s")
         return await self.keeper.link.request(method, params, timeout)
 
     def _mark(self, change: Change) -> None:
-        """Remember what is new, and draw it soon: a node may tell more than a terminal can show."""
-        self._changed |= change
+        """Schedule an update of the screen: a node may send more events than a terminal can show."""
+        self._pending |= change
         if self._redraw is None:
             self._redraw = self.set_timer(REDRAW_SECONDS, self._draw)
 
     def _draw(self) -> None:
         self._redraw = None
-        change, self._changed = self._changed, Change(0)
+        change, self._pending = self._pending, Change(0)
         for screen in reversed(self.screen_stack):
             if isinstance(screen, View):
                 screen.refresh_node(change)
         if change & Change.STANDING and self.screen_stack:
-            # Only then can other things be done, and each time the footer is made anew. While the app ends there is
-            # no screen.
+            # Only then do the keys of the footer change. There is no screen while the app ends.
             self.refresh_bindings()
 
     def _poll(self) -> None:
-        """Ask for the node's status now and then: memory, peers and refusals come in no event."""
+        """Request the node's status: no event has memory, peers and rejections."""
         if self.state.standing is Standing.ATTACHED and not self._busy("poll"):
             self.run_worker(self._ask_status(), group="poll")
 
     async def _ask_status(self) -> None:
         with contextlib.suppress(SapoError):
-            # A node that is gone tells so on the other connection.
-            self.state.told(await self.request("status"))
+            # The other connection reports a node that has ended.
+            self.state.set_status(await self.request("status"))
             self._mark(Change.STATUS)
 
     def _busy(self, group: str) -> bool:
-        """Whether a worker of a group still waits for the node: one that is stuck holds up nothing else."""
+        """Whether a worker of a group still waits for the node, which may be stuck."""
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
-    # What the user asks for.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide or dim what can't be done now."""
+        """Hide or dim keys that do nothing now."""
         if action == "command_palette":
-            # A dialog wants its answer first; a screen that was switched to would hide it.
+            # Another screen would hide an open dialog.
             return not (self.screen_stack and self.screen.is_modal)
         if action == "pause":
             return True if self.state.standing is Standing.ATTACHED else None
         return True
 
     def action_pause(self) -> None:
-        """Have the node rest, or go on if it rests."""
+        """Pause the node, or resume it."""
         if not self._busy("ask"):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
-        """Start a node if none runs; else have it finish its round and end."""
+        """Start a node if none runs; else stop it after its round."""
         if self.state.standing is Standing.ENDED:
             self.keeper.start()
         elif self.state.standing is Standing.ATTACHED and not self._busy("ask"):
-            self._ask("stop", {"when": "after_round"}, "the node finishes its round, saves, and stops")
+            self._ask("stop", {"when": "after_round"}, "The node finishes its round, saves, and stops.")
 
     @work(group="ask")
     async def _ask(self, method: str, params: Mapping[str, Any] | None = None, done: str = "") -> None:
@@ -251,13 +252,13 @@ class SapoApp(App[ExitCode]):
             await self.request(method, params)
             if done:
                 self.notify(done)
-            self.state.told(await self.request("status"))
+            self.state.set_status(await self.request("status"))
         except SapoError as error:
             self.show_error(error)
         self._mark(Change.STATUS)
 
     def action_help(self) -> None:
-        """Explain what is in front and list its keys; once more, close that again."""
+        """Open or close the help for the current screen."""
         from sapo_edge.tui.screens.help import HelpScreen
 
         if isinstance(self.screen, HelpScreen):
@@ -266,26 +267,24 @@ class SapoApp(App[ExitCode]):
             self.push_screen(HelpScreen.of(self.screen))
 
     def action_ask_quit(self) -> None:
-        """Quit; ask what becomes of the node if nobody has said it for good."""
+        """Quit; ask whether the node keeps running, unless a setting answers that."""
         from sapo_edge.tui.screens.dialogs.quit import leave
 
         leave(self)
 
     def show_error(self, error: SapoError) -> None:
         """Show an error with its remedy."""
-        told = printable(f"{error.message}\n{error.remedy}", lines=True)
-        self.notify(told, title="Not done", severity="error", markup=False)
-
-    # What the owner chose.
+        text = printable(f"{error.message}\n{error.remedy}", lines=True)
+        self.notify(text, title="Not done", severity="error", markup=False)
 
     def choose_theme(self) -> None:
-        """Show the theme of the settings, or what fits the terminal."""
-        wanted = str(self.launcher.setting("theme") or "")
-        self.theme = wanted if wanted in self.available_themes else themes.fitting(self._environ)
+        """Apply the theme of the settings, or one that suits the terminal."""
+        name = str(self.launcher.setting("theme") or "")
+        self.theme = name if name in self.available_themes else themes.default_theme(self._environ)
 
     def _keep_theme(self, name: str) -> None:
-        """Remember a theme that was chosen in the palette."""
-        if name == str(self.launcher.setting("theme") or themes.fitting(self._environ)):
+        """Save a theme that was chosen in the palette."""
+        if name == str(self.launcher.setting("theme") or themes.default_theme(self._environ)):
             return
         try:
             self.launcher.set("theme", name)
@@ -296,7 +295,7 @@ class SapoApp(App[ExitCode]):
         file = self.launcher.paths.config / KEYS_FILE
         if not file.exists():
             return
-        # It loads every screen.
+        # Loads every screen.
         from sapo_edge.tui.commands import binding_ids
 
         try:

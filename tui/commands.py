@@ -1,4 +1,4 @@
-"""What the command palette offers beside Textual's own, and the ids of all keys."""
+"""The app's own commands in the palette, and the ids of all keys."""
 
 from __future__ import annotations
 
@@ -18,29 +18,27 @@ if TYPE_CHECKING:
 
 
 def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
-    """What can be done to the node now, and every screen."""
+    """Commands for the node in its current state, one for each screen, and one to quit."""
     standing = app.state.standing
     if standing is Standing.ATTACHED:
-        title, told = (
-            ("Go on", "The node works again, whatever made it rest")
-            if app.state.paused
-            else ("Pause the node", "It rests within a second, and goes on receiving")
-        )
-        yield SystemCommand(title, told, app.action_pause)
-        yield SystemCommand("Stop the node", "Finish the round, save, and end", app.action_start_or_stop)
+        if app.state.paused:
+            yield SystemCommand("Resume the node", "Continue, whatever the reason for the pause", app.action_pause)
+        else:
+            yield SystemCommand("Pause the node", "Within a second; it still receives rollouts", app.action_pause)
+        yield SystemCommand("Stop the node", "Finish the round, save, and stop", app.action_start_or_stop)
     elif standing is Standing.ENDED:
-        yield SystemCommand("Start the node", "Go on from the last checkpoint", app.action_start_or_stop)
+        yield SystemCommand("Start the node", "Continue from the last checkpoint", app.action_start_or_stop)
     for number, (mode, title) in enumerate(VIEWS.items(), 1):
 
         def show(mode: str = mode) -> None:
             app.switch_mode(mode)
 
         yield SystemCommand(f"Show {title}", f"The screen of key {number}", show)
-    yield SystemCommand("Quit sapo", "Leave the app; asks once what becomes of the node", app.action_ask_quit)
+    yield SystemCommand("Quit sapo", "Leave the app; asks once whether the node keeps running", app.action_ask_quit)
 
 
 def binding_ids(app: SapoApp) -> set[str]:
-    """The ids of all keys of the app, its screens, dialogs and widgets. Loads all of them, which takes a while."""
+    """The ids of all keys of the app, its screens, dialogs and widgets. Slow: it imports all of them."""
     from sapo_edge.tui import screens, widgets
 
     owners: set[type] = {type(app)}

@@ -1,4 +1,4 @@
-"""Keys that the owner changed: `keys.toml` in the configuration directory, a stable id of a binding a line."""
+"""Keys that the user has changed: lines of `keys.toml` in the configuration directory."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.plain import did_you_mean
 
 FILE = "keys.toml"
-"""Name of the file beside `config.toml`."""
+"""The file's name, beside `config.toml`."""
 
 
-def read_keys(file: Path, known: Collection[str]) -> dict[str, str]:
-    """The keys by id: `"node.pause" = "space,p"`.
+def read_keys(file: Path, ids: Collection[str]) -> dict[str, str]:
+    """Keys by the id of their binding, as in `"node.pause" = "space,p"`.
 
     Args:
-        file: need not exist.
-        known: the ids that there are.
+        file: may be missing.
+        ids: the ids of all bindings.
 
     Raises:
-        ConfigError: if it can't be read, is malformed, names an id that there isn't, or gives no text; nothing of it
-            is to be used then.
+        ConfigError: if the file can't be read, or a line has an unknown id or a value that is not text.
     """
     try:
-        found = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
+        table = tomllib.loads(file.read_bytes().decode("utf-8-sig"))
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
@@ -33,9 +32,9 @@ def read_keys(file: Path, known: Collection[str]) -> dict[str, str]:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is not valid TOML: {error}", "correct that place, or move the file away") from error
     keys: dict[str, str] = {}
-    for name, value in found.items():
-        if name not in known:
-            remedy = did_you_mean(name, known, "F1 in the app lists the names")
+    for name, value in table.items():
+        if name not in ids:
+            remedy = did_you_mean(name, ids, "F1 in the app lists the names")
             raise ConfigError(f"{file}: no key is called {name!r}", f"write names in quotes; {remedy}")
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(f"{file}: {name!r} is not text", 'write it as "node.pause" = "space"')

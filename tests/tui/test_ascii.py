@@ -1,6 +1,8 @@
-"""A terminal without Unicode gets ASCII alone, column by column."""
+"""A terminal without Unicode gets only ASCII, with all columns in place."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.color import Color
 
-from sapo_edge.tui.look import ascii
+from sapo_edge.tui.look import terminal
 
 BLACK = Color(0, 0, 0)
 UTF8 = {"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}
@@ -17,7 +19,7 @@ UTF8 = {"LANG": "en_US.UTF-8", "TERM": "xterm-256color"}
 
 def drawn(text: str) -> str:
     """A text as the filter draws it."""
-    return "".join(segment.text for segment in ascii.AsciiFilter().apply([Segment(text)], BLACK))
+    return "".join(segment.text for segment in terminal.AsciiFilter().apply([Segment(text)], BLACK))
 
 
 def test_what_the_app_draws_stays_readable() -> None:
@@ -27,7 +29,7 @@ def test_what_the_app_draws_stays_readable() -> None:
     assert drawn("“a’s”") == '"a\'s"'
 
 
-def test_a_wide_character_keeps_its_columns_and_a_combining_one_has_none() -> None:
+def test_wide_characters_keep_their_columns_and_combining_ones_have_none() -> None:
     assert drawn("超級x") == "????x"
     assert drawn("e\u0301x") == "ex"
 
@@ -38,14 +40,14 @@ def test_every_text_becomes_ascii(text: str) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"])))
-def test_columns_stay_where_they_are(text: str) -> None:
+def test_columns_stay_in_place(text: str) -> None:
     widths = sum(Segment(character).cell_length for character in text)
     assert len(drawn(text)) == widths
 
 
-def test_style_and_control_stay() -> None:
+def test_styles_stay() -> None:
     style = Style(bold=True)
-    plain, fancy = ascii.AsciiFilter().apply([Segment("x", style), Segment("→", style)], BLACK)
+    plain, fancy = terminal.AsciiFilter().apply([Segment("x", style), Segment("→", style)], BLACK)
     assert (plain.style, fancy.style) == (style, style)
 
 
@@ -61,20 +63,12 @@ def test_style_and_control_stay() -> None:
         ({"TERM": "xterm-256color"}, False),
     ],
 )
-def test_where_it_is_needed(environ: dict[str, str], needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Utf8:
-        encoding = "utf-8"
-
-    monkeypatch.setattr("sys.__stderr__", Utf8())
-    assert ascii.needed(environ) == needed
+def test_the_environment_decides(environ: dict[str, str], needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.__stderr__", SimpleNamespace(encoding="utf-8"))
+    assert terminal.lacks_unicode(environ) == needed
 
 
 @pytest.mark.parametrize(("encoding", "needed"), [("UTF-8", False), ("ANSI_X3.4-1968", True), ("latin-1", True)])
-def test_the_encoding_of_the_terminal_counts(encoding: str, needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        pass
-
-    terminal = Terminal()
-    terminal.encoding = encoding  # type: ignore[attr-defined]
-    monkeypatch.setattr("sys.__stderr__", terminal)
-    assert ascii.needed(UTF8) == needed
+def test_the_encoding_decides(encoding: str, needed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.__stderr__", SimpleNamespace(encoding=encoding))
+    assert terminal.lacks_unicode(UTF8) == needed

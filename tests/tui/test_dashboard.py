@@ -14,7 +14,6 @@ from sapo_edge.events import Notice
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
-from sapo_edge.tui.screens.dashboard.phases import PhaseStrip
 from sapo_edge.tui.screens.view import Head, NavItem
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import until
@@ -49,36 +48,36 @@ async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> 
         assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in shown(app, "#head"))
-        assert "round 42" in str(app.screen.query_one(PhaseStrip).render())
+        assert "round 42" in shown(app, "#progress")
 
 
 @pytest.mark.asyncio
-async def test_progress_is_drawn_and_a_rest_is_named(launcher: FakeLauncher) -> None:
+async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert launcher.node is not None
         launcher.node.progress("update", 3, 8, "groups")
-        await until(pilot, lambda: "3/8" in str(app.screen.query_one(PhaseStrip).render()))
+        await until(pilot, lambda: "3/8" in shown(app, "#progress"))
         launcher.node.rest("on battery (71 %)")
-        await until(pilot, lambda: "resting: on battery (71 %)" in shown(app, "#head"))
+        await until(pilot, lambda: "paused: on battery (71 %)" in shown(app, "#head"))
         await pilot.press("p")
-        await until(pilot, lambda: "resting" not in shown(app, "#head"))
+        await until(pilot, lambda: "paused" not in shown(app, "#head"))
 
 
 @pytest.mark.asyncio
-async def test_p_pauses_and_goes_on(launcher: FakeLauncher) -> None:
+async def test_p_pauses_and_resumes(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         await pilot.press("p")
-        await until(pilot, lambda: "resting" in shown(app, "#head"))
+        await until(pilot, lambda: "paused" in shown(app, "#head"))
         await pilot.press("p")
-        await until(pilot, lambda: "resting" not in shown(app, "#head"))
+        await until(pilot, lambda: "paused" not in shown(app, "#head"))
 
 
 @pytest.mark.asyncio
-async def test_names_of_peers_and_reasons_are_inert(launcher: FakeLauncher) -> None:
+async def test_names_of_peers_are_escaped(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(160, 48)) as pilot:
         await attached(pilot, app)
@@ -87,7 +86,7 @@ async def test_names_of_peers_and_reasons_are_inert(launcher: FakeLauncher) -> N
 
 
 @pytest.mark.asyncio
-async def test_a_click_on_the_row_of_screens_goes_there(launcher: FakeLauncher) -> None:
+async def test_a_click_on_the_row_of_screens_shows_the_screen(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
@@ -96,7 +95,7 @@ async def test_a_click_on_the_row_of_screens_goes_there(launcher: FakeLauncher) 
 
 
 @pytest.mark.asyncio
-async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
+async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
@@ -110,7 +109,7 @@ async def test_it_survives_a_terminal_of_40_by_10(launcher: FakeLauncher) -> Non
 
 
 @pytest.mark.asyncio
-async def test_before_the_first_round_it_says_what_comes(tmp_path: Path) -> None:
+async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -121,7 +120,7 @@ async def test_before_the_first_round_it_says_what_comes(tmp_path: Path) -> None
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_starts_is_shown_with_what_it_says(tmp_path: Path) -> None:
+async def test_a_starting_node_is_shown_with_its_output(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
     app = SapoApp(launcher)
@@ -133,7 +132,7 @@ async def test_a_node_that_starts_is_shown_with_what_it_says(tmp_path: Path) -> 
 
 
 @pytest.mark.asyncio
-async def test_many_events_at_once_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
+async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
@@ -155,9 +154,10 @@ async def test_many_events_at_once_are_drawn_at_most_ten_times_a_second(launcher
 
 @pytest.mark.parametrize(("last", "most"), [(10, 5), (41, 5), (999, 9), (123_456, 4)])
 def test_ticks_are_few_and_round(last: int, most: int) -> None:
-    found = ticks(last, most)
-    assert found[0] == 0 and found[-1] <= last and len(found) <= most
-    assert all(str(number).rstrip("0") in ("", "1", "2", "5") or number % found[1] == 0 for number in found)
+    numbers = ticks(last, most)
+    assert numbers[0] == 0 and numbers[-1] <= last and len(numbers) <= most
+    assert str(numbers[1]).rstrip("0") in ("1", "2", "5")
+    assert all(number % numbers[1] == 0 for number in numbers)
 
 
 async def _settled(pilot: Pilot[object]) -> None:

@@ -55,7 +55,7 @@ def test_a_hundred_thousand_rounds_need_no_more_memory_than_a_thousand() -> None
     for number, values in enumerate(rounds(100_000), 1):
         history.curves.add(number, *values)
         if number % 10 == 0:
-            history.evaluated(Evaluation(number, values[0], values[0] - 0.1, values[0] + 0.1))
+            history.add_evaluation(Evaluation(number, values[0], values[0] - 0.1, values[0] + 0.1))
         assert len(history.curves.round) <= MAX_POINTS and len(history.held_out) <= MAX_POINTS + 1
         if number % 10_000 == 0:
             sizes.append(tracemalloc.get_traced_memory()[0])
@@ -136,7 +136,7 @@ def test_a_round_that_is_known_is_not_counted_twice() -> None:
 def test_what_a_node_makes_again_is_forgotten_first() -> None:
     history = History(curves(rounds(45)))
     for number in (0, 10, 20, 30, 40):
-        history.evaluated(Evaluation(number, number / 100, 0.0, 1.0))
+        history.add_evaluation(Evaluation(number, number / 100, 0.0, 1.0))
     history.forget_after(40)
     assert history.last_round == 40 and [known.round for known in history.held_out] == [0, 10, 20, 30, 40]
     history.forget_after(30)
@@ -156,7 +156,7 @@ def test_of_many_evaluations_the_first_the_best_and_the_last_stay() -> None:
     history = History()
     best = Evaluation(7777, 0.9, 0.85, 0.95)
     for number in range(10_000):
-        history.evaluated(best if number == 7777 else Evaluation(number, 0.5, 0.4, 0.6))
+        history.add_evaluation(best if number == 7777 else Evaluation(number, 0.5, 0.4, 0.6))
     kept = history.held_out
     assert len(kept) <= MAX_POINTS + 1 and kept[0].round == 0 and kept[-1].round == 9999
     assert history.best == best and best in kept and kept == sorted(kept, key=lambda known: known.round)
@@ -164,6 +164,6 @@ def test_of_many_evaluations_the_first_the_best_and_the_last_stay() -> None:
 
 def test_the_earliest_of_equally_good_evaluations_is_the_best() -> None:
     history = History(held_out=[Evaluation(0, 0.1, 0.0, 0.2), Evaluation(10, 0.5, 0.4, 0.6)])
-    history.evaluated(Evaluation(20, 0.5, 0.4, 0.6))
+    history.add_evaluation(Evaluation(20, 0.5, 0.4, 0.6))
     assert history.best == Evaluation(10, 0.5, 0.4, 0.6)
     assert History().best is None and History().last_round == 0

@@ -63,7 +63,7 @@ async def opened(launcher: FakeLauncher, size: tuple[int, int] = (80, 24)) -> As
 async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher) -> None:
     """As if the app had asked for the status."""
     assert launcher.node is not None
-    screen.sapo.state.told(launcher.node.status())
+    screen.sapo.state.set_status(launcher.node.status())
     screen.refresh_node(Change.STATUS)
     await pilot.pause()
 

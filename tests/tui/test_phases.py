@@ -1,4 +1,4 @@
-"""How far a round is, and how long it still takes, from what a node tells."""
+"""Progress of a round, and the estimate of the time left, from a node's events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sapo_edge.tui.node.clock import STEPS, RoundClock
 
 
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -30,41 +30,41 @@ def round_clock(clock: Clock) -> RoundClock:
     return RoundClock(clock=clock)
 
 
-def test_nobody_can_tell_before_the_first_progress(round_clock: RoundClock) -> None:
+def test_the_time_is_unknown_before_the_first_progress(round_clock: RoundClock) -> None:
     assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
 
 
-def test_loading_is_no_step_of_a_round(round_clock: RoundClock) -> None:
+def test_loading_is_not_part_of_a_round(round_clock: RoundClock) -> None:
     round_clock.progress("load", 3, 10, "MB")
     assert round_clock.left() is None and [round_clock.share(step) for step in STEPS] == [0.0, 0.0, 0.0]
 
 
-def test_the_first_round_can_be_told_once_each_step_was_seen(round_clock: RoundClock, clock: Clock) -> None:
+def test_the_time_of_the_first_round_is_known_in_its_last_phase(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.progress("generate", 0, 32, "answers")
     clock.pass_by(2)
     round_clock.progress("generate", 8, 32, "answers")
-    assert round_clock.left() is None, "nobody knows how long an update takes"
+    assert round_clock.left() is None, "the time of an update is unknown"
     round_clock.progress("update", 0, 8, "groups")
     clock.pass_by(1)
     round_clock.progress("update", 2, 8, "groups")
     assert round_clock.left() == pytest.approx(3)
 
 
-def test_what_is_left_is_the_rest_of_this_step_and_the_next_one(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.finished(4.0, 3.0)
+def test_the_time_left_is_that_of_this_phase_and_the_next(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
     clock.pass_by(1)
     assert round_clock.left() == pytest.approx(6)
     round_clock.progress("generate", 16, 32, "answers")
-    assert round_clock.left() == pytest.approx(1 + 3), "by what was done so far, not by the last round"
+    assert round_clock.left() == pytest.approx(1 + 3), "from the progress of this round, not from the last one"
     clock.pass_by(1)
     round_clock.progress("generate", 32, 32, "answers")
     assert round_clock.left() == pytest.approx(3) and round_clock.seconds["generate"] == pytest.approx(2)
 
 
 def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.finished(4.0, 3.0)
+    round_clock.round_finished(4.0, 3.0)
     round_clock.seconds["evaluate"] = 60.0
     round_clock.progress("update", 8, 8, "groups")
     assert round_clock.left() == 0.0
@@ -74,36 +74,36 @@ def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, c
     assert round_clock.left() == pytest.approx(10)
 
 
-def test_a_rest_takes_no_time(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.finished(4.0, 3.0)
+def test_a_pause_does_not_count(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")
     clock.pass_by(1)
-    round_clock.rest(True)
-    round_clock.rest(True)
+    round_clock.set_paused(True)
+    round_clock.set_paused(True)
     clock.pass_by(3600)
     assert round_clock.left() == pytest.approx(6)
-    round_clock.rest(False)
-    round_clock.rest(False)
+    round_clock.set_paused(False)
+    round_clock.set_paused(False)
     clock.pass_by(1)
     assert round_clock.left() == pytest.approx(5)
 
 
-def test_a_step_that_takes_longer_than_it_did_has_nothing_left(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.finished(4.0, 3.0)
+def test_a_phase_that_takes_longer_than_last_time_has_no_time_left(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 1, 32, "answers")
     clock.pass_by(100)
     assert round_clock.left() == pytest.approx(3)
 
 
-def test_the_next_round_begins_anew(round_clock: RoundClock, clock: Clock) -> None:
-    round_clock.finished(4.0, 3.0)
+def test_the_next_round_starts_from_zero(round_clock: RoundClock, clock: Clock) -> None:
+    round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 30, 32, "answers")
     clock.pass_by(50)
     round_clock.progress("generate", 0, 32, "answers")
     assert round_clock.left() == pytest.approx(7)
 
 
-def test_shares_of_steps(round_clock: RoundClock) -> None:
+def test_shares_of_phases(round_clock: RoundClock) -> None:
     round_clock.progress("update", 2, 8, "groups")
     assert [round_clock.share(step) for step in (*STEPS, "load")] == [1.0, 0.25, 0.0, 0.0]
     round_clock.progress("update", 9, 8, "groups")

@@ -23,8 +23,8 @@ from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.look import ascii, themes
-from sapo_edge.tui.look.smallest import SMALLEST
+from sapo_edge.tui.look import themes
+from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
 from sapo_edge.tui.node import keeper, link
 from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.node.state import Standing
@@ -177,7 +177,7 @@ async def test_crashes_long_ago_are_forgiven(
             await attached(pilot, app)
             launcher.die()
             await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
-        assert not app.keeper.often
+        assert not app.keeper.crashed_often
 
 
 @pytest.mark.asyncio
@@ -202,7 +202,7 @@ async def test_an_orderly_end_needs_no_dialog(launcher: FakeLauncher, quick: Non
         await attached(pilot, app)
         await pilot.press("s")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        assert not isinstance(app.screen, NodeEnded) and app.keeper.why == "asked to stop"
+        assert not isinstance(app.screen, NodeEnded) and app.keeper.reason == "asked to stop"
         await pilot.press("s")
         await attached(pilot, app)
         assert launcher.starts == 1
@@ -215,8 +215,8 @@ async def test_a_node_that_drops_this_client_is_reached_again(launcher: FakeLaun
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         first = app.keeper.link
-        assert first is not None and first._following is not None
-        first._following.close()
+        assert first is not None and first._events is not None
+        first._events.close()
         await until(pilot, lambda: app.keeper.link not in (None, first))
         await attached(pilot, app)
         assert launcher.starts == 0 and not isinstance(app.screen, NodeEnded)
@@ -512,7 +512,7 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 async def test_everything_that_the_app_itself_draws_has_a_likeness_in_ascii(launcher: FakeLauncher, mode: str) -> None:
     """A question mark stands only for what others wrote."""
     theirs = "超级长的名字\U0001f980"
-    app, table = made(launcher), ascii.table()
+    app, table = made(launcher), ascii_table()
     async with app.run_test(size=(100, 30)) as pilot:
         await attached(pilot, app)
         await pilot.press(str([*VIEWS].index(mode) + 1))
@@ -626,7 +626,7 @@ async def test_an_event_of_a_kind_that_is_not_known_is_left_out(
         assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
         launcher.node.rest("hot")
-        await until(pilot, lambda: "resting: hot" in text(app, "#head"))
+        await until(pilot, lambda: "paused: hot" in text(app, "#head"))
 
 
 async def _settled(pilot: Pilot[Any]) -> None:

@@ -1,1 +1,1 @@
-"""Colours, ASCII, and terminals that are too small."""
+"""Themes, styles, and support for limited terminals."""

@@ -1,4 +1,4 @@
-"""The app's own colours. Textual brings others, and `ansi-dark` and `ansi-light` for consoles of 16 colours."""
+"""The app's own two themes. Textual has more, with `ansi-dark` and `ansi-light` for consoles of 16 colours."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ LIGHT = Theme(
 )
 
 
-def fitting(environ: Mapping[str, str] | None = None) -> str:
-    """The theme for this terminal, if its owner named none."""
+def default_theme(environ: Mapping[str, str] | None = None) -> str:
+    """The theme for this terminal if the settings name none."""
     environ = os.environ if environ is None else environ
-    # These show 8 or 16 colours, and would round ours to the nearest of them.
-    bare = environ.get("TERM") in ("linux", "xterm", "vt100", "vt220", "ansi", "screen")
-    return "ansi-dark" if bare and not environ.get("COLORTERM") else DARK.name
+    # These show 8 or 16 colours.
+    few_colors = environ.get("TERM") in ("linux", "xterm", "vt100", "vt220", "ansi", "screen")
+    return "ansi-dark" if few_colors and not environ.get("COLORTERM") else DARK.name

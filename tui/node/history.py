@@ -1,4 +1,4 @@
-"""The course of a run for the curves: as the node decimated it, then live, in bounded memory."""
+"""The history of a run for the curves: downsampled by the node, then extended live, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_POINTS = 600
-"""Most points of a curve; twice as many as a terminal of 160 columns can show in braille."""
+"""Most points of a curve, about twice what a terminal of 160 columns shows in braille."""
 
 
 @dataclass(slots=True)
 class Curves:
-    """Mean values of consecutive rounds, each as wide as `bucket` rounds; the last may be narrower.
+    """Curves whose points are means over `bucket` consecutive rounds; the last point may cover fewer.
 
     Attributes:
-        bucket: rounds in a point.
+        bucket: rounds per point.
         round: the last round of each point.
-        own, external: mean rewards in [0, 1]; NaN where there was none.
-        informative: share of groups that had a gradient.
+        own, external: mean rewards in [0, 1]; NaN without rollouts.
+        informative: share of groups with a gradient.
         speed: tokens/s.
     """
 
@@ -33,7 +33,7 @@ class Curves:
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> Curves:
-        """The curves of a node's reply to `history`."""
+        """Curves from a node's reply to `history`."""
         curves = cls(
             max(1, int(reply["bucket"])),
             [int(number) for number in reply["round"]],
@@ -48,7 +48,7 @@ class Curves:
         return curves
 
     def add(self, number: int, own: float, external: float | None, informative: float, speed: float) -> None:
-        """Take in a finished round; one that is known already is left as it is."""
+        """Add a finished round; ignore a known one."""
         if self.round and number <= self.round[-1]:
             return
         values = (own, math.nan if external is None else external, informative, speed)
@@ -66,7 +66,7 @@ class Curves:
             self._halve()
 
     def forget_after(self, number: int) -> None:
-        """Drop what a node that went on from an earlier checkpoint makes again."""
+        """Drop the rounds that a node repeats after it resumed from an earlier checkpoint."""
         while self.round and self.round[-1] > number:
             self.round.pop()
             for series in self._series():
@@ -82,10 +82,10 @@ class Curves:
         return min(self.bucket, self.round[-1] - self.round[-2])
 
     def _halve(self) -> None:
-        """Make one point of two."""
+        """Merge pairs of points."""
         odd = len(self.round) % 2
         self.round = self.round[1::2] + (self.round[-1:] if odd else [])
-        # The last point may be narrower than the one before it.
+        # The last point may cover fewer rounds than the one before it.
         share = 1.0 if odd else self._in_last / (self.bucket + self._in_last)
         self.own, self.external, self.informative, self.speed = (
             [_mean(series[i : i + 2]) for i in range(0, len(series) - 2, 2)] + [_joined(series[-2 + odd :], share)]
@@ -97,7 +97,7 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One held-out evaluation: after which round, accuracy and its 95 % interval, all in [0, 1]."""
+    """A held-out evaluation after a round: accuracy and its 95 % interval, in [0, 1]."""
 
     round: int
     accuracy: float
@@ -107,41 +107,40 @@ class Evaluation:
 
 @dataclass(slots=True)
 class History:
-    """Everything that the curves and the verdict are made from."""
+    """The data behind the curves and the verdict."""
 
     curves: Curves = field(default_factory=Curves)
     held_out: list[Evaluation] = field(default_factory=list)
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> History:
-        """The history of a node's reply to `history`."""
-        found = reply["held_out"]
-        columns = (found["round"], found["accuracy"], found["low"], found["high"])
-        held_out = [Evaluation(int(number), *_numbers(rest)) for number, *rest in zip(*columns, strict=True)]
+        """History from a node's reply to `history`."""
+        columns = [reply["held_out"][name] for name in ("round", "accuracy", "low", "high")]
+        held_out = [Evaluation(int(number), *_numbers(values)) for number, *values in zip(*columns, strict=True)]
         return cls(Curves.from_reply(reply), held_out)
 
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """Take in an evaluation; a later one of the same round replaces the earlier."""
-        self.held_out = [known for known in self.held_out if known.round < evaluation.round]
+    def add_evaluation(self, evaluation: Evaluation) -> None:
+        """Add an evaluation; it replaces an earlier one of the same round."""
+        self.held_out = [item for item in self.held_out if item.round < evaluation.round]
         self.held_out.append(evaluation)
         if len(self.held_out) > MAX_POINTS:
             best = self.best
-            # The first and the best carry the story; of the others every second one goes.
-            self.held_out = [known for place, known in enumerate(self.held_out) if place % 2 == 0 or known == best]
+            # Keep the first and the best; drop every second one of the others.
+            self.held_out = [item for index, item in enumerate(self.held_out) if index % 2 == 0 or item == best]
 
     def forget_after(self, number: int) -> None:
-        """Drop what comes after a round."""
+        """Drop everything after a round."""
         self.curves.forget_after(number)
-        self.held_out = [known for known in self.held_out if known.round <= number]
+        self.held_out = [item for item in self.held_out if item.round <= number]
 
     @property
     def best(self) -> Evaluation | None:
-        """The best evaluation, the earliest of equals."""
-        return max(self.held_out, key=lambda known: known.accuracy, default=None)
+        """The best evaluation; of equal ones the earliest."""
+        return max(self.held_out, key=lambda evaluation: evaluation.accuracy, default=None)
 
     @property
     def last_round(self) -> int:
-        """The newest known round, 0 before the first."""
+        """The newest known round; 0 before the first."""
         return self.curves.round[-1] if self.curves.round else 0
 
 
@@ -150,19 +149,19 @@ def _numbers(values: Sequence[Any]) -> list[float]:
 
 
 def _running(mean: float, value: float, count: int) -> float:
-    """The mean of `count` values of which all but the last have this mean; NaN counts as none."""
+    """The mean of `count` values, from the mean of all but the last; NaN is ignored."""
     if math.isnan(value):
         return mean
     return value if math.isnan(mean) else mean + (value - mean) / count
 
 
 def _joined(values: Sequence[float], share: float) -> float:
-    """The mean of one or two points, of which the last has this share of the rounds."""
+    """The mean of one or two points; the last one has this share of their rounds."""
     if len(values) == 1 or any(math.isnan(value) for value in values):
         return _mean(values)
     return values[0] + (values[1] - values[0]) * share
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if not math.isnan(value)]
-    return sum(known) / len(known) if known else math.nan
+    numbers = [value for value in values if not math.isnan(value)]
+    return sum(numbers) / len(numbers) if numbers else math.nan

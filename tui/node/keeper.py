@@ -1,4 +1,4 @@
-"""Keeps the app attached to a node: looks for one, starts one, says why one ended, and starts it again."""
+"""Keeps the app connected to a node: looks for one, starts one, reports why one ended, and restarts it."""
 
 from __future__ import annotations
 
@@ -7,105 +7,126 @@ import contextlib
 import contextvars
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from sapo_edge import events
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import NoNodeError, SapoError
-from sapo_edge.tui.node.launcher import Ending
+from sapo_edge.tui.node.launcher import Ending, Launcher
 from sapo_edge.tui.node.link import Link
-from sapo_edge.tui.node.state import Standing
-
-if TYPE_CHECKING:
-    from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.state import NodeState, Standing
 
 LOOK_SECONDS = 0.25
-"""Between two looks for a node that starts."""
+"""Seconds between two attempts to connect to a starting node."""
 GONE_SECONDS = 3.0
-"""How long a process may take to end after its socket closed."""
+"""Time limit in seconds for a process to end after its socket has closed."""
 CRASHES = 3
-"""Unexpected ends within `CRASH_SECONDS` after which a node is no longer started by itself."""
+"""Crashes within `CRASH_SECONDS` after which a node no longer restarts by itself."""
 CRASH_SECONDS = 300.0
 PATIENCE_SECONDS = 10.0
-"""Before a node that died is started again by itself."""
+"""Seconds until a crashed node restarts by itself."""
 
 
 class Keeper:
-    """Runs for as long as the app does.
+    """Runs as long as the app.
 
     Args:
-        app: whose state it keeps and whom it asks what to do.
+        launcher: starts nodes and reports how they ended.
+        state: updated with the node's standing.
+        on_event: called with each event of the node.
+        on_change: called after each change of the standing, or of `lines`.
+        on_crash: called when no node can start, or one ended unexpectedly, with the seconds until it restarts, if it
+            does. It may call `start`.
 
     Attributes:
         link: to the node; None while there is none.
-        lines: what a node that starts has said.
-        why: in words, why no node runs; empty while one does.
-        often: whether nodes died again and again.
+        lines: the output of a starting node.
+        ending: how the last node ended; None while one runs.
+        crashed_often: whether a node no longer restarts by itself.
     """
 
-    def __init__(self, app: SapoApp) -> None:
-        self._app = app
+    def __init__(
+        self,
+        launcher: Launcher,
+        state: NodeState,
+        on_event: Callable[[events.Event], None],
+        on_change: Callable[[], None],
+        on_crash: Callable[[Ending, float | None], Awaitable[None]],
+    ) -> None:
+        self._launcher = launcher
+        self._state = state
+        self._on_event = on_event
+        self._on_change = on_change
+        self._on_crash = on_crash
         self.link: Link | None = None
         self.lines: tuple[str, ...] = ()
-        self.why = ""
         self.ending: Ending | None = None
-        self._wanted = asyncio.Event()
-        self.often = False
+        self.crashed_often = False
+        self._start = asyncio.Event()
         self._crashes: deque[float] = deque(maxlen=CRASHES)
 
+    @property
+    def reason(self) -> str:
+        """Why no node runs; empty while one does."""
+        return "" if self.ending is None else self.ending.reason
+
     async def run(self) -> None:
-        """Look, start, follow, and again."""
+        """Connect to a node, follow it to its end, wait for `start`, and repeat."""
         while True:
             try:
-                link = await self._reach()
+                link, gone = await self._connect()
             except SapoError as error:
-                self._none(Ending(error.message, False, (error.remedy,)))
-                self.often = False
-                await self._app.ask_ended(self.ending, None)
+                ending = Ending(error.message, False, (error.remedy,))
+                self._set_ended(ending)
+                self.crashed_often = False
+                await self._on_crash(ending, None)
             else:
-                ending = await self._follow(link)
-                if ending is None:
-                    # It dropped this client, as one that was suspended for a while and read nothing.
+                followed = await self._follow(link, gone)
+                if followed is None:
+                    # The node dropped this client, which was suspended and read nothing for too long.
                     continue
-                self._none(ending)
-                if ending.expected:
+                self._set_ended(followed)
+                if followed.expected:
                     self._crashes.clear()
                 else:
-                    await self._app.ask_ended(ending, self._patience())
-            await self._wanted.wait()
+                    await self._on_crash(followed, self._seconds_until_restart())
+            await self._start.wait()
 
     def close(self) -> None:
-        """Let go of the node."""
+        """Disconnect from the node."""
         if self.link is not None:
             self.link.close()
 
     def start(self) -> None:
-        """Have a node started, because somebody asked for it or waited long enough."""
-        self._wanted.set()
+        """Start a node."""
+        self._start.set()
 
-    async def _reach(self) -> Link:
-        """A link to a node that answers; starts one if there is none.
+    async def _connect(self) -> tuple[Link, asyncio.Event]:
+        """Connect to a node; start one if none runs.
+
+        Returns:
+            The link, and an event that is set when the node has gone.
 
         Raises:
-            SapoError: if none can be started, or what answers can't be used.
+            SapoError: if no node can be started, or the running one can't be used.
         """
-        self._wanted.clear()
+        self._start.clear()
         started = False
         gone = asyncio.Event()
         loop = asyncio.get_running_loop()
-        # Textual finds its app there, and another thread has none.
+        # Textual finds its app in the context, which another thread lacks.
         context = contextvars.copy_context()
 
-        def happened(event: events.Event) -> None:
+        def on_event(event: events.Event) -> None:
             with contextlib.suppress(RuntimeError):  # the app has just ended
-                loop.call_soon_threadsafe(self._app.node_event, event, context=context)
+                loop.call_soon_threadsafe(self._on_event, event, context=context)
 
-        def ended(reason: str) -> None:
+        def on_end() -> None:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(gone.set, context=context)
 
         while True:
-            link = Link(self._app.launcher.paths, happened, ended)
+            link = Link(self._launcher.paths, on_event, on_end)
             try:
                 await asyncio.to_thread(link.open)
             except ControlError as error:
@@ -113,47 +134,47 @@ class Keeper:
                     raise
             except NoNodeError as error:
                 if not started:
-                    # Before it exists: whoever quits meanwhile is asked what becomes of it.
-                    self._app.state.standing = Standing.STARTING
-                    self._app.node_standing()
-                    await asyncio.to_thread(self._app.launcher.start)
+                    # Before the process exists, so that quitting meanwhile asks what to do with it.
+                    self._state.standing = Standing.STARTING
+                    self._on_change()
+                    await asyncio.to_thread(self._launcher.start)
                     started = True
                 else:
-                    found = await asyncio.to_thread(self._app.launcher.ended)
-                    if found is not None:
-                        raise NoNodeError(found.reason, "\n".join(found.lines)) from error
+                    ending = await asyncio.to_thread(self._launcher.ended)
+                    if ending is not None:
+                        raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
             else:
-                self.link, self._gone = link, gone
-                return link
-            self.lines = tuple(await asyncio.to_thread(self._app.launcher.starting))
-            self._app.node_standing()
+                self.link = link
+                return link, gone
+            self.lines = tuple(await asyncio.to_thread(self._launcher.starting))
+            self._on_change()
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _follow(self, link: Link) -> Ending | None:
-        """Show the node until it is gone, and find out why it went; None if its process still runs."""
-        self.why, self.lines, self.ending = "", (), None
-        self._app.state.attached(link.status, link.settings, link.history)
+    async def _follow(self, link: Link, gone: asyncio.Event) -> Ending | None:
+        """Show the node until it has gone; return how it ended, or None if its process still runs."""
+        self.lines, self.ending = (), None
+        self._state.attach(link.status, link.settings, link.history)
         link.follow()
-        self._app.node_standing()
-        await self._gone.wait()
+        self._on_change()
+        await gone.wait()
         link.close()
         self.link = None
-        until = time.monotonic() + GONE_SECONDS
-        while (ending := await asyncio.to_thread(self._app.launcher.ended)) is None:
-            if time.monotonic() > until:
+        deadline = time.monotonic() + GONE_SECONDS
+        while (ending := await asyncio.to_thread(self._launcher.ended)) is None:
+            if time.monotonic() > deadline:
                 return None
             await asyncio.sleep(LOOK_SECONDS)
         return ending
 
-    def _none(self, ending: Ending) -> None:
-        self._wanted.clear()
-        self.ending, self.why = ending, ending.reason
-        self._app.state.standing = Standing.ENDED
-        self._app.node_standing()
+    def _set_ended(self, ending: Ending) -> None:
+        self._start.clear()
+        self.ending = ending
+        self._state.standing = Standing.ENDED
+        self._on_change()
 
-    def _patience(self) -> float | None:
-        """Seconds after which a node that died is started again by itself; None if it dies again and again."""
+    def _seconds_until_restart(self) -> float | None:
+        """Seconds until a crashed node restarts by itself; None if it has crashed too often."""
         now = time.monotonic()
         self._crashes.append(now)
-        self.often = len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_SECONDS
-        return None if self.often else PATIENCE_SECONDS
+        self.crashed_often = len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_SECONDS
+        return None if self.crashed_often else PATIENCE_SECONDS

@@ -1,7 +1,6 @@
-"""What the terminal app asks of the program that starts it: the host, the settings, and a node in the background.
+"""What the terminal app needs besides the control socket: this computer, the settings, and a node in the background.
 
-The app knows a node's control socket and events alone. Everything else comes through this Protocol, which
-`sapo_edge.cli.terminal.launcher` meets.
+`sapo_edge.cli.terminal.launcher` implements the Protocol.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ Network = Literal["solo", "swarm", "invite"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found on this host, for the first screen.
+    """A property of this computer, for the first screen.
 
     Attributes:
-        name: in a word: "Backend", "Model", "Memory" ...
-        value: in a few words.
-        reason: why it is so or what it means, in one sentence; may be empty.
-        good: False for something that stands, or may stand, in the way; `reason` then says what to do.
+        name: one word: "Backend", "Model", "Memory" ...
+        value: a few words.
+        reason: an explanation in one sentence, or empty.
+        good: False for a certain or possible problem; `reason` then says what to do.
     """
 
     name: str
@@ -37,9 +36,9 @@ class Findings:
     """What the first screen shows.
 
     Attributes:
-        rows: in order.
-        cores: that this process may use.
-        battery: whether the machine has one.
+        rows: the findings in order.
+        cores: number of cores that this process may use.
+        battery: whether the machine has a battery.
         blocked: why no node can start; empty if one can.
     """
 
@@ -51,14 +50,14 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the owner agreed to on the first screen.
+    """What the user agreed to on the first screen.
 
     Attributes:
-        network: alone, with those on this network and in the open swarm, or with those of an invite.
-        invite: the pasted line; empty unless `network` is "invite".
+        network: alone ("solo"), this network and the open swarm ("swarm"), or the swarm of an invite.
+        invite: the pasted invite; empty unless `network` is "invite".
         threads: most processor threads; 0 lets the program choose.
-        mains_only: rest on battery.
-        yield_to_others: rest while other programs need the processor.
+        mains_only: pause on battery.
+        yield_to_others: pause while other programs need the processor.
     """
 
     network: Network = "swarm"
@@ -73,9 +72,9 @@ class Ending:
     """How a node ended.
 
     Attributes:
-        reason: in one sentence, for people.
-        expected: whether it was asked to, or its rounds were done.
-        lines: the last ones of its output and log, oldest first, as they are: escape them before they are shown.
+        reason: one sentence for the user.
+        expected: whether it was stopped, or had finished its rounds.
+        lines: the last lines of its output and log, oldest first; unescaped.
     """
 
     reason: str
@@ -85,16 +84,16 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """One setting as the next node would have it.
+    """A setting as the next node has it.
 
     Attributes:
         name, value, explanation: as in `sapo config show`.
         source: "default", "manifest NAME", "file PATH", "environment NAME" or "flag".
-        default: the value without any source.
+        default: the default value.
         allowed: the allowed values in words.
-        choices: the allowed texts; empty where any text or number may stand.
+        choices: the allowed texts; empty for other texts and numbers.
         unit: of a number.
-        live: whether a running node takes a new value.
+        live: whether a running node accepts a new value.
     """
 
     name: str
@@ -110,13 +109,13 @@ class SettingRow:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """One piece of an answer in the chat.
+    """The state of an answer in the chat.
 
     Attributes:
-        adapter: whether the adapter wrote it, or the base model.
-        text: the whole answer so far, not only what is new.
-        done: whether it is complete.
-        tokens_per_second: so far; 0 while unknown.
+        adapter: whether the model with the adapter answers, or the base model.
+        text: the whole answer so far.
+        done: whether the answer is complete.
+        tokens_per_second: the speed so far; 0 if unknown.
     """
 
     adapter: bool
@@ -129,10 +128,10 @@ class Chat(Protocol):
     """A conversation with base model and adapter in a process of its own. Its methods block: call them in a thread."""
 
     def open(self, say: Callable[[str], None]) -> str:
-        """Load model and adapter; `say` is told what takes time.
+        """Load model and adapter; report progress with `say`.
 
         Returns:
-            Model and adapter in words: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
+            A description of model and adapter: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
 
         Raises:
             SapoError: if it can't be loaded.
@@ -140,30 +139,30 @@ class Chat(Protocol):
         ...
 
     def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
-        """Have both answer, and return when both are done, or `cancel` was called. Without an adapter, one answers.
+        """Let both models answer; return when they are done, or after `cancel`. Without an adapter only one answers.
 
         Args:
             text: the question.
-            task: whether it is asked with the manifest's prompt, which the adapter was trained with, or as plain chat.
+            task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
             temperature: 0 is greedy.
-            show: called as the answers grow.
+            show: called while the answers grow.
 
         Raises:
-            SapoError: if the process ended or refused.
+            SapoError: if the process has ended or refuses.
         """
         ...
 
     def cancel(self) -> None:
-        """End the question in progress, from any thread; the next one can be asked."""
+        """Stop answering; can be called from any thread."""
         ...
 
     def close(self) -> None:
-        """End the process; may be called from any thread and ends whatever waits."""
+        """End the process, and any method that waits for it; can be called from any thread."""
         ...
 
 
 class Launcher(Protocol):
-    """What the command line offers the app. Methods may block for seconds unless they say otherwise."""
+    """What the command line provides to the app. Methods may block for seconds unless they say otherwise."""
 
     @property
     def paths(self) -> Paths:
@@ -171,23 +170,23 @@ class Launcher(Protocol):
         ...
 
     def consented(self) -> bool:
-        """Whether the owner has agreed on the first screen, or a node already runs. Does not block."""
+        """Whether the user has agreed on the first screen, or a node runs already. Does not block."""
         ...
 
     def findings(self) -> Findings:
-        """Look at the host."""
+        """Check this computer."""
         ...
 
     def accept(self, consent: Consent) -> None:
-        """Write what was chosen into the settings, join the swarm of an invite, and remember the consent.
+        """Save the choices as settings, join the swarm of an invite, and store the consent.
 
         Raises:
-            SapoError: if the invite can't be read, or the settings can't be written; then nothing was agreed to.
+            SapoError: if the invite or the settings file is unusable; then no consent is stored.
         """
         ...
 
     def start(self) -> None:
-        """Start a node in the background, which outlives this process; returns as soon as its process exists.
+        """Start a node in the background that outlives this process; return as soon as its process exists.
 
         Raises:
             SapoError: if it can't be started.
@@ -195,33 +194,33 @@ class Launcher(Protocol):
         ...
 
     def starting(self) -> Sequence[str]:
-        """What a node that was started and does not answer yet has said so far, newest last. Does not block long."""
+        """The output so far of a node that is starting, newest line last. Does not block long."""
         ...
 
     def ended(self) -> Ending | None:
-        """How the last node ended; None while one still runs or starts. Does not block long."""
+        """How the last node ended; None while one runs or starts. Does not block long."""
         ...
 
     def settings(self) -> list[SettingRow]:
-        """Every setting as the next node would have it.
+        """Every setting as the next node has it.
 
         Raises:
-            SapoError: if the file or the environment is wrong.
+            SapoError: if the file or the environment is invalid.
         """
         ...
 
     def setting(self, name: str) -> Any:
-        """One setting, its default if the file is wrong. Does not block long."""
+        """The value of a setting; its default if the file is invalid. Does not block long."""
         ...
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting into `config.toml`; None takes it out.
+        """Write a setting into `config.toml`; None removes it.
 
         Raises:
-            ConfigError: if it is not allowed or can't be written.
+            ConfigError: if the value is not allowed or can't be written.
         """
         ...
 
     def chat(self) -> Chat:
-        """A new conversation, not opened yet. Does not block."""
+        """A new conversation, to be opened. Does not block."""
         ...

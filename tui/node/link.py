@@ -1,4 +1,4 @@
-"""The app's connection to a node: a thread that follows its events, and requests that don't hold up the screen."""
+"""The app's connection to a node: a thread reads events, and requests do not block the screen."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS, History
 
 OPEN_SECONDS = 3.0
-"""How long a node may take to greet; whoever quits meanwhile waits as long."""
+"""Time limit in seconds for the node's greeting; quitting the app waits for it, too."""
 
 
 class Link:
-    """Two connections to one node: one follows events, the other carries requests.
+    """Two connections to one node: one for events, one for requests.
 
     Args:
         paths: of the installation.
-        happened: called with each event, from the following thread.
-        ended: called once when the node is gone or drops this client, with the reason in words; from that thread.
+        on_event: called with each event, in the thread that reads them.
+        on_end: called once in that thread, when the node has ended or has dropped this client.
     """
 
-    def __init__(self, paths: Paths, happened: Callable[[events.Event], None], ended: Callable[[str], None]) -> None:
+    def __init__(self, paths: Paths, on_event: Callable[[events.Event], None], on_end: Callable[[], None]) -> None:
         self._paths = paths
-        self._happened = happened
-        self._ended = ended
+        self._on_event = on_event
+        self._on_end = on_end
         self._requests: ControlClient | None = None
-        self._following: ControlClient | None = None
+        self._events: ControlClient | None = None
         self._lock = threading.Lock()
         self.history = History()
         self.status: Mapping[str, Any] = {}
@@ -46,56 +46,52 @@ class Link:
             NoNodeError: if no node answers.
             ControlError: if it is of another version, or has too many clients.
         """
-        with contextlib.ExitStack() as opened:
-            requests = opened.enter_context(connect(self._paths, OPEN_SECONDS))
-            following = opened.enter_context(connect(self._paths, OPEN_SECONDS))
-            # Subscribed first: what happens while the history is read comes as an event, and is not counted twice.
-            following.subscribe()
+        with contextlib.ExitStack() as stack:
+            requests = stack.enter_context(connect(self._paths, OPEN_SECONDS))
+            subscription = stack.enter_context(connect(self._paths, OPEN_SECONDS))
+            # Subscribe first, so that nothing is missed while the history is read. History ignores a round it knows.
+            subscription.subscribe()
             self.status = requests.request("status")
             self.settings = requests.request("settings")["all"]
             self.history = History.from_reply(requests.request("history", {"points": MAX_POINTS}))
-            self._requests, self._following = requests, following
-            opened.pop_all()
+            self._requests, self._events = requests, subscription
+            stack.pop_all()
 
     def follow(self) -> None:
-        """Hand on events from now on, in a thread of its own."""
-        threading.Thread(target=self._follow, name="node-events", daemon=True).start()
+        """Start the thread that reads events."""
+        threading.Thread(target=self._read_events, name="node-events", daemon=True).start()
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
-        """Ask the node without holding up the screen.
+        """Send a request without blocking the screen.
 
         Raises:
-            NoNodeError: if it is gone or does not answer in time.
-            ControlError: what it answered instead.
+            NoNodeError: if the node has ended or does not answer in time.
+            ControlError: if the node refuses the request.
         """
         return await asyncio.to_thread(self._request, method, params, timeout)
 
     def close(self) -> None:
-        """Let go of the node; may be called from any thread, and more than once."""
-        for client in (self._requests, self._following):
+        """Close the connections; can be called from any thread, and more than once."""
+        for client in (self._requests, self._events):
             if client is not None:
                 client.close()
 
     def _request(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
         if self._requests is None:
-            raise NoNodeError("no node runs here", "start one")
-        until = time.monotonic() + timeout
+            raise NoNodeError("no node runs", "start one")
+        deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
-            raise NoNodeError("the node doesn't answer", "it still has an earlier question; try again later")
+            raise NoNodeError("the node doesn't answer", "it is still busy with an earlier request; try again later")
         try:
-            return self._requests.request(method, params, max(0.1, until - time.monotonic()))
+            return self._requests.request(method, params, max(0.1, deadline - time.monotonic()))
         finally:
             self._lock.release()
 
-    def _follow(self) -> None:
-        following = self._following
-        assert following is not None
-        reason = "the node has ended"
-        try:
-            for found in following.events():
+    def _read_events(self) -> None:
+        assert self._events is not None
+        with contextlib.suppress(SapoError):
+            for fields in self._events.events():
                 with contextlib.suppress(ValueError):
-                    # An event of a kind that a newer node knows.
-                    self._happened(events.from_dict(found))
-        except SapoError as error:
-            reason = error.message
-        self._ended(reason)
+                    # Newer nodes may send events that this version does not know.
+                    self._on_event(events.from_dict(fields))
+        self._on_end()

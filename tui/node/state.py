@@ -1,4 +1,4 @@
-"""What the app knows of its node: assembled from the control socket, without anything of Textual."""
+"""What the app knows about its node, from the control socket. Independent of Textual."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sapo_edge.tui.node.history import Evaluation, History
 
 
 class Standing(StrEnum):
-    """How the app stands to a node."""
+    """Whether the app is connected to a node."""
 
     LOOKING = "looking"
     STARTING = "starting"
@@ -23,15 +23,15 @@ class Standing(StrEnum):
 
 @dataclass(slots=True)
 class NodeState:
-    """What is known of the node.
+    """The state of the node.
 
     Attributes:
-        standing: of the app to it.
+        standing: whether the app is connected.
         status: the last reply to `status`; empty before the first.
-        settings: by name, as they were when the app connected.
-        history: for the curves.
-        clock: of the round in progress.
-        paused: why it rests; empty while it works.
+        settings: values by name, from the time of the connection.
+        history: the curves and evaluations.
+        clock: progress of the current round.
+        paused: why the node is paused; empty if it isn't.
     """
 
     standing: Standing = Standing.LOOKING
@@ -46,24 +46,24 @@ class NodeState:
         """The last finished round."""
         return max(int(self.status.get("round") or 0), self.history.last_round)
 
-    def attached(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
-        """Begin with a node that was just reached."""
+    def attach(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
+        """Start with a node that the app has just connected to."""
         self.standing = Standing.ATTACHED
         self.history = history
         self.clock = RoundClock()
         self.settings = settings
-        self.told(status)
+        self.set_status(status)
         if last := status.get("last_round"):
-            self.clock.finished(float(last.get("seconds_generate") or 0), float(last.get("seconds_update") or 0))
+            self.clock.round_finished(float(last.get("seconds_generate") or 0), float(last.get("seconds_update") or 0))
         if step := status.get("progress"):
             self.clock.progress(str(step["phase"]), int(step["done"]), int(step["total"]), str(step["unit"]))
 
-    def told(self, status: Mapping[str, Any]) -> None:
-        """Take in a reply to `status`."""
+    def set_status(self, status: Mapping[str, Any]) -> None:
+        """Store a reply to `status`."""
         self.status = status
-        self._rest(tuple(str(reason) for reason in status.get("paused") or ()))
+        self._set_paused(tuple(str(reason) for reason in status.get("paused") or ()))
 
-    def happened(self, event: events.Event) -> None:
+    def apply(self, event: events.Event) -> None:
         """Update the state from an event, in bounded time and memory."""
         match event:
             case events.Progress():
@@ -74,14 +74,14 @@ class NodeState:
                 share = event.informative / event.groups if event.groups else 0.0
                 speed = event.tokens / event.seconds_generate if event.seconds_generate else 0.0
                 self.history.curves.add(event.round, event.reward_own, event.reward_external, share, speed)
-                self.clock.finished(event.seconds_generate, event.seconds_update)
+                self.clock.round_finished(event.seconds_generate, event.seconds_update)
             case events.HeldOut():
-                self.history.evaluated(Evaluation(event.round, event.accuracy, event.low, event.high))
+                self.history.add_evaluation(Evaluation(event.round, event.accuracy, event.low, event.high))
             case events.Paused():
-                self._rest(event.reasons)
+                self._set_paused(event.reasons)
             case _:
                 pass
 
-    def _rest(self, reasons: tuple[str, ...]) -> None:
+    def _set_paused(self, reasons: tuple[str, ...]) -> None:
         self.paused = reasons
-        self.clock.rest(bool(reasons))
+        self.clock.set_paused(bool(reasons))

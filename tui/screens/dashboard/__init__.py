@@ -1,1 +1,1 @@
-"""The first screen of a running node."""
+"""The dashboard."""

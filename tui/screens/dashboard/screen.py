@@ -1,4 +1,4 @@
-"""The first screen: what the node does now, whether it learns, with whom, and what it costs."""
+"""The dashboard: what the node does, whether it learns, with whom, and what it uses."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
-from sapo_edge.tui.screens.dashboard.panels import batch_text, machine_text, peers_text
-from sapo_edge.tui.screens.dashboard.phases import PhaseStrip
-from sapo_edge.tui.screens.dashboard.words import is_it_working
+from sapo_edge.tui.screens.dashboard.texts import batch_text, is_it_working, machine_text, peers_text, progress_text
 from sapo_edge.tui.screens.view import Change, View
 
-MOODS = {"good": ("▲", "$success"), "bad": ("▼", "$error"), "unsure": ("•", "$warning"), "early": ("•", "$text-muted")}
+MOODS = {"good": "▲", "bad": "▼", "unsure": "•", "early": "•"}
+"""A mark for each verdict."""
 
 
 class Dashboard(View):
-    """Phases of the round, the verdict in words, curves, and three panels."""
+    """Progress of the round, the verdict in words, curves, and three panels."""
 
     MODE = "dashboard"
-    _said = ""
+    _verdict = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #now { height: 1fr; }
-    Dashboard PhaseStrip { height: 1; padding: 0 1; }
+    Dashboard #progress { height: 1; padding: 0 1; }
     Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
     Dashboard #verdict.-bad { color: $text-error; }
@@ -38,14 +37,14 @@ class Dashboard(View):
     Dashboard #waiting { height: 1fr; padding: 1 2; }
     """
     HELP_TEXT = """\
-**Round**: the model answers questions (*generate*), learns from those whose answers were not all rewarded alike
-(*update*), and now and then answers 100 questions that it is never trained on (*evaluate*).
+**Round**: the model answers questions, then learns from those whose answers did not all get the same reward
+(*update*). Every few rounds it answers *held-out* questions, which it is never trained on.
 
-**Curves**: mean reward of own answers, of the answers of others as they sampled them, and held-out accuracy.
-Only held-out tells whether the model got better.
+**Curves**: mean reward of own answers, mean reward of other nodes' answers, and held-out accuracy. Only held-out
+accuracy tells whether the model got better.
 
-**Batch**: where the groups of the last update came from. *Informative* groups are those that teach.
-**Refused** is what others sent and this node did not take, by reason.
+**Last batch**: own and other nodes' groups in the last update. The model learns only from *informative* groups.
+**Rejected**: rollouts of others that this node did not accept, by reason.
 """
 
     def content(self) -> ComposeResult:
@@ -53,7 +52,7 @@ Only held-out tells whether the model got better.
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with Static(id="now"):
-                yield PhaseStrip(markup=False, id="strip")
+                yield Static(id="progress", markup=False)
                 yield Static(id="verdict", markup=False)
                 yield CurvesPlot(id="curves", classes="panel")
                 with Horizontal(id="panels"):
@@ -62,7 +61,7 @@ Only held-out tells whether the model got better.
                     yield Static(id="machine", classes="panel", markup=False)
 
     def on_mount(self) -> None:
-        """Name the panels."""
+        """Title the panels."""
         for name, title in (
             ("batch", "Last batch"),
             ("company", "Swarm"),
@@ -71,28 +70,29 @@ Only held-out tells whether the model got better.
             self.query_one(f"#{name}").border_title = title
 
     def on_resize(self) -> None:
-        """Draw for the new size."""
+        """Redraw for the new size."""
         self.refresh_node(Change.ALL)
 
     def node_changed(self, change: Change) -> None:
-        """Show what is new."""
+        """Show changes."""
         state = self.sapo.state
-        known = state.standing is Standing.ATTACHED or bool(state.history.last_round)
-        self.query_one("#running", ContentSwitcher).current = "now" if known else "waiting"
-        if not known:
+        has_data = state.standing is Standing.ATTACHED or bool(state.history.last_round)
+        self.query_one("#running", ContentSwitcher).current = "now" if has_data else "waiting"
+        if not has_data:
             self.query_one("#waiting", Static).update(self._waiting())
             return
         if change & (Change.PROGRESS | Change.ROUND | Change.STATUS | Change.STANDING):
-            self.query_one(PhaseStrip).show(state)
+            width = max(38, self.app.size.width - 2)
+            self.query_one("#progress", Static).update(progress_text(state, width), layout=False)
         if change & (Change.ROUND | Change.STATUS):
-            mood, told = is_it_working(state.history, state.status)
-            verdict = self.query_one("#verdict", Static)
-            said = f"{MOODS[mood][0]} Is it working? {told}"
-            if said != self._said:
-                # Only this one has a height of its own, so that all has to be arranged anew.
+            mood, sentences = is_it_working(state.history, state.status)
+            text = f"{MOODS[mood]} Is it working? {sentences}"
+            if text != self._verdict:
+                # The height may change, which lays out the whole screen again.
+                verdict = self.query_one("#verdict", Static)
                 verdict.set_classes(f"-{mood}")
-                verdict.update(said)
-                self._said = said
+                verdict.update(text)
+                self._verdict = text
             self.query_one("#batch", Static).update(batch_text(state.status), layout=False)
             self.query_one("#company", Static).update(peers_text(state.status), layout=False)
             self.query_one("#machine", Static).update(machine_text(state.status), layout=False)
@@ -105,6 +105,8 @@ Only held-out tells whether the model got better.
                 return "Looking for a running node ..."
             case Standing.STARTING:
                 lines = "\n".join(f"  {line}" for line in self.sapo.keeper.lines[-12:])
-                return f"A node is starting in the background. The first time it tries what is fastest here.\n\n{lines}"
+                return (
+                    f"A node is starting in the background. The first time it measures what is fastest here.\n\n{lines}"
+                )
             case _:
-                return f"No node runs: {self.sapo.keeper.why}\n\nPress s to start one."
+                return f"No node runs: {self.sapo.keeper.reason}\n\nPress s to start one."

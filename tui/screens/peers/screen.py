@@ -85,7 +85,7 @@ A click on a column's title sorts by it, a second one the other way round.
         if swarm is not None:
             line.update(swarm_text(swarm))
         found = (swarm or {}).get("peers") or ()
-        self.peers.say("" if found else nothing_text(state, self.sapo.keeper.why))
+        self.peers.say("" if found else nothing_text(state, self.sapo.keeper.reason))
         self.peers.show(found, float((swarm or {}).get("time") or 0))
         self.set_class(not found, "-empty")
         if not found:

@@ -132,7 +132,7 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
 
     def _without_node(self, standing: Standing) -> str:
         if standing is Standing.ENDED:
-            return f"No node runs: {printable(self.sapo.keeper.why)}\n\nPress s to start one."
+            return f"No node runs: {printable(self.sapo.keeper.reason)}\n\nPress s to start one."
         return "Questions and answers appear here as soon as the node runs."
 
     # Keys.

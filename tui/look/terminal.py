@@ -1,4 +1,4 @@
-"""For terminals without Unicode: every character outside ASCII is drawn as one that resembles it."""
+"""Support for limited terminals: plain ASCII in place of Unicode, and a smallest size to draw for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Mapping
 
 from rich.segment import Segment
 from textual.color import Color
+from textual.events import Event, Resize
 from textual.filter import LineFilter
+from textual.geometry import Size
 
-_LIKE = {
+_SIMILAR = {
     "─━═╌┄┈╍┅╴╶╸╺▔▁⎯": "-",
     "│┃║╎┆┊╷╵╹╻▏▕▎▍▌▐": "|",
     "┌┐└┘├┤┬┴┼╭╮╯╰┏┓┗┛┣┫┳┻╋╔╗╚╝╠╣╦╩╬╞╡╪┡┢": "+",
@@ -28,31 +30,34 @@ _LIKE = {
     "‘’": "'",
     "“”": '"',
 }
-"""Characters by what stands for them; braille, of which curves are made, is a star."""
+"""The ASCII character for each of several similar ones."""
+SMALLEST = Size(20, 5)
+"""Smallest size in columns and lines that the app draws for."""
 
 
-def table() -> Mapping[int, str]:
-    """For `str.translate`: a character of ASCII for each that the app draws."""
-    found = {ord(character): like for characters, like in _LIKE.items() for character in characters}
-    found.update(dict.fromkeys(range(10241, 10496), "*"))
-    found[0x2800] = " "
-    return found
+def ascii_table() -> Mapping[int, str]:
+    """A table for `str.translate` from the characters that the app draws to ASCII; braille dots become stars."""
+    table = {ord(character): ascii for characters, ascii in _SIMILAR.items() for character in characters}
+    table.update(dict.fromkeys(range(0x2801, 0x2900), "*"))
+    table[0x2800] = " "
+    return table
 
 
-def needed(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this terminal can't be trusted with more than ASCII."""
+def lacks_unicode(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this terminal may not show more than ASCII."""
     environ = os.environ if environ is None else environ
     encoding = getattr(sys.__stderr__, "encoding", None) or locale.getpreferredencoding(False)
-    told = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
-    return "utf" not in encoding.lower() or told in ("C", "POSIX") or environ.get("TERM") in ("vt100", "vt220", "dumb")
+    language = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
+    old = environ.get("TERM") in ("vt100", "vt220", "dumb")
+    return "utf" not in encoding.lower() or language in ("C", "POSIX") or old
 
 
 class AsciiFilter(LineFilter):
-    """Draws ASCII alone. A wide character becomes two question marks, so that columns stay where they are."""
+    """Draws only ASCII. A wide character becomes two question marks, so that columns stay aligned."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._table = table()
+        self._table = ascii_table()
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Transform a line."""
@@ -67,3 +72,14 @@ class AsciiFilter(LineFilter):
             return text
         # Measured as the terminal does: combining characters have no column of their own.
         return "".join(character if character.isascii() else "?" * Segment(character).cell_length for character in text)
+
+
+def at_least_smallest(event: Event) -> Event:
+    """Enlarge a `Resize` event to `SMALLEST`; return any other event unchanged.
+
+    Textual fails to wrap lines in a widget without columns.
+    """
+    if not isinstance(event, Resize) or (event.size.width >= SMALLEST.width and event.size.height >= SMALLEST.height):
+        return event
+    size = Size(max(event.size.width, SMALLEST.width), max(event.size.height, SMALLEST.height))
+    return Resize(size, size)
