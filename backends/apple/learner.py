@@ -22,7 +22,7 @@ from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS,
 from sapo_edge.backends.apple.runtime import set_threads
 from sapo_edge.backends.apple.trunk import Trunk, exp
 from sapo_edge.backends.common.learner import PackedLearner
-from sapo_edge.backends.common.loss import LossSums, token_losses
+from sapo_edge.backends.common.loss import LossSums, PackLoss
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
@@ -101,47 +101,34 @@ class MlxLearner(PackedLearner[Floats]):
         reference = None
         if settings.kl_coefficient > 0.0:
             reference = self._logprobs(trunk.base(), layout, settings.temperature)
-        hidden = trunk.forward()
-        slopes, logprobs = [], []
+        sampler, advantages = layout.sampler_logprobs.astype(np.float64), layout.advantages.astype(np.float64)
+        loss = PackLoss(np, sampler, advantages, old, reference, settings, all_tokens, sums)
+        hidden, targets = trunk.forward(), mx.array(layout.targets)
+        by_hidden, logprobs = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
             rows = slice(start, start + LOGIT_ROWS)
-            by_hidden, values = self._rows(hidden[rows], layout, rows, old, reference, all_tokens, settings, sums)
-            slopes.append(by_hidden)
+            gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
+            by_hidden.append(gradient)
             logprobs.append(values)
-        arrays = [array for layer in trunk.backward(mx.concatenate(slopes)) for array in layer]
+        arrays = [array for layer in trunk.backward(mx.concatenate(by_hidden)) for array in layer]
         for name, array in zip(self.adapter.parameters(), arrays, strict=True):
             self.gradient[name] = self.gradient[name] + array if name in self.gradient else array
         mx.eval(self.gradient)
         return np.concatenate(logprobs)
 
-    def _rows(
-        self,
-        hidden: mx.array,
-        layout: Pack,
-        rows: slice,
-        old: Floats | None,
-        reference: Floats | None,
-        all_tokens: int,
-        settings: UpdateSettings,
-        sums: LossSums,
-    ) -> tuple[mx.array, Floats]:
+    def _rows(self, hidden: mx.array, targets: mx.array, rows: slice, loss: PackLoss) -> tuple[mx.array, Floats]:
         """Gradient of the loss by some rows of final states, and the log-probabilities of these rows."""
-        targets = mx.array(layout.targets[rows])
-        at_targets, probabilities, entropy = _distribution(self._head(hidden) / settings.temperature, targets)
+        temperature = loss.settings.temperature
+        at_targets, probabilities, entropy = _distribution(self._head(hidden) / temperature, targets)
         mx.eval(at_targets, probabilities, entropy)
         logprobs = np.array(at_targets, np.float64)
-        before = logprobs if old is None else old[rows]
-        sampler = layout.sampler_logprobs[rows].astype(np.float64)
-        base = None if reference is None else reference[rows]
-        advantages = layout.advantages[rows].astype(np.float64)
-        losses, slopes, clipped = token_losses(np, logprobs, before, sampler, advantages, base, settings)
+        _, slopes = loss.add(rows, logprobs, logprobs)
         # Gradient by each logit: slope x (1 for the target, else 0, minus its probability) / temperature.
-        scaled = mx.array((slopes / (all_tokens * settings.temperature)).astype(np.float32))
+        scaled = mx.array((slopes / (loss.all_tokens * temperature)).astype(np.float32))
         by_logit = (-scaled[:, None] * probabilities).at[mx.arange(len(slopes)), targets].add(scaled)
         _, (by_hidden,) = mx.vjp(self._head, [hidden], [by_logit])
         mx.eval(by_hidden)
-        sums.add(np, logprobs, sampler, base, losses, clipped, first_epoch=old is None)
-        sums.entropy += float(np.array(entropy, np.float64).sum())
+        loss.sums.entropy += float(np.array(entropy, np.float64).sum())
         return by_hidden, logprobs
 
     def _head(self, hidden: mx.array) -> mx.array:

@@ -86,27 +86,49 @@ class LossSums:
     mismatch_kl: float = 0.0
     reference_kl: float = 0.0
 
-    def add(
-        self,
-        library: ModuleType,
-        logprobs: Array,
-        sampler: Array,
-        reference: Array | None,
-        losses: Array,
-        clipped: Array,
-        *,
-        first_epoch: bool,
-    ) -> None:
-        """Add some tokens, all but their entropy; see `token_losses` for the arrays.
 
-        The mismatch of sampler and learner is measured in the first epoch, before the learner changes.
+@dataclass(frozen=True, slots=True)
+class PackLoss:
+    """The loss of one pack, computed some rows (answer tokens) at a time.
+
+    Attributes:
+        library, sampler, advantages, old, reference, settings: see `token_losses`; `old` is None in the first epoch,
+            when the learner is still as it was before.
+        all_tokens: answer tokens of the whole update, which the loss is divided by.
+        sums: of the update; `add` counts each row there, all but its entropy.
+    """
+
+    library: ModuleType
+    sampler: Array
+    advantages: Array
+    old: Array | None
+    reference: Array | None
+    settings: UpdateSettings
+    all_tokens: int
+    sums: LossSums
+
+    def add(self, rows: slice, logprobs: Array, values: Array) -> tuple[Array, Array]:
+        """Losses of some rows and their derivatives.
+
+        Args:
+            rows: of the pack.
+            logprobs: of these rows, to differentiate by.
+            values: the same without a gradient.
         """
-        self.tokens += len(logprobs)
-        self.loss += float(losses.sum())
-        self.clipped += float(clipped.sum())
+        sampler, sums, library = self.sampler[rows], self.sums, self.library
+        old = values if self.old is None else self.old[rows]
+        reference = None if self.reference is None else self.reference[rows]
+        losses, slopes, clipped = token_losses(
+            library, logprobs, old, sampler, self.advantages[rows], reference, self.settings
+        )
+        sums.tokens += len(values)
+        sums.loss += losses.sum().item()
+        sums.clipped += float(clipped.sum())
         if reference is not None:
-            self.reference_kl += float(k3(library, logprobs, reference).sum())
-        if first_epoch:
+            sums.reference_kl += float(k3(library, values, reference).sum())
+        if self.old is None:
+            # The mismatch of sampler and learner, before the learner changes.
             own = ~library.isnan(sampler)
-            self.own_tokens += int(own.sum())
-            self.mismatch_kl += float(k3(library, sampler[own], logprobs[own]).sum())
+            sums.own_tokens += int(own.sum())
+            sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
+        return losses, slopes

@@ -17,7 +17,7 @@ import torch
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Arrays, read_checked, write_tensors
 from sapo_edge.backends.common.learner import PackedLearner
-from sapo_edge.backends.common.loss import LossSums, token_losses
+from sapo_edge.backends.common.loss import LossSums, PackLoss
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
@@ -86,17 +86,19 @@ class TorchLearner(PackedLearner[Tensor]):
     def _accumulate(
         self, layout: Pack, old: Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
     ) -> Tensor:
-        hidden = self._hidden(layout)
+        hidden, targets = self._hidden(layout), self._tensor(layout.targets)
         reference = None
         if settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self._logprobs(self._hidden(layout), self._tensor(layout.targets), settings.temperature)
+                reference = self._logprobs(self._hidden(layout), targets, settings.temperature)
+        sampler, advantages = self._tensor(layout.sampler_logprobs), self._tensor(layout.advantages)
+        loss = PackLoss(torch, sampler, advantages, old, reference, settings, all_tokens, sums)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
-        for start in range(0, len(layout.targets), self.place.logit_rows):
+        for start in range(0, len(targets), self.place.logit_rows):
             rows = slice(start, start + self.place.logit_rows)
-            parts.append(self._rows(leaf, layout, rows, old, reference, all_tokens, settings, sums))
+            parts.append(self._rows(leaf, targets, rows, loss))
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
@@ -104,32 +106,15 @@ class TorchLearner(PackedLearner[Tensor]):
             return_freed_memory()
         return torch.cat(parts)
 
-    def _rows(
-        self,
-        leaf: Tensor,
-        layout: Pack,
-        rows: slice,
-        old: Tensor | None,
-        reference: Tensor | None,
-        all_tokens: int,
-        settings: UpdateSettings,
-        sums: LossSums,
-    ) -> Tensor:
+    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> Tensor:
         """Add loss and gradient of some rows; returns their log-probabilities, detached."""
-        targets = self._tensor(layout.targets[rows])
-        distribution = torch.log_softmax(self.head(leaf[rows]) / settings.temperature, dim=-1)
-        logprobs = distribution.gather(1, targets[:, None])[:, 0]
-        detached = logprobs.detach()
-        before = detached if old is None else old[rows]
-        sampler = self._tensor(layout.sampler_logprobs[rows])
-        advantages = self._tensor(layout.advantages[rows])
-        base = None if reference is None else reference[rows]
-        losses, _, clipped = token_losses(torch, logprobs, before, sampler, advantages, base, settings)
-        torch.autograd.backward(losses.sum() / all_tokens)
+        distribution = torch.log_softmax(self.head(leaf[rows]) / loss.settings.temperature, dim=-1)
+        logprobs = distribution.gather(1, targets[rows, None])[:, 0]
+        losses, _ = loss.add(rows, logprobs, logprobs.detach())
+        torch.autograd.backward(losses.sum() / loss.all_tokens)
         with torch.no_grad():
-            sums.add(torch, detached, sampler, base, losses, clipped, first_epoch=old is None)
-            sums.entropy -= float((distribution.exp() * distribution).sum())
-        return detached
+            loss.sums.entropy -= float((distribution.exp() * distribution).sum())
+        return logprobs.detach()
 
     def _hidden(self, layout: Pack) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
