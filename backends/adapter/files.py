@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.policy import LoraSettings
 
 ADAPTER_FILE = "adapter_model.safetensors"
 CONFIG_FILE = "adapter_config.json"
@@ -35,7 +36,7 @@ def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
 
 
 def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write named arrays as safetensors, marked as PEFT and transformers expect.
+    """Write named arrays as safetensors, with the metadata that PEFT and transformers expect.
 
     Raises:
         StateError: if the file can't be written.
@@ -50,39 +51,81 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         raise StateError(f"can't write {path}: {error}", "free some space or check the permissions") from error
 
 
+def write_state(
+    directory: Path, lora: LoraSettings, base: str, adapter: Arrays, optimizer: Arrays, modules: Iterable[str]
+) -> None:
+    """Write an adapter as PEFT does, and the optimizer beside it, for a backend without PEFT.
+
+    Args:
+        directory: must exist.
+        lora: rank and alpha.
+        base: the base model's name in the configuration.
+        adapter: weights by PEFT's names.
+        optimizer: Adam's moments as `exp_avg.<weight>` and `exp_avg_sq.<weight>`, its steps as `step.<weight>`; empty
+            before the first step.
+        modules: full names of the adapted modules.
+
+    Raises:
+        StateError: if a file can't be written.
+    """
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": lora.rank,
+        "lora_alpha": int(lora.alpha) if float(lora.alpha).is_integer() else lora.alpha,
+        "lora_dropout": 0.0,
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "inference_mode": False,
+        "init_lora_weights": True,
+        "target_modules": sorted(modules),
+        "use_dora": False,
+        "use_rslora": False,
+    }
+    try:
+        (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
+    except OSError as error:
+        raise StateError(
+            f"can't write {directory / CONFIG_FILE}: {error}", "free some space or check the permissions"
+        ) from error
+    write_tensors(directory / ADAPTER_FILE, adapter)
+    write_tensors(directory / OPTIMIZER_FILE, optimizer)
+
+
 def read_adapter(directory: Path) -> Arrays:
     """An adapter's weights by PEFT's names.
 
     Raises:
-        CheckpointError: if there is none, or it is damaged.
+        CheckpointError: if the file is missing or damaged.
     """
     return _read(directory / ADAPTER_FILE)
 
 
 def read_optimizer(directory: Path) -> Arrays:
-    """The optimizer's state; empty for an adapter that comes without one."""
+    """The optimizer's state; empty if the adapter comes without one."""
     path = directory / OPTIMIZER_FILE
     return _read(path) if path.exists() else {}
 
 
 def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tuple[Arrays, Arrays]:
-    """Adapter and optimizer, the latter empty if the adapter comes without one.
+    """Read adapter and optimizer and check both; see `read_adapter` and `read_optimizer`.
 
     Args:
-        directory: where they lie.
-        shapes: of every weight of the adapter, by name.
+        directory: that holds them.
+        shapes: expected shape of every weight of the adapter, by PEFT's name.
 
     Raises:
-        CheckpointError: if a weight is missing, too many, of another shape or not finite.
+        CheckpointError: if a weight is missing, unknown, of another shape or not finite.
     """
     adapter, optimizer = read_adapter(directory), read_optimizer(directory)
     if {name: array.shape for name, array in adapter.items()} != shapes:
         raise CheckpointError(
             f"the adapter in {directory} was made for another model or another rank",
-            "set model and rank to those it was made with",
+            "set model and rank to those of the adapter",
         )
     moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
-    # A number of steps has one dimension in the file: `write_tensors` gives every array at least one.
+    # The number of steps is a vector of one: `write_tensors` gives every array at least one dimension.
     expected = moments | {f"step.{name}": (1,) for name in shapes}
     complete = not optimizer or {name: array.shape for name, array in optimizer.items()} == expected
     if not complete or not all(np.isfinite(array).all() for array in (*adapter.values(), *optimizer.values())):
@@ -94,15 +137,13 @@ def read_alpha(directory: Path) -> tuple[int, float]:
     """Rank and alpha of a PEFT adapter.
 
     Raises:
-        CheckpointError: if its configuration is missing or not one of plain LoRA.
+        CheckpointError: if its configuration is missing or not of plain LoRA.
     """
     path = directory / CONFIG_FILE
     try:
         config = json.loads(path.read_text())
         if config["peft_type"] != "LORA" or config.get("use_rslora") or config.get("use_dora"):
-            raise CheckpointError(
-                f"{path} describes something else than a plain LoRA adapter", "use an adapter made by sapo-edge"
-            )
+            raise CheckpointError(f"{path} does not describe a plain LoRA adapter", "use an adapter made by sapo-edge")
         return int(config["r"]), float(config["lora_alpha"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
@@ -117,5 +158,5 @@ def _read(path: Path) -> Arrays:
     try:
         return dict(load_file(path))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        # The latter three for number formats that numpy does not have.
+        # safetensors raises the last three for number formats that numpy lacks.
         raise CheckpointError(f"{path} is missing or damaged ({error})", "use another checkpoint") from error

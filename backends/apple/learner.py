@@ -15,8 +15,7 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import Arrays, read_checked
-from sapo_edge.backends.adapter.state import write_state
+from sapo_edge.backends.adapter.files import Arrays, read_checked, write_state
 from sapo_edge.backends.apple.adapter import MlxAdapter, from_peft, to_peft
 from sapo_edge.backends.apple.memory import KEPT_BYTES, LOGIT_ROWS, PACK_TOKENS, kept_bytes
 from sapo_edge.backends.apple.runtime import set_threads

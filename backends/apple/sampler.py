@@ -21,10 +21,9 @@ from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
 from sapo_edge.backends.apple.memory import CELLS
-from sapo_edge.backends.common.answer import AnswerInProgress
 from sapo_edge.backends.common.draw import draw
-from sapo_edge.backends.common.prefix import common_prefix
-from sapo_edge.backends.common.request import Request, Results
+from sapo_edge.backends.common.packing import common_prefix
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
 

@@ -1,4 +1,4 @@
-"""What every learner does alike: packs, epochs, progress, cancellation, and the figures of an update."""
+"""What all learners share: packs, epochs, progress, cancellation, and the statistics of an update."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
 Logprobs = TypeVar("Logprobs")
-"""(m,) log-probabilities of a pack's answer tokens, as the learner's library has them."""
+"""(m,) log-probabilities of a pack's answer tokens, in the learner's own array type."""
 
 
 class PackedLearner(ABC, Generic[Logprobs]):
@@ -33,7 +33,7 @@ class PackedLearner(ABC, Generic[Logprobs]):
 
     @abstractmethod
     def set_threads(self, threads: int) -> None:
-        """Change the number of a CPU's threads between two updates."""
+        """Change the number of CPU threads between two updates."""
 
     @abstractmethod
     def save(self, directory: Path) -> None:
@@ -41,23 +41,23 @@ class PackedLearner(ABC, Generic[Logprobs]):
 
     @abstractmethod
     def load(self, directory: Path) -> None:
-        """Read what `save` wrote; without an optimizer file (an adapter from elsewhere) Adam starts anew.
+        """Read what `save` wrote. Without an optimizer file (an adapter from elsewhere), Adam starts from zero.
 
         Raises:
-            CheckpointError: if a weight is missing, of another shape or not finite; nothing is changed then.
+            CheckpointError: if a weight is missing, of another shape or not finite; nothing changes then.
         """
 
     @abstractmethod
     def _keep(self, epochs: int) -> Any:
-        """What `_restore` needs to undo steps before the last of so many epochs."""
+        """A copy of what `_restore` needs, given the number of epochs: a step in the last one is never undone."""
 
     @abstractmethod
     def _restore(self, kept: Any) -> None:
-        """Undo the steps that were taken since `_keep`."""
+        """Undo the steps taken since `_keep`."""
 
     @abstractmethod
     def _clear_gradient(self) -> None:
-        """Forget what was accumulated."""
+        """Set the accumulated gradient to zero."""
 
     @abstractmethod
     def _accumulate(
@@ -67,21 +67,21 @@ class PackedLearner(ABC, Generic[Logprobs]):
 
         Args:
             layout: the pack.
-            old: the log-probabilities before the first epoch; None in it.
-            all_tokens: of answers in the whole update, by which the loss is divided.
+            old: the log-probabilities before the first epoch; None in that epoch.
+            all_tokens: number of answer tokens in the whole update, by which the loss is divided.
             settings: of the loss.
-            sums: added to.
+            sums: to add the pack's statistics to.
         """
 
     @abstractmethod
     def _step(self, rate: float, settings: UpdateSettings) -> float:
-        """Clip and step; returns the norm before clipping. A gradient that is not finite changes nothing."""
+        """Clip the gradient and step, unless it is not finite; returns its norm before clipping."""
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
 
         Raises:
-            Cancelled: between packs; the adapter and the optimizer are then as they were.
+            Cancelled: between packs; adapter and optimizer are then as they were before.
         """
         kept = self._keep(settings.epochs)
         try:

@@ -1,22 +1,24 @@
-"""Packing groups into one sequence: what answers have in common is computed once.
+"""Groups as token ids, packed into one sequence so that what answers share is computed once.
 
 A pack is a tree laid out flat: the tokens that all prompts begin with, then for each group the rest of its prompt and
 its answers. Each token attends to its ancestors and to its own branch alone, and positions count along the branch, so
-each answer is computed exactly as if it stood alone behind its prompt. Gradients equal those of a padded batch.
+an answer is computed exactly as if it followed its prompt alone. Gradients equal those of a padded batch.
 
-What attends to what is given as `Segment`s, not as one (n, n) mask: most of such a mask would be computed and thrown
-away, at 100-token prompts with 8 answers of 64 tokens three quarters of the attention, a quarter of the update's time.
+What attends to what is given as `Segment`s, not as one (n, n) mask, most of which would be computed and thrown away:
+with prompts of 100 tokens and 8 answers of 64, three quarters of the attention and a quarter of the update's time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.prefix import common_prefix
+from sapo_edge.backends.model.vocabularies import Vocabulary
+from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup
 
 IntArray = npt.NDArray[np.int64]
 
@@ -48,13 +50,52 @@ class EncodedGroup:
         return len(self.prompt) + sum(len(answer.token_ids) for answer in self.answers)
 
 
+def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int = 0) -> EncodedGroup:
+    """A group as token ids.
+
+    Args:
+        vocabulary: of the model.
+        group: what to encode.
+        max_tokens: cuts external answers; 0 cuts none.
+    """
+    answers = [
+        EncodedAnswer(_answer_ids(vocabulary, answer, max_tokens), answer.advantage, answer.logprobs)
+        for answer in group.answers
+    ]
+    # An empty external answer has no token to learn from.
+    return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
+
+
+def _answer_ids(vocabulary: Vocabulary, answer: TrainingAnswer, max_tokens: int) -> tuple[int, ...]:
+    """Token ids of an answer: of an own one, those that were sampled; of an external one, its text encoded.
+
+    External text gets the end token if its author's policy chose it, that is if the answer ended, but not at the stop
+    text. It is cut to the length of own answers, because long ones would take hours and gigabytes.
+    """
+    if answer.token_ids is not None:
+        return answer.token_ids
+    end = [vocabulary.end_token] if answer.ended and STOP_TEXT not in answer.text else []
+    ids = vocabulary.tokenize(answer.text, special=False) + end
+    return tuple(ids[:max_tokens] if max_tokens else ids)
+
+
+def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
+    """Number of tokens that all prompts begin with, leaving each at least one of its own.
+
+    Args:
+        prompts: at least one, none empty.
+    """
+    columns = takewhile(lambda column: len(set(column)) == 1, zip(*prompts, strict=False))
+    return min(sum(1 for _ in columns), min(map(len, prompts)) - 1)
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Branches of one group that attend alike: its answers, or what stands before them.
+    """Branches of one group that attend alike: its answers, or the prompt before them.
 
     Attributes:
-        queries: (branches, l) indices of tokens; a short branch is filled up with its own first token.
-        keys: (branches, k) indices of what they may attend to, filled up likewise.
+        queries: (branches, l) indices of tokens; a short branch is padded with its own first token.
+        keys: (branches, k) indices of the tokens they may attend to, padded likewise.
         visible: (branches, l, k), True where a query sees a key. Each query sees at least one.
     """
 
@@ -65,16 +106,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Groups laid out as one sequence of n tokens of which m are answer tokens to be predicted.
+    """Groups laid out as one sequence of n tokens, of which m are answer tokens to be predicted.
 
     Attributes:
         token_ids, positions: (n,).
-        segments: each token is a query of exactly one of them, filling aside.
-        order: (n,) for each token, its place among all segments' queries, one after the other.
+        segments: each token is a query of exactly one of them, padding aside.
+        order: (n,) for each token, its index among all segments' queries, concatenated.
         sources: (m,) index of the token whose output predicts each target.
         targets: (m,) the answer token ids.
         advantages: (m,) each token's advantage.
-        sampler_logprobs: (m,) NaN where an answer is not the policy's own.
+        sampler_logprobs: (m,) NaN where an answer is external.
     """
 
     token_ids: IntArray
@@ -88,7 +129,7 @@ class Pack:
 
 
 class _Layout:
-    """Appends branches of the tree one after the other, and the segments in which they attend."""
+    """Appends the tree's branches one after the other, and the segments in which they attend."""
 
     def __init__(self, tokens: int) -> None:
         self.token_ids = np.zeros(tokens, np.int64)
@@ -100,47 +141,41 @@ class _Layout:
 
     def add(self, branches: Sequence[Sequence[int]], ancestors: IntArray) -> list[IntArray]:
         """Append branches that attend to `ancestors` and, causally, to themselves; returns their indices."""
-        placed = []
+        added = []
         for token_ids in branches:
-            here = np.arange(self._used, self._used + len(token_ids))
-            self.token_ids[here] = token_ids
-            self.positions[here] = np.arange(len(ancestors), len(ancestors) + len(token_ids))
+            indices = np.arange(self._used, self._used + len(token_ids))
+            self.token_ids[indices] = token_ids
+            self.positions[indices] = np.arange(len(ancestors), len(ancestors) + len(token_ids))
             self._used += len(token_ids)
-            placed.append(here)
-        longest = max(map(len, placed), default=0)
+            added.append(indices)
+        longest = max(map(len, added), default=0)
         if longest:
-            self._attend(placed, ancestors, longest)
-        return placed
+            self._attend([indices for indices in added if len(indices)], ancestors, longest)
+        return added
 
-    def _attend(self, placed: Sequence[IntArray], ancestors: IntArray, longest: int) -> None:
-        placed = [here for here in placed if len(here)]
-        queries = np.stack([np.concatenate([here, np.repeat(here[:1], longest - len(here))]) for here in placed])
-        keys = np.concatenate([np.tile(ancestors, (len(placed), 1)), queries], axis=1)
-        # Filling stands behind its branch: causality hides it from the branch, and what it computes itself is not used.
-        visible = np.ones((len(placed), longest, keys.shape[1]), np.bool_)
+    def _attend(self, branches: Sequence[IntArray], ancestors: IntArray, longest: int) -> None:
+        queries = np.stack([np.concatenate([b, np.repeat(b[:1], longest - len(b))]) for b in branches])
+        keys = np.concatenate([np.tile(ancestors, (len(branches), 1)), queries], axis=1)
+        # Padding follows its branch, so causality hides it from the branch; its own results are not used.
+        visible = np.ones((len(branches), longest, keys.shape[1]), np.bool_)
         visible[:, :, len(ancestors) :] = np.tri(longest, dtype=np.bool_)
         self.segments.append(Segment(queries, keys, visible))
-        for row, here in enumerate(placed):
-            self.order[here] = self._queries + row * longest + np.arange(len(here))
+        for row, indices in enumerate(branches):
+            self.order[indices] = self._queries + row * longest + np.arange(len(indices))
         self._queries += queries.size
-
-
-def shared_length(groups: Sequence[EncodedGroup]) -> int:
-    """Tokens that the prompts of all groups begin with, leaving each at least one of its own."""
-    return common_prefix([group.prompt for group in groups])
 
 
 def pack(groups: Sequence[EncodedGroup]) -> Pack:
     """Lay groups out as one sequence."""
-    shared = shared_length(groups)
+    shared = _shared_length(groups)
     layout = _Layout(shared + sum(group.tokens - shared for group in groups))
     (root,) = layout.add([groups[0].prompt[:shared]], np.zeros(0, np.int64))
     sources: list[IntArray] = []
     for group in groups:
-        (rest,) = layout.add([group.prompt[shared:]], root)
-        for here in layout.add([answer.token_ids for answer in group.answers], np.concatenate([root, rest])):
+        (prompt,) = layout.add([group.prompt[shared:]], root)
+        for indices in layout.add([answer.token_ids for answer in group.answers], np.concatenate([root, prompt])):
             # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
-            sources += [rest[-1:], here[:-1]]
+            sources += [prompt[-1:], indices[:-1]]
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
     unknown = float("nan")
@@ -157,14 +192,18 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
 
 
 def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[EncodedGroup]]:
-    """Split groups, in order, into packs of at most `max_tokens` tokens; a larger group stands alone."""
+    """Split groups, in order, into packs of at most `max_tokens` tokens; a larger group gets a pack of its own."""
     current: list[EncodedGroup] = []
     for group in groups:
         candidate = [*current, group]
-        shared = shared_length(candidate) if current else 0
+        shared = _shared_length(candidate) if current else 0
         if current and shared + sum(member.tokens - shared for member in candidate) > max_tokens:
             yield current
             candidate = [group]
         current = candidate
     if current:
         yield current
+
+
+def _shared_length(groups: Sequence[EncodedGroup]) -> int:
+    return common_prefix([group.prompt for group in groups])

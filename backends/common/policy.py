@@ -1,23 +1,23 @@
-"""What the backends that come with the program do alike: texts to tokens, checks, what only a trainer can do."""
+"""What the policies of all built-in backends share: encoding, checks, and what only a trainer can do."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.backends.adapter.files import read_alpha
-from sapo_edge.backends.common.encoding import counted, encode_group
 from sapo_edge.backends.common.learner import PackedLearner
-from sapo_edge.backends.common.prefix import check_length
+from sapo_edge.backends.common.packing import encode_group
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.model.vocabularies import Vocabulary
-from sapo_edge.errors import BackendError, CheckpointError
+from sapo_edge.errors import BackendError, CheckpointError, ModelError
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
@@ -32,7 +32,7 @@ from sapo_edge.policy import (
 
 
 def silent(_text: str) -> None:
-    """Narration that nobody asked for."""
+    """A `narrate` that says nothing."""
 
 
 class BasePolicy(ABC):
@@ -42,9 +42,9 @@ class BasePolicy(ABC):
         source: the model's file or directory.
         shape: its sizes.
         lora: shape of the adapter.
-        governor: of the threads.
+        governor: chooses the number of threads.
         vocabulary: the model's tokenizer.
-        learner: None where nothing is trained.
+        learner: None if the policy only samples.
     """
 
     source: ModelSource
@@ -57,21 +57,21 @@ class BasePolicy(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Backend and model in a few words."""
+        """Backend and model in a few words, for people."""
 
     @property
     @abstractmethod
     def backend(self) -> str:
-        """The name in the settings."""
+        """The backend's name in the settings."""
 
     @property
     def model_digest(self) -> str:
-        """SHA-256 (hex) of the model's own file, or over those of a directory."""
+        """SHA-256 (hex) of the model's file, or over those of its directory."""
         return self.source.digest
 
     @property
     def threads(self) -> int:
-        """Processor threads of the step in progress."""
+        """CPU threads of the step in progress."""
         return self.governor.threads
 
     def encode(self, text: str) -> list[int]:
@@ -94,14 +94,19 @@ class BasePolicy(ABC):
         if not prompts:
             return []
         encoded = [self.vocabulary.encode_prompt(prompt) for prompt in prompts]
-        check_length(encoded, max_tokens, self.shape.context)
+        longest = max(map(len, encoded))
+        if longest + max_tokens > self.shape.context:
+            raise ModelError(
+                f"a prompt of {longest} tokens and an answer of {max_tokens} exceed the model's {self.shape.context}",
+                "lower max_tokens or use tasks with shorter questions",
+            )
         request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode())
         with self._working():
             return self._sample(request, handle or CallHandle(), use_adapter=use_adapter)
 
     @abstractmethod
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
-        """Sample what is asked for."""
+        """Sample the answers to a request."""
 
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
@@ -115,14 +120,18 @@ class BasePolicy(ABC):
             statistics = self.learner.update(encoded, settings, handle or CallHandle())
         if statistics.steps:
             self._learned()
-        return counted(statistics, groups, encoded)
+        # Over all answers, also those without a token.
+        tokens = sum(len(answer.token_ids) for group in encoded for answer in group.answers)
+        ended = [answer.ended for group in groups for answer in group.answers]
+        count = max(len(ended), 1)
+        return replace(statistics, answer_tokens=tokens / count, ended=sum(ended) / count)
 
     def _working(self) -> AbstractContextManager[object]:
-        """Around each call that computes."""
+        """A context around each call that computes."""
         return nullcontext()
 
-    def _learned(self) -> None:  # noqa: B027 - where sampler and learner are one, there is nothing to do
-        """Let the sampler know that the learner's adapter has changed."""
+    def _learned(self) -> None:  # noqa: B027 - nothing to do where one model samples and learns
+        """Tell the sampler that the learner's adapter has changed."""
 
     def save(self, directory: Path) -> None:
         """Write adapter and optimizer; see `Policy.save`."""
@@ -132,25 +141,25 @@ class BasePolicy(ABC):
 
     def load(self, directory: Path) -> None:
         """Read an adapter, and the optimizer if this policy trains; see `Policy.load`."""
-        found = LoraSettings(*read_alpha(directory))
+        lora = LoraSettings(*read_alpha(directory))
         if self.learner is None:
-            self._load_for_sampling(directory, found)
+            self._load_for_sampling(directory, lora)
             return
-        if (found.rank, found.alpha) != (self.lora.rank, self.lora.alpha):
+        if (lora.rank, lora.alpha) != (self.lora.rank, self.lora.alpha):
             raise CheckpointError(
-                f"the adapter in {directory} has rank {found.rank} and alpha {found.alpha:g}, this policy's is of "
+                f"the adapter in {directory} has rank {lora.rank} and alpha {lora.alpha:g}, but the settings say "
                 f"rank {self.lora.rank} and alpha {self.lora.alpha:g}",
-                "set rank and alpha to those it was made with",
+                "set rank and alpha to those of the adapter",
             )
         self.learner.load(directory)
         self._learned()
 
     @abstractmethod
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        """Read an adapter, of whatever rank it is, into a policy that doesn't train.
+        """Read an adapter of any rank into a policy that doesn't train.
 
         Raises:
-            CheckpointError: if it can't be used; nothing is changed then.
+            CheckpointError: if it can't be used; nothing changes then.
         """
 
     @abstractmethod
@@ -159,4 +168,4 @@ class BasePolicy(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free what is native."""
+        """Free native memory."""

@@ -1,13 +1,18 @@
-"""What one call of group sampling asks for, and the answers as they are finished."""
+"""One call of group sampling: what it asks for, an answer while it grows, and the finished answers."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sapo_edge.backends.common.answer import AnswerInProgress
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
+from sapo_edge.rollout import MAX_ANSWER_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +21,9 @@ class Request:
 
     Attributes:
         prompts: token ids, none empty.
-        answers: to each.
+        answers: number of answers to each prompt.
         max_tokens, temperature, seed: see `sapo_edge.policy.Policy.generate`.
-        stop: text at which an answer is complete; empty for none.
+        stop: text that ends an answer; empty for none.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -29,22 +34,75 @@ class Request:
     stop: bytes
 
     def begin(self, vocabulary: Vocabulary, group: int, index: int) -> AnswerInProgress:
-        """An answer without a token yet, with random numbers of its own.
-
-        Args:
-            vocabulary: of the model.
-            group: number of its prompt.
-            index: of the answer among those to this prompt.
-        """
+        """A new answer without tokens; see `AnswerInProgress`."""
         return AnswerInProgress(vocabulary, group, index, seed=self.seed, max_tokens=self.max_tokens, stop=self.stop)
 
 
-class Results:
-    """The answers of a call, in the order of prompts, whatever the order in which they are finished.
+class AnswerInProgress:
+    """An answer that grows token by token.
 
     Args:
-        request: what is asked for.
-        handle: told how many are finished.
+        vocabulary: of the model.
+        group, index: which answer to which prompt.
+        seed: of the call; with group and index it determines the answer's random numbers.
+        max_tokens: most tokens, the end token included.
+        stop: text that ends it; empty for none.
+
+    Attributes:
+        uniforms: (max_tokens,) the random number for each of its tokens.
+    """
+
+    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "group", "index", "token_ids",
+                 "uniforms")  # fmt: skip
+
+    def __init__(
+        self, vocabulary: Vocabulary, group: int, index: int, *, seed: int, max_tokens: int, stop: bytes
+    ) -> None:
+        self.group = group
+        self.index = index
+        self.uniforms: npt.NDArray[np.float64] = uniforms(seed, group, index, max_tokens)
+        self.token_ids: list[int] = []
+        self._vocabulary = vocabulary
+        self._max_tokens = max_tokens
+        self._stop = stop
+        self._logprobs: list[float] = []
+        self._text = bytearray()
+        self._ended = False
+
+    @property
+    def uniform(self) -> float:
+        """The random number for the next token."""
+        return float(self.uniforms[len(self.token_ids)])
+
+    def append(self, token: int, logprob: float, handle: CallHandle) -> bool:
+        """Add a token and report progress to `handle`; False if the answer is now complete."""
+        self.token_ids.append(token)
+        self._logprobs.append(logprob)
+        self._ended = self._vocabulary.ends(token)
+        if not self._ended:
+            self._text += self._vocabulary.piece(token)
+            self._ended = bool(self._stop) and self._stop in self._text[-len(self._stop) - 256 :]
+        full = len(self.token_ids) >= self._max_tokens or len(self._text) >= MAX_ANSWER_BYTES
+        if self._ended or full:
+            return False
+        if handle.growing is not None:
+            # An incremental decoder leaves out the bytes of an incomplete character.
+            text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._text))
+            handle.growing(self.group, self.index, text, len(self.token_ids))
+        return True
+
+    def sample(self) -> Sample:
+        """The answer so far."""
+        text = self._text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
+        return Sample(tuple(self.token_ids), text, tuple(self._logprobs), self._ended)
+
+
+class Results:
+    """The finished answers of a call, in the order of the prompts, whatever the order in which they finish.
+
+    Args:
+        request: of the call.
+        handle: reports how many are finished.
     """
 
     def __init__(self, request: Request, handle: CallHandle) -> None:
@@ -55,11 +113,11 @@ class Results:
         handle.report(0, self._total)
 
     def add(self, answer: AnswerInProgress) -> None:
-        """Take in one that is finished."""
+        """Add a finished answer."""
         self._samples[answer.group][answer.index] = answer.sample()
         self._finished += 1
         self._handle.report(self._finished, self._total)
 
     def groups(self) -> list[list[Sample]]:
-        """All of them, one list for each prompt."""
+        """The answers, one list for each prompt."""
         return [[sample for sample in group if sample is not None] for group in self._samples]

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.answer import AnswerInProgress
 from sapo_edge.backends.common.draw import draw
-from sapo_edge.backends.common.prefix import common_prefix
-from sapo_edge.backends.common.request import Request, Results
+from sapo_edge.backends.common.packing import common_prefix
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.policy import CallHandle, Sample
 

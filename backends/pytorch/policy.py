@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
+from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.policy import BasePolicy, silent
-from sapo_edge.backends.common.prefix import common_prefix
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of

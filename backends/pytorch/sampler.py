@@ -13,9 +13,8 @@ from dataclasses import dataclass
 
 import torch
 
-from sapo_edge.backends.common.answer import AnswerInProgress
-from sapo_edge.backends.common.prefix import common_prefix
-from sapo_edge.backends.common.request import Request, Results
+from sapo_edge.backends.common.packing import common_prefix
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.backends.pytorch.attention import RowCache
 from sapo_edge.backends.pytorch.place import BATCH

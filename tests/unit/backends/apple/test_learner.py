@@ -13,8 +13,7 @@ import pytest
 
 from sapo_edge.backends.apple.memory import kept_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.common.encoding import encode_group
-from sapo_edge.backends.common.packing import EncodedGroup, pack
+from sapo_edge.backends.common.packing import EncodedGroup, encode_group, pack
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, LoraSettings, Sample, TrainingGroup, UpdateSettings
 from tests import needs
