@@ -1,1 +1,1 @@
-"""Settings: what there is, and where each value comes from."""
+"""Settings: which ones exist, and where their values come from."""

@@ -1,4 +1,4 @@
-"""Settings in layers: flags over environment over `config.toml` over manifest over defaults; each knows its source."""
+"""Where settings come from: flags, then environment, `config.toml`, manifest and defaults; the first one wins."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from sapo_edge.state.durable import write_atomically
 from sapo_edge.state.paths import HOME_VARIABLE
 
 PREFIX = "SAPO_EDGE_"
-"""Every environment variable of the program begins with this."""
+"""Prefix of all environment variables of the program."""
 OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE"})
-"""Variables with the prefix that are no settings."""
+"""Variables with the prefix that are not settings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Settings, and where each of them comes from.
+    """Settings with the source of each.
 
     Attributes:
         settings: the values.
-        sources: by name: "flag", "environment SAPO_EDGE_OWN", "file PATH", "manifest starter" or "default".
+        sources: by setting name: "flag", "environment SAPO_EDGE_OWN", "file PATH", "manifest starter" or "default".
     """
 
     settings: Settings
     sources: Mapping[str, str]
 
     def rows(self) -> list[tuple[str, int | float | str | None, str, str]]:
-        """Name, value, source and explanation of every setting, for `sapo config show`."""
+        """Name, value, source and explanation of every setting."""
         values = self.settings.as_dict()
         return [(name, values[name], self.sources[name], item.explanation) for name, item in SETTINGS.items()]
 
@@ -49,83 +49,86 @@ def resolve(
     """Resolve every setting.
 
     Args:
-        flags: by setting name; None is a flag that was not given.
+        flags: by setting name; None for a flag that was not given.
         environ: the process's own by default; an empty variable counts as unset.
-        file: `config.toml`; one that doesn't exist is an empty one.
-        manifest: gives what the manifest of a name suggests; called once, with the name that the layers above it chose.
+        file: `config.toml`; need not exist.
+        manifest: returns the settings that a manifest suggests, by its name; called once, with the resolved name.
 
     Raises:
-        ConfigError: for an unknown name or a value that is not allowed, naming its source; for a malformed file, with
+        ConfigError: for an unknown name or a value that is not allowed, with its source; for a malformed file, with
             line and column.
     """
     layers: list[tuple[str, Mapping[str, object]]] = []
-    given = {name.replace("-", "_"): value for name, value in (flags or {}).items() if value is not None}
-    layers.append(("flag", _known(given, "flag")))
+    flag_values = {name.replace("-", "_"): value for name, value in (flags or {}).items() if value is not None}
+    _check_names(flag_values, "flag")
+    layers.append(("flag", flag_values))
     layers.extend(_environment(os.environ if environ is None else environ))
     if file is not None:
         layers.append((f"file {file}", read_file(file)))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for source, layer in layers:
+
+    def add(layer: Mapping[str, object], source: str) -> None:
         for name, value in layer.items():
-            # A value that a layer above hides is checked all the same: it is wrong whether or not it counts today.
+            # Checked even if a layer above hides it: the mistake would show later.
             checked = SETTINGS[name].check(value, source)
             if name not in values:
                 values[name], sources[name] = checked, source
+
+    for source, layer in layers:
+        add(layer, source)
     if manifest is not None:
-        chosen = values.get("manifest", Settings().manifest)
-        source = f"manifest {chosen}"
-        for name, value in manifest(chosen).items():
-            _check_suggestion(name, source)
-            checked = SETTINGS[name].check(value, source)
-            if name not in values:
-                values[name], sources[name] = checked, source
+        manifest_name = values.get("manifest", Settings().manifest)
+        source = f"manifest {manifest_name}"
+        suggestions = manifest(manifest_name)
+        _check_suggestions(suggestions, source)
+        add(suggestions, source)
     settings = Settings(**values)
     _check_together(settings, sources)
     return Resolved(settings, {name: sources.get(name, "default") for name in SETTINGS})
 
 
 def read_file(file: Path) -> dict[str, object]:
-    """The settings that a `config.toml` gives, of known names and right types but not yet within bounds.
+    """The settings in a `config.toml`, with names and types checked, but not the bounds.
 
     Raises:
-        ConfigError: if it can't be read, is malformed (with line and column), or holds an unknown key.
+        ConfigError: if the file can't be read, is malformed (with line and column), or has an unknown key.
     """
     text = _read_text(file)
     try:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(
-            f"{file} is not valid TOML: {error or 'nested too deep'}", "correct that place, or move the file away"
+            f"{file} is not valid TOML: {error or 'nested too deep'}", "correct it, or move the file away"
         ) from error
     source = f"file {file}"
-    for name, value in _known(values, source).items():
+    _check_names(values, source)
+    for name, value in values.items():
         if isinstance(value, str) and SETTINGS[name].kind is not str:
-            refusal = SETTINGS[name].refusal(value, source)
-            raise ConfigError(refusal.message, f"{refusal.remedy}, without quotes")
+            wrong = SETTINGS[name].error(value, source)
+            raise ConfigError(wrong.message, f"{wrong.remedy}, without quotes")
     return values
 
 
 def set_value(file: Path, name: str, value: str | None) -> int | float | str | None:
-    """Write one setting into `config.toml`, keeping comments, order and line ends.
+    """Write one setting into `config.toml`, keeping comments, order and line endings.
 
     Args:
-        file: created, with its directory, if it doesn't exist.
+        file: created, with its directory, if missing.
         name: of the setting.
-        value: as written on a command line; None removes the setting from the file.
+        value: as on the command line; None removes the setting from the file.
 
     Returns:
         The value as stored.
 
     Raises:
-        ConfigError: if the setting is unknown, the value is not allowed, it contradicts the others in the file, or the
-            file can't be read or written; it is then unchanged.
+        ConfigError: if the setting is unknown, the value is not allowed or contradicts another one in the file, or the
+            file can't be read or written. The file is then unchanged.
     """
-    # Only this command needs the library.
     import tomlkit.exceptions
 
     name = name.replace("-", "_")
-    _known({name: value}, "command line")
+    _check_names([name], "command line")
     checked = None if value is None else SETTINGS[name].check(value, "command line")
     after = read_file(file)
     before = _read_text(file)
@@ -158,13 +161,13 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
 
 def _read_text(file: Path) -> str:
     try:
-        # Editors on Windows begin a file with a byte order mark, which is not TOML.
+        # Editors on Windows start a file with a byte order mark, which TOML does not allow.
         return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise ConfigError(
-            f"can't read {file}: {error.strerror or error}", "check that it is a file that you may read"
+            f"can't read {file}: {error.strerror or error}", "check that it is a file and that you may read it"
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 at byte {error.start}", "save it as UTF-8") from error
@@ -177,25 +180,25 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, obj
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name not in SETTINGS or variable != variable.upper():
-            known = [PREFIX + item.upper() for item in SETTINGS] + sorted(OTHER_VARIABLES)
+            variables = [PREFIX + setting.upper() for setting in SETTINGS] + sorted(OTHER_VARIABLES)
             raise ConfigError(
-                f"the environment variable {variable} is no setting", _nearest(variable, known, "unset it")
+                f"the environment variable {variable} is not a setting", _suggest(variable, variables, "unset it")
             )
         layers.append((f"environment {variable}", {name: value.strip()}))
     return layers
 
 
-def _known(values: Mapping[str, object], source: str) -> Mapping[str, object]:
-    for name in values:
+def _check_names(names: Iterable[str], source: str) -> None:
+    for name in names:
         if name not in SETTINGS:
-            raise ConfigError(f"there is no setting {name!r} ({source})", _nearest(name, SETTINGS, "remove it"))
-    return values
+            raise ConfigError(f"there is no setting {name!r} ({source})", _suggest(name, SETTINGS, "remove it"))
 
 
-def _check_suggestion(name: str, source: str) -> None:
-    if name not in SETTINGS or not SETTINGS[name].manifest:
-        allowed = ", ".join(item.name for item in SETTINGS.values() if item.manifest)
-        raise ConfigError(f"{source} sets {name!r}", f"use another manifest: one may suggest only {allowed}")
+def _check_suggestions(names: Iterable[str], source: str) -> None:
+    for name in names:
+        if name not in SETTINGS or not SETTINGS[name].manifest:
+            allowed = ", ".join(setting.name for setting in SETTINGS.values() if setting.manifest)
+            raise ConfigError(f"{source} sets {name!r}", f"use another manifest: manifests may set only {allowed}")
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
@@ -207,5 +210,5 @@ def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
         )
 
 
-def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    return did_you_mean(name, known, f"{otherwise}; `sapo config show` lists the settings")
+def _suggest(name: str, names: Iterable[str], otherwise: str) -> str:
+    return did_you_mean(name, names, f"{otherwise}; `sapo config show` lists the settings")

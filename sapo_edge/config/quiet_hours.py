@@ -1,4 +1,4 @@
-"""Hours of the day in which a node rests, as people write them: "22:00-07:00"."""
+"""Hours of the day in which a node pauses, written as "22:00-07:00"."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from datetime import time
 
 FORM = "hours such as 22:00-07:00, or nothing"
-"""What `parse` takes, in words."""
+"""What `parse` accepts, in words."""
 _HOURS = re.compile(r"(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """From `begin` on until before `end`; over midnight if `end` is the earlier of the two.
+    """Local times from `begin` until before `end`, past midnight if `end` is earlier.
 
-    Both are times of the local clock as it is read off: where it is set forward or back, so are they.
+    When the clock is set forward or back, the quiet hours follow it.
     """
 
     begin: time
     end: time
 
     def contain(self, now: time) -> bool:
-        """Whether this time of the day is among them."""
+        """Whether a time of day is within the quiet hours."""
         if self.begin < self.end:
             return self.begin <= now < self.end
         return now >= self.begin or now < self.end
@@ -32,17 +32,17 @@ class QuietHours:
 
 
 def parse(text: str) -> QuietHours | None:
-    """The hours that a text gives; None for an empty one.
+    """Parse quiet hours; None for an empty text.
 
     Raises:
-        ValueError: if it is not of that form, there are no such times, or both are the same.
+        ValueError: if the text has another form, a time does not exist, or both are the same.
     """
     if not text.strip():
         return None
-    found = _HOURS.fullmatch(text.strip())
-    if found is None:
+    match = _HOURS.fullmatch(text.strip())
+    if match is None:
         raise ValueError(f"{text!r} is not of the form HH:MM-HH:MM")
-    numbers = [int(part) for part in found.groups()]
+    numbers = [int(part) for part in match.groups()]
     begin, end = time(numbers[0], numbers[1]), time(numbers[2], numbers[3])
     if begin == end:
         raise ValueError("begin and end are the same")

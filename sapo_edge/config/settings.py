@@ -1,6 +1,6 @@
 """The table of settings: name, type, default, bounds, unit and explanation of each.
 
-Validation, `sapo config show` and the documentation all read this one table; `config.py` resolves the layers.
+Validation, `sapo config show` and the documentation read this table; `layers.py` decides where each value comes from.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from sapo_edge.plain import did_you_mean
 MAX_SEED = 2**63 - 1
 """Largest seed."""
 BACKENDS = "sapo_edge.backends"
-"""The group of entry points by which other packages add backends: `docs/backends.md`."""
+"""Entry point group in which other packages register backends: `docs/backends.md`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What is known about one setting.
+    """One setting.
 
     Attributes:
-        name: in `config.toml`, and in flags with "-" for "_".
+        name: in `config.toml`; in flags with "-" for "_".
         kind: int, float or str.
-        default: None means that something else decides, as `explanation` says.
-        low, high: allowed range, both included; for numbers only.
+        default: None if something else decides, as `explanation` says.
+        low, high: allowed range of a number, both included.
         above: whether `low` itself is excluded.
         choices: allowed texts; empty for any text.
         further: gives more allowed texts, which depend on the installation.
-        form: in words, what values have to look like beyond that.
+        form: the allowed values in words, where choices or a range don't tell.
         parse: raises ValueError for a value that is not of that form.
-        unit: of a number, "" if it has none.
-        explanation: one sentence.
+        unit: of a number; "" without one.
+        explanation: what it does, and what special values mean.
         manifest: whether a manifest, which may come from a stranger, may suggest it.
-        live: whether a running node takes a new value, from its next round on at the latest.
+        live: whether a running node accepts a new value, from its next round on.
     """
 
     name: str
@@ -74,42 +74,39 @@ class Setting:
         )
 
     def check(self, value: object, source: str) -> int | float | str:
-        """The value in its own type, if it is allowed; text is read as a number where a number belongs.
+        """Convert a value to the setting's type and check it.
 
-        Text is what the environment and the command line hold; `config.toml` has types of its own and does not get here
-        with a quoted number (`config.py` sees to that).
+        Numbers may come as text, from the environment or the command line. `read_file` rejects them in `config.toml`.
 
         Raises:
             ConfigError: naming the setting, the value, the allowed range and the source.
         """
-        converted = self._converted(value)
-        if converted is None:
-            raise self.refusal(value, source)
-        if self.choices and converted not in self.choices and not (self.further and converted in self.further()):
-            raise self.refusal(value, source)
-        if self.parse is not None:
-            try:
-                self.parse(converted)
-            except ValueError as error:
-                raise self.refusal(value, source) from error
-        if isinstance(converted, str):
-            if not converted.isprintable():
-                raise self.refusal(value, source)
-            return converted
-        # Written so that NaN fails.
-        if not (self.low <= converted <= self.high) or (self.above and converted == self.low):
-            raise self.refusal(value, source)
+        converted = self._convert(value)
+        if converted is None or not self._allows(converted):
+            raise self.error(value, source)
         return converted
 
-    def refusal(self, value: object, source: str) -> ConfigError:
+    def error(self, value: object, source: str) -> ConfigError:
         """The error for a value that is not allowed."""
-        shown = reprlib.repr(value)
-        known = (*self.choices, *(self.further() if self.further else ()))
-        hint = did_you_mean(value, known, "")
+        hint = did_you_mean(value, self._all_choices(), "")
         remedy = f"give {self.allowed}; {hint}" if hint else f"give {self.allowed}"
-        return ConfigError(f"{self.name} = {shown} ({source}) is not allowed", remedy)
+        return ConfigError(f"{self.name} = {reprlib.repr(value)} ({source}) is not allowed", remedy)
 
-    def _converted(self, value: object) -> int | float | str | None:
+    def _all_choices(self) -> tuple[str, ...]:
+        return (*self.choices, *(self.further() if self.further else ()))
+
+    def _allows(self, value: int | float | str) -> bool:
+        if self.parse is not None:
+            try:
+                self.parse(value)
+            except ValueError:
+                return False
+        if isinstance(value, str):
+            return value.isprintable() and (not self.choices or value in self._all_choices())
+        # NaN fails this comparison.
+        return self.low <= value <= self.high and not (self.above and value == self.low)
+
+    def _convert(self, value: object) -> int | float | str | None:
         if isinstance(value, bool):
             return None
         if self.kind is str:
@@ -129,40 +126,40 @@ def _setting(default: int | float | str | None, explanation: str, **details: Any
 
 
 def _temperature(degrees: int) -> None:
-    """Refuse what no processor falls to: the node would rest for good."""
+    """Reject temperatures that no processor falls to: the node would pause forever."""
     if 0 < degrees < 40:
         raise ValueError(f"{degrees} °C is too cold for a processor")
 
 
 def _other_backends() -> tuple[str, ...]:
-    """Names of the backends that other packages add; nothing of them is loaded."""
+    """Names of the backends in other packages, without loading them."""
     return tuple(sorted(entry_points(group=BACKENDS).names))
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting of a node, validated by `config.resolve`."""
+    """The values of all settings, validated by `layers.resolve`."""
 
     manifest: str = _setting(
-        "starter", "What to train on: the name of a manifest that ships with the program, or a file."
+        "starter", "Tasks to train on: the name of a manifest that comes with the program, or a file."
     )
-    model: str = _setting("", "The GGUF file of the model to train; empty is the embedded one.")
+    model: str = _setting("", "GGUF file or Hugging Face directory of the model to train. Empty: the built-in model.")
     backend: str = _setting(
         "auto",
-        "What runs the model; auto takes the best that this machine can use.",
+        "What runs the model. auto: the best that works on this machine.",
         choices=("auto", "llama_cpp", "torch", "mlx"),
         further=_other_backends,
         form="an installed package's",
     )
     role: str = _setting(
         "trainer",
-        "trainer learns; generator answers questions and shares the answers, with less memory, and never learns.",
+        "trainer: learn. generator: only answer questions and share the answers, which needs less memory.",
         choices=("trainer", "generator"),
     )
     own: int = _setting(4, "The paper's I: own rollouts in each update.", low=1, high=256, unit="rollouts", live=True)
     external: int = _setting(
         4,
-        "The paper's J: rollouts of other nodes in each update; own ones stand in for those that are missing.",
+        "The paper's J: rollouts of other nodes in each update. Own ones replace missing ones.",
         low=0,
         high=256,
         unit="rollouts",
@@ -170,7 +167,7 @@ class Settings:
     )
     questions: int = _setting(
         0,
-        "Questions answered in each round, at least `own`; 0 is as many as `own`, more are for sharing.",
+        "Questions answered in each round, at least `own`. 0: as many as `own`. Those beyond `own` are only shared.",
         low=0,
         high=256,
         unit="questions",
@@ -178,7 +175,7 @@ class Settings:
     )
     answers: int = _setting(
         8,
-        "The paper's L: answers to each question; a group of one has no advantage.",
+        "The paper's L: answers to each question, which form a group.",
         low=2,
         high=32,
         unit="answers",
@@ -186,59 +183,60 @@ class Settings:
     )
     strategy: str = _setting(
         "informative",
-        "How rollouts of others are chosen: only those with a gradient, any, or evenly from authors and tasks.",
+        "How rollouts of other nodes are chosen. informative: only with a gradient. uniform: any. "
+        "balanced: evenly by author and task.",
         choices=("informative", "uniform", "balanced"),
         live=True,
     )
     rounds: int = _setting(
-        0, "Rounds after which to stop; 0 goes on until stopped.", low=0, high=1_000_000_000, unit="rounds", live=True
+        0, "Stop after this round. 0: run until stopped.", low=0, high=1_000_000_000, unit="rounds", live=True
     )
     temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, live=True)
     max_tokens: int = _setting(
-        0, "Longest answer; 0 is the manifest's own limit.", low=0, high=2048, unit="tokens", manifest=True
+        0, "Longest answer. 0: the manifest's limit.", low=0, high=2048, unit="tokens", manifest=True
     )
     learning_rate: float = _setting(
-        2e-4, "Adam's learning rate after the warm-up.", low=0, high=1e-2, above=True, live=True
+        2e-4, "Learning rate of Adam after the warm-up.", low=0, high=1e-2, above=True, live=True
     )
     warmup: int = _setting(
-        5, "Updates over which the learning rate rises to its value.", low=0, high=10_000, unit="updates"
+        5, "Updates over which the learning rate rises linearly to its full value.", low=0, high=10_000, unit="updates"
     )
     decay_after: int = _setting(
         20,
-        "Update from which the learning rate falls with the inverse square root of their number; 0 keeps it.",
+        "Update after which the learning rate falls with the inverse square root of the update's number. 0: never.",
         low=0,
         high=1_000_000,
         unit="updates",
     )
     epochs: int = _setting(1, "Passes over the rollouts of a round.", low=1, high=8, unit="passes")
     kl: float = _setting(
-        0.0, "Weight of the KL term that holds the adapter near the base model; 0 leaves it out.", low=0, high=1
+        0.0, "Weight of the KL penalty, which keeps the adapter close to the base model. 0: no penalty.", low=0, high=1
     )
-    clip_low: float = _setting(0.2, "The probability ratio is clipped below 1 minus this.", low=0, high=1, above=True)
-    clip_high: float = _setting(0.28, "The probability ratio is clipped above 1 plus this.", low=0, high=5, above=True)
+    clip_low: float = _setting(0.2, "Lower clip of the probability ratio: 1 minus this.", low=0, high=1, above=True)
+    clip_high: float = _setting(0.28, "Upper clip of the probability ratio: 1 plus this.", low=0, high=5, above=True)
     importance_cap: float = _setting(
         2.0, "Largest importance weight between sampler and learner.", low=0, high=100, above=True
     )
     max_gradient_norm: float = _setting(
-        1.0, "The gradient is scaled down to this L2 norm.", low=0, high=1000, above=True
+        1.0, "Gradients with a larger L2 norm are scaled down to it.", low=0, high=1000, above=True
     )
     rank: int = _setting(16, "Rank of the LoRA adapter.", low=1, high=256)
-    alpha: float = _setting(32.0, "The LoRA adapter is scaled by alpha / rank.", low=0, high=1024, above=True)
+    alpha: float = _setting(32.0, "Scale of the LoRA adapter: alpha / rank.", low=0, high=1024, above=True)
     threads: int = _setting(
-        0, "Processor threads for the model; 0 chooses by the machine.", low=0, high=1024, unit="threads"
+        0, "CPU threads for the model. 0: chosen for this machine.", low=0, high=1024, unit="threads"
     )
     nice: int = _setting(
         10,
-        "How far a node lets other programs go first, on the processor and on Linux on the disk; 0 is not at all.",
+        "Scheduling priority (nice value) of the node; on Linux its disk I/O too. 0: normal priority.",
         low=0,
         high=19,
     )
     on_battery: str = _setting(
-        "pause", "Whether the node rests while the machine runs on its battery.", choices=("pause", "run"), live=True
+        "pause", "Pause while the machine runs on battery, or run.", choices=("pause", "run"), live=True
     )
     max_temperature: int = _setting(
         90,
-        "Temperature of the processor from which the node rests until it is 10 lower; 0 never does.",
+        "Pause at this temperature of the processor; resume 10 °C below. 0: never pause.",
         low=0,
         high=120,
         form="0, or an integer from 40 to 120",
@@ -248,7 +246,7 @@ class Settings:
     )
     busy: int = _setting(
         0,
-        "Use of all cores by other programs from which the node rests until it is half of that; 0 never does.",
+        "Pause while other programs use more than this share of the CPU; resume below half of it. 0: never pause.",
         low=0,
         high=90,
         unit="percent",
@@ -256,74 +254,70 @@ class Settings:
     )
     quiet_hours: str = _setting(
         "",
-        "Hours of the local clock in which the node rests.",
+        "Local time in which the node pauses. Empty: never.",
         form=quiet_hours.FORM,
         parse=quiet_hours.parse,
         live=True,
     )
     evaluate_every: int = _setting(
         10,
-        "Rounds between held-out evaluations; 0 evaluates only at start and end.",
+        "Rounds between held-out evaluations. 0: only at start and end.",
         low=0,
         high=1_000_000,
         unit="rounds",
         live=True,
     )
     held_out: int = _setting(
-        100, "Questions of a held-out evaluation; 0 makes none.", low=0, high=100, unit="questions"
+        100, "Questions of a held-out evaluation. 0: no evaluations.", low=0, high=100, unit="questions"
     )
     keep_checkpoints: int = _setting(
-        3, "Newest checkpoints to keep, beside the best one.", low=1, high=1000, unit="checkpoints"
+        3, "Newest checkpoints to keep, besides the best one.", low=1, high=1000, unit="checkpoints"
     )
     network: str = _setting(
-        "swarm", "swarm shares rollouts with other nodes; solo works alone.", choices=("swarm", "solo")
+        "swarm", "swarm: share rollouts with other nodes. solo: work alone.", choices=("swarm", "solo")
     )
-    port: int = _setting(0, "TCP port on which the swarm is joined; 0 takes any.", low=0, high=65535)
+    port: int = _setting(0, "TCP port to listen on. 0: any free port.", low=0, high=65535)
     listen: str = _setting(
         "all",
-        "Who may connect: any computer that reaches this one, or only programs on it.",
+        "Who may connect. all: any machine that can reach this one. loopback: only programs on this machine.",
         choices=("all", "loopback"),
     )
-    mdns: str = _setting("on", "Look for nodes on the local network, and be found there.", choices=("on", "off"))
-    bootstrap: str = _setting("", "Addresses to dial first, with commas between them, beside those of an invite.")
+    mdns: str = _setting("on", "Find nodes on the local network, and be found there.", choices=("on", "off"))
+    bootstrap: str = _setting(
+        "", "Addresses of peers to connect to first, separated by commas, besides those of an invite."
+    )
     share: int = _setting(
         64,
-        "Rollouts a round that a node wants to receive; each shares so much that all together come to it.",
+        "Rollouts of other nodes to receive in each round; every node shares just enough for that.",
         low=1,
         high=1024,
         unit="rollouts",
     )
-    upload: int = _setting(
-        0, "Most that is sent to the swarm; 0 sets no limit.", low=0, high=1_000_000_000, unit="bytes/s"
-    )
-    download: int = _setting(
-        0, "Most that is received from the swarm; 0 sets no limit.", low=0, high=1_000_000_000, unit="bytes/s"
-    )
+    upload: int = _setting(0, "Upload limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
+    download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
     seed: int | None = _setting(
-        None, "Seed of tasks and sampling; without one, each node's identity gives its own.", low=0, high=MAX_SEED
+        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED
     )
 
     on_quit: str = _setting(
         "ask",
-        "Whether the node goes on when the terminal app is quit; ask asks, and remembers the answer here.",
+        "Keep or stop the node when the terminal app quits. ask: ask the user, and save the answer here.",
         choices=("ask", "keep", "stop"),
     )
-    theme: str = _setting(
-        "", "Colours of the terminal app, by the name of a theme; empty takes what fits the terminal."
-    )
+    theme: str = _setting("", "Theme of the terminal app. Empty: one that fits the terminal.")
 
     def as_dict(self) -> dict[str, int | float | str | None]:
-        """All values by name, for events and checkpoints."""
+        """All values by name."""
         return asdict(self)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses of `bootstrap`, one by one."""
+        """The addresses in `bootstrap`."""
         return tuple(address.strip() for address in self.bootstrap.split(",") if address.strip())
 
     @property
     def drawn(self) -> int:
-        """Questions to answer in a round: `questions`, or `own` where that is 0."""
+        """Questions to answer in a round: `questions`, or `own` if that is 0."""
         return self.questions or self.own
 
 
@@ -337,7 +331,7 @@ def _table() -> dict[str, Setting]:
 
 
 SETTINGS: Mapping[str, Setting] = _table()
-"""Every setting by name, in the order in which they are shown."""
+"""Every setting by name, in the order of `sapo config show`."""
 
 
 def reference() -> str:

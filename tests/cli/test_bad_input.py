@@ -90,7 +90,7 @@ def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, comm
 
 def test_environment(sapo: Command, tmp_path: Path) -> None:
     result = sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_ANSWER": "4"})
-    refused(result, 2, "SAPO_EDGE_ANSWER is no setting", "did you mean SAPO_EDGE_ANSWERS?")
+    refused(result, 2, "SAPO_EDGE_ANSWER is not a setting", "did you mean SAPO_EDGE_ANSWERS?")
     refused(sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_OWN": "x"}), 2, "SAPO_EDGE_OWN", "own = 'x'")
 
 

@@ -1,4 +1,4 @@
-"""Settings: layers, sources, and what is refused."""
+"""Settings: layers, sources, and rejected values."""
 
 import dataclasses
 import os
@@ -12,7 +12,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 
 
-def written(tmp_path: Path, text: str) -> Path:
+def write_config(tmp_path: Path, text: str) -> Path:
     file = tmp_path / "config.toml"
     file.write_text(text, encoding="utf-8")
     return file
@@ -24,7 +24,7 @@ def test_without_any_layer_every_value_is_the_default() -> None:
     assert set(resolved.sources.values()) == {"default"}
 
 
-def test_every_default_but_none_is_allowed() -> None:
+def test_every_default_is_allowed() -> None:
     for item in SETTINGS.values():
         assert item.default is None or item.check(item.default, "default") == item.default
 
@@ -38,8 +38,8 @@ def test_defaults_agree_with_the_policy_contract() -> None:
     assert (settings.rank, settings.alpha) == (lora.rank, lora.alpha)
 
 
-def test_layers_in_their_order_and_each_value_knows_its_source(tmp_path: Path) -> None:
-    file = written(tmp_path, "own = 3\nanswers = 4\nrank = 8\nmax_tokens = 100\n")
+def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> None:
+    file = write_config(tmp_path, "own = 3\nanswers = 4\nrank = 8\nmax_tokens = 100\n")
     resolved = resolve(
         {"own": 5, "seed": None},
         environ={"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"},
@@ -55,19 +55,19 @@ def test_layers_in_their_order_and_each_value_knows_its_source(tmp_path: Path) -
     assert ("own", 5, "flag", SETTINGS["own"].explanation) in resolved.rows()
 
 
-def test_the_manifest_goes_before_the_default() -> None:
+def test_the_manifest_wins_over_the_default() -> None:
     resolved = resolve(environ={}, manifest=lambda name: {"max_tokens": 200})
     assert (resolved.settings.max_tokens, resolved.sources["max_tokens"]) == (200, "manifest starter")
 
 
-def test_the_manifest_is_asked_by_the_name_that_was_chosen() -> None:
+def test_the_manifest_is_looked_up_by_its_resolved_name() -> None:
     asked: list[str] = []
     resolve({"manifest": "other"}, environ={}, manifest=lambda name: asked.append(name) or {})  # type: ignore[func-returns-value]
     assert asked == ["other"]
 
 
-def test_a_manifest_may_not_set_what_concerns_the_machine() -> None:
-    with pytest.raises(ConfigError, match=r"manifest starter sets 'threads'.*may suggest only"):
+def test_a_manifest_may_not_set_other_settings() -> None:
+    with pytest.raises(ConfigError, match=r"manifest starter sets 'threads'.*manifests may set only"):
         resolve(environ={}, manifest=lambda name: {"threads": 64})
 
 
@@ -93,7 +93,7 @@ def test_a_manifest_may_not_set_what_concerns_the_machine() -> None:
         ("model", "a\x00b"),
     ],
 )
-def test_absurd_values_are_refused_with_range_and_source(name: str, value: str) -> None:
+def test_absurd_values_are_rejected_with_range_and_source(name: str, value: str) -> None:
     variable = f"SAPO_EDGE_{name.upper()}"
     with pytest.raises(ConfigError) as caught:
         resolve(environ={variable: value})
@@ -105,48 +105,48 @@ def test_absurd_values_are_refused_with_range_and_source(name: str, value: str) 
 @pytest.mark.parametrize(
     "line", ["own = true", "own = 8.0", "own = [8]", "backend = 3", "own = 2024-01-01", "kl = nan"]
 )
-def test_wrong_types_in_the_file_are_refused(tmp_path: Path, line: str) -> None:
+def test_wrong_types_in_the_file_are_rejected(tmp_path: Path, line: str) -> None:
     with pytest.raises(ConfigError, match="not allowed"):
-        resolve(environ={}, file=written(tmp_path, line))
+        resolve(environ={}, file=write_config(tmp_path, line))
 
 
-def test_a_quoted_number_in_the_file_is_refused_but_text_from_the_environment_is_read(tmp_path: Path) -> None:
+def test_a_quoted_number_is_rejected_in_the_file_and_accepted_from_the_environment(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="without quotes"):
-        resolve(environ={}, file=written(tmp_path, 'learning_rate = "2e-4"'))
+        resolve(environ={}, file=write_config(tmp_path, 'learning_rate = "2e-4"'))
     assert resolve(environ={"SAPO_EDGE_LEARNING_RATE": "3e-4"}).settings.learning_rate == 3e-4
 
 
 def test_an_integer_is_a_number(tmp_path: Path) -> None:
-    temperature = resolve(environ={}, file=written(tmp_path, "temperature = 1")).settings.temperature
+    temperature = resolve(environ={}, file=write_config(tmp_path, "temperature = 1")).settings.temperature
     assert isinstance(temperature, float)
 
 
-def test_a_hidden_value_is_checked_all_the_same(tmp_path: Path) -> None:
+def test_a_hidden_value_is_checked_too(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="own"):
-        resolve({"own": 5}, environ={}, file=written(tmp_path, "own = 0"))
+        resolve({"own": 5}, environ={}, file=write_config(tmp_path, "own = 0"))
 
 
-def test_unknown_names_get_their_nearest_match(tmp_path: Path) -> None:
+def test_errors_about_unknown_names_suggest_similar_ones(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="did you mean learning_rate"):
-        resolve(environ={}, file=written(tmp_path, "learning-rat = 1"))
+        resolve(environ={}, file=write_config(tmp_path, "learning-rat = 1"))
     with pytest.raises(ConfigError, match="did you mean SAPO_EDGE_TEMPERATURE"):
         resolve(environ={"SAPO_EDGE_TEMPRATURE": "1"})
     with pytest.raises(ConfigError, match="remove it"):
-        resolve(environ={}, file=written(tmp_path, "[zzz]\n"))
+        resolve(environ={}, file=write_config(tmp_path, "[zzz]\n"))
     with pytest.raises(ConfigError, match="did you mean rank"):
         resolve({"rnak": 3}, environ={})
 
 
-def test_an_empty_variable_and_the_home_are_no_settings() -> None:
+def test_an_empty_variable_and_the_home_are_not_settings() -> None:
     assert resolve(environ={"SAPO_EDGE_OWN": "", "SAPO_EDGE_HOME": "/x"}).settings.own == 4
 
 
-def test_malformed_toml_names_line_and_column(tmp_path: Path) -> None:
+def test_errors_about_malformed_toml_have_line_and_column(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="line 2, column 8"):
-        resolve(environ={}, file=written(tmp_path, "own = 3\nrank = = 4\n"))
+        resolve(environ={}, file=write_config(tmp_path, "own = 3\nrank = = 4\n"))
 
 
-def test_files_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"own = 3 # \xff")
     with pytest.raises(ConfigError, match="UTF-8 at byte 10"):
         read_file(tmp_path / "config.toml")
@@ -159,14 +159,14 @@ def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert read_file(tmp_path / "config.toml") == {"own": 3}
 
 
-def test_fewer_questions_than_own_rollouts_name_both_sources() -> None:
+def test_an_error_about_two_settings_names_both_sources() -> None:
     with pytest.raises(ConfigError, match=r"questions = 3 \(flag\) is less than own = 4 \(default\)"):
         resolve({"questions": 3}, environ={})
     assert resolve({"questions": 12}, environ={}).settings.drawn == 12
     assert resolve(environ={}).settings.drawn == 4
 
 
-def test_setting_a_value_keeps_comments_order_and_line_ends(tmp_path: Path) -> None:
+def test_setting_a_value_keeps_comments_order_and_line_endings(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b"# mine\r\nown = 4  # few\r\nrank = 8\r\n")
     assert set_value(file, "own", "6") == 6
@@ -190,8 +190,8 @@ def test_setting_creates_the_file_and_follows_a_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("own", "0"), ("onw", "1"), ("questions", "2")])
-def test_a_refused_value_leaves_the_file_unchanged(tmp_path: Path, name: str, value: str) -> None:
-    file = written(tmp_path, "own = 4 # keep\n")
+def test_a_rejected_value_leaves_the_file_unchanged(tmp_path: Path, name: str, value: str) -> None:
+    file = write_config(tmp_path, "own = 4 # keep\n")
     with pytest.raises(ConfigError):
         set_value(file, name, value)
     assert file.read_text() == "own = 4 # keep\n"

@@ -1,4 +1,4 @@
-"""Quiet hours: how they are written, midnight, and clocks that are set forward and back."""
+"""Quiet hours: their form, midnight, and summer time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from sapo_edge.config.quiet_hours import QuietHours, parse
         ("18:00-00:00", at(18), at(0)),
     ],
 )
-def test_hours_are_read(text: str, begin: at, end: at) -> None:
+def test_hours_are_parsed(text: str, begin: at, end: at) -> None:
     assert parse(text) == QuietHours(begin, end)
 
 
 @pytest.mark.parametrize("text", ["", "  "])
-def test_nothing_is_no_hours(text: str) -> None:
+def test_an_empty_text_means_no_quiet_hours(text: str) -> None:
     assert parse(text) is None
 
 
@@ -36,7 +36,7 @@ def test_nothing_is_no_hours(text: str) -> None:
     ["22-7", "22:00", "22:00-", "22:00-24:00", "22:60-07:00", "25:00-07:00", "07:00-07:00", "22:00-07:00, 12:00-13:00",
      "22:00–07:00", "22:00-07:00:00", "-1:00-07:00", "٢٢:٠٠-٠٧:٠٠", "at night"],
 )  # fmt: skip
-def test_what_is_no_hours_is_refused(text: str) -> None:
+def test_malformed_hours_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
 
@@ -50,7 +50,7 @@ def test_what_is_no_hours_is_refused(text: str) -> None:
         ("00:00-06:00", [at(0), at(5, 59)], [at(6), at(23, 59)]),
     ],
 )
-def test_hours_may_go_over_midnight(text: str, within: list[at], outside: list[at]) -> None:
+def test_hours_may_pass_midnight(text: str, within: list[at], outside: list[at]) -> None:
     hours = parse(text)
     assert hours is not None
     assert all(hours.contain(now) for now in within) and not any(hours.contain(now) for now in outside)
@@ -60,7 +60,7 @@ def test_hours_may_go_over_midnight(text: str, within: list[at], outside: list[a
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Central European time, with summer time from March 29th to October 25th 2026, 01:00 UTC."""
     if not hasattr(time, "tzset"):
-        pytest.skip("this system takes its time zone from elsewhere")
+        pytest.skip("this system has no tzset")
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     yield
     monkeypatch.undo()
@@ -68,7 +68,7 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def local_time(utc: str) -> at:
-    """The local time of the day at a moment in UTC."""
+    """The local time of day at a time in UTC."""
     return read_local_time(datetime.fromisoformat(utc + "+00:00").timestamp())
 
 
@@ -88,7 +88,7 @@ def local_time(utc: str) -> at:
     ],
 )
 @pytest.mark.usefixtures("berlin")
-def test_hours_follow_the_clock_on_the_wall(utc: str, quiet: bool) -> None:
+def test_hours_follow_summer_time(utc: str, quiet: bool) -> None:
     hours = parse("22:00-07:00")
     assert hours is not None
     assert hours.contain(local_time(utc)) is quiet
