@@ -1,4 +1,4 @@
-"""Where questions come from and how answers are verified; no answer is ever evaluated as code.
+"""Questions and the verification of answers; no answer is ever evaluated as code.
 
-`source.py` is the entry point. Importing this package loads no reasoning_gym: it loads with the first task.
+`source.py` is the entry point. Importing this package does not import reasoning_gym; the first task does.
 """

@@ -1,8 +1,8 @@
 """The allow-list: which generators a manifest may name, and the bounds of their settings.
 
-A manifest comes from strangers. Whatever is not listed here is refused: generators, settings, and values with which a
-task would be expensive to make. Defaults are ReasoningGYM's own (0.1.25) and serve to check a minimum against a maximum
-of which only one is given.
+A manifest may come from a stranger, so everything that is not listed here is rejected: generators, settings, and values
+that would make a task expensive. Defaults are ReasoningGYM's own (0.1.25); they serve to compare a minimum with a
+maximum when a manifest gives only one of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """A finite number from `low` to `high`; an integer is taken as one, so that 1 and 1.0 give the same digest."""
+    """A finite number from `low` to `high`; integers become floats, so that 1 and 1.0 give the same digest."""
 
     low: float
     high: float
@@ -70,7 +70,7 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of some texts."""
+    """One of several texts."""
 
     options: tuple[str, ...]
     default: str
@@ -78,13 +78,13 @@ class Choice:
     def check(self, where: str, value: object) -> str:
         """The value, if it is one of the options."""
         if not isinstance(value, str) or value not in self.options:
-            raise ManifestError(f"{where} has a value that it can't have", f"choose one of {', '.join(self.options)}")
+            raise ManifestError(f"{where} has a value that is not allowed", f"choose one of {', '.join(self.options)}")
         return value
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """A list of distinct texts out of some, at least one; the default is all of them."""
+    """A list of at least one of several texts, each once; the default is all of them."""
 
     options: tuple[str, ...]
 
@@ -94,14 +94,14 @@ class Choices:
         return self.options
 
     def check(self, where: str, value: object) -> tuple[str, ...]:
-        """The value as a tuple, if it is such a list."""
+        """The value as a tuple, if it is a list of options."""
         remedy = f"list some of {', '.join(self.options)}, each once"
         if not isinstance(value, list | tuple) or not 1 <= len(value) <= len(self.options):
             raise ManifestError(f"{where} is not a list of 1 to {len(self.options)} texts", remedy)
-        chosen = tuple(item for item in value if isinstance(item, str) and item in self.options)
-        if len(chosen) != len(value) or len(set(chosen)) != len(chosen):
-            raise ManifestError(f"{where} holds something that it can't hold", remedy)
-        return chosen
+        texts = tuple(item for item in value if isinstance(item, str) and item in self.options)
+        if len(texts) != len(value) or len(set(texts)) != len(texts):
+            raise ManifestError(f"{where} has an item that is not allowed, or one twice", remedy)
+        return texts
 
 
 Bound: TypeAlias = Integer | Real | Flag | Choice | Choices
@@ -123,7 +123,7 @@ _CALENDAR_TASKS = (
 
 ALLOWED: Mapping[str, Mapping[str, Bound]] = {
     "arc_1d": {
-        # From size 44 on, one of its puzzles can ask for a tenth colour out of nine and never ends.
+        # From size 44 on, one of its puzzles may need a tenth colour of nine and loops forever.
         **_between("size", 10, 30, (10, 30)),
         "num_train": Integer(1, 5, 3),
     },
@@ -137,7 +137,7 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
         "format_style": Choice(("simple", "natural"), "simple"),
         "whitespace": Choice(("no_space", "single", "random"), "single"),
     },
-    # At difficulty 2 a task can take half a second, and at 3 some compare 8-bit cells with numbers above 255 forever.
+    # At difficulty 2 a task can take half a second; at 3 some compare 8-bit cells with numbers above 255 forever.
     "bf": {},
     "binary_alternation": {**_between("n", 1, 60, (10, 30)), "p_solvable": Real(0.0, 1.0, 0.8)},
     "binary_matrix": {**_between("n", 1, 12, (3, 10)), "p_zero": Real(0.01, 1.0, 0.25)},
@@ -198,10 +198,10 @@ ALLOWED: Mapping[str, Mapping[str, Bound]] = {
     "word_sequence_reversal": _between("words", 1, 20, (3, 8)),
     "word_sorting": {**_between("words", 1, 20, (3, 10)), **_between("word_length", 1, 12, (3, 12))},
 }
-"""Generator by name, with every setting that a manifest may give it: no seeds, no sizes, no file names."""
+"""Generators by name, each with the settings that a manifest may give it: no seeds, no sizes, no file names."""
 
 _STRICTLY_BETWEEN: Mapping[str, frozenset[str]] = {
-    "base_conversion": frozenset({"base", "value"}),  # with one base only, the generator looks for a second one forever
+    "base_conversion": frozenset({"base", "value"}),  # with one base, the generator looks for a second one forever
     "fraction_simplification": frozenset({"value"}),
     "gcd": frozenset({"value"}),
     "lcm": frozenset({"value"}),
@@ -222,20 +222,20 @@ EVALUATING = frozenset(
         "string_insertion",
     }
 )
-"""Generators of ReasoningGYM that evaluate text as code, most of them the text of the answer."""
+"""Generators of ReasoningGYM that evaluate text as code, most of them the answer."""
 
 IRREPRODUCIBLE: Mapping[str, str] = {
-    "isomorphic_strings": "its questions depend on Python's hash seed, so no two nodes make the same ones",
-    "ransom_note": "its questions depend on Python's hash seed, so no two nodes make the same ones",
+    "isomorphic_strings": "its questions depend on Python's hash seed, which differs between nodes",
+    "ransom_note": "its questions depend on Python's hash seed, which differs between nodes",
     "power_function": "the last digit of its ground truth depends on the C library",
     "simple_equations": "its questions depend on the version of sympy",
-    "time_intervals": "its questions depend on the day on which they are made",
+    "time_intervals": "its questions depend on the current day",
 }
-"""Generators that a peer can't make anew from seed and index, with the reason."""
+"""Generators whose tasks a peer can't regenerate from seed and index, with the reason."""
 
 
 def shorten(key: object) -> str:
-    """A key of unknown origin as a message may show it: printable and short."""
+    """An untrusted key as a message may show it: printable and short."""
     text = str(key)
     return text if text.isprintable() and len(text) <= _SHOWN else repr(text[:_SHOWN])
 
@@ -250,7 +250,7 @@ def check_generator(name: str) -> str:
     """The name, if it is on the allow-list.
 
     Raises:
-        UnknownGeneratorError: saying why it is not, where that is known.
+        UnknownGeneratorError: if it is not; with the reason if there is a special one.
     """
     if name in ALLOWED:
         return name
@@ -263,13 +263,13 @@ def check_generator(name: str) -> str:
 
 
 def check_config(where: str, generator: str, config: Mapping[str, object]) -> dict[str, ConfigValue]:
-    """The settings of an allowed generator in canonical form: sorted, each of its own type, within its bounds.
+    """The settings of an allowed generator, checked and in canonical form: sorted, each with its own type.
 
     Args:
-        where: how messages call the entry.
+        where: name of the entry in messages.
 
     Raises:
-        ManifestError: naming the setting, and its nearest match if there is no such setting.
+        ManifestError: if a setting is unknown or out of bounds.
     """
     bounds = ALLOWED[generator]
     checked: dict[str, ConfigValue] = {}

@@ -1,23 +1,23 @@
-"""Finding the answer inside a completion."""
+"""The answer inside a completion."""
 
 from __future__ import annotations
 
 OPEN_TAG = "<answer>"
 CLOSE_TAG = "</answer>"
 MAX_ANSWER_CHARACTERS = 4096
-"""Longest text between the tags that is verified; a longer one is wrong. Bounds the cost of every verifier, and stays
-below the 4300 digits at which Python refuses to parse an integer."""
+"""Longest answer that is verified; a longer one is wrong. Bounds the cost of every verifier, and stays below the 4300
+digits at which Python refuses to parse an integer."""
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def extract_answer(completion: str) -> str | None:
-    """The text of the last complete pair of answer tags, stripped, in time linear in the completion.
+    """The stripped text between the last complete pair of answer tags, in time linear in the completion.
 
-    NUL and lone surrogates become U+FFFD, so that verifiers only ever see valid text.
+    NUL and lone surrogates become U+FFFD, so that verifiers get valid text only.
 
     Returns:
-        None without a complete pair, or if what it holds is longer than `MAX_ANSWER_CHARACTERS`.
+        None without a complete pair, or if the text is longer than `MAX_ANSWER_CHARACTERS`.
     """
     last_close = completion.rfind(CLOSE_TAG)
     if last_close < 0:

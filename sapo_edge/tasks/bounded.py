@@ -1,10 +1,10 @@
-"""Work whose input a peer chose, bounded in time: a task generator that never ends must not hold up a node.
+"""A time limit for work whose input a peer chose: a task generator that never ends must not block a node.
 
-The work is done in a thread of its own. If it takes too long, an exception is raised in that thread
-(`PyThreadState_SetAsyncExc`), which ends every loop in Python, and generators are made of such. A process could be
-ended whatever it does, but would hold ReasoningGYM once more: 100 MB, which a Raspberry Pi can't spare. A loop in C
-can't be ended this way; the bounds of `allowed.py` exclude what would lead to one. Should one be found all the same,
-its thread is left behind and the next call gets another one, a few times.
+The work runs in a thread. If it takes too long, an exception is raised in that thread (`PyThreadState_SetAsyncExc`),
+which ends any loop written in Python, as those of generators are. A process could be killed in any case, but would load
+ReasoningGYM a second time: 100 MB, too much for a Raspberry Pi. A loop in C can't be ended this way; the bounds of
+`allowed.py` exclude inputs that would cause one. If one occurs all the same, its thread is abandoned and replaced, at
+most `MAX_ABANDONED` times.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 REPEAT_SECONDS = 0.2
-"""Time after which the exception is raised again, in case that something swallowed it."""
+"""Time after which the exception is raised again, in case the work swallowed it."""
 GIVE_UP_SECONDS = 3.0
-"""Time for which work is told to end before its thread is left behind."""
-MAX_LEFT_BEHIND = 2
-"""Most threads left behind; no work is started until one of them ends."""
+"""Time for which the exception is repeated before the thread is abandoned."""
+MAX_ABANDONED = 2
+"""Most abandoned threads; with that many, no work starts until one of them ends."""
 
 
 class OvertimeError(Exception):
-    """Work took too long and was told to end."""
+    """The work took too long and was interrupted."""
 
 
 class NotStartedError(OvertimeError):
-    """Work was not started because earlier work could not be ended: nothing is known about this piece."""
+    """The work was not started because earlier work could not be ended; it says nothing about this work."""
 
 
 class _EndError(BaseException):
-    """Raised in the worker's thread; a library's `except Exception` does not catch it."""
+    """Raised in the worker's thread; not an `Exception`, which a library might catch."""
 
 
 class _Job:
-    """One piece of work and what came of it."""
+    """One piece of work and its outcome."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.work = work
@@ -50,17 +50,17 @@ class _Job:
     def run(self) -> None:
         try:
             self.result = self.work()
-        except Exception as error:  # noqa: BLE001 - raised again where the result is waited for
+        except Exception as error:  # noqa: BLE001 - `BoundedWorker.run` raises it again
             self.error = error
         self._finish()
 
-    def ended(self) -> None:
-        """The thread was told to end it, and did."""
+    def set_interrupted(self) -> None:
+        """Record that the interruption ended it."""
         self.error = OvertimeError("the work took too long")
         self._finish()
 
     def interrupt(self, thread: threading.Thread) -> None:
-        """Raise in the thread, unless the work is finished: the exception would hit the next one."""
+        """Raise `_EndError` in the thread, unless the work is finished: the exception would hit the next work."""
         with self._lock:
             if not self._finished and thread.ident is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_EndError))
@@ -72,14 +72,14 @@ class _Job:
 
 
 class _Worker:
-    """A thread that does one job after the other."""
+    """A thread that runs one job after the other."""
 
     def __init__(self) -> None:
         self._next: _Job | None = None
         self._running: _Job | None = None
         self._retired = False
         self._wake = threading.Event()
-        self.thread = threading.Thread(target=self._live, name="sapo-tasks", daemon=True)
+        self.thread = threading.Thread(target=self._loop, name="sapo-tasks", daemon=True)
         self.thread.start()
 
     def start(self, job: _Job) -> None:
@@ -87,11 +87,11 @@ class _Worker:
         self._wake.set()
 
     def retire(self) -> None:
-        """Have the thread end, as soon as its job does."""
+        """End the thread when its job ends."""
         self._retired = True
         self._wake.set()
 
-    def _live(self) -> None:
+    def _loop(self) -> None:
         while not self._retired:
             try:
                 self._wake.wait()
@@ -101,28 +101,28 @@ class _Worker:
                     self._running.run()
             except _EndError:
                 if self._running is not None:
-                    self._running.ended()
+                    self._running.set_interrupted()
 
 
 class BoundedWorker:
-    """Runs one piece of work at a time, each for so many seconds at most. Thread-safe; callers wait for their turn."""
+    """Runs one piece of work at a time, each with a time limit. Thread-safe; callers wait for their turn."""
 
     def __init__(self) -> None:
         self._worker: _Worker | None = None
-        self._left_behind: list[_Worker] = []
+        self._abandoned: list[_Worker] = []
         self._lock = threading.Lock()
 
     def run(self, work: Callable[[], T], seconds: float) -> T:
         """The result of `work()`, called in the worker's thread.
 
         Args:
-            work: must leave nothing half-done when it is interrupted; a lock held in a `with` statement is given back.
-            seconds: after which it is ended, on the wall clock.
+            work: must leave nothing half-done when interrupted; a lock held in a `with` statement is released.
+            seconds: its time limit, wall-clock.
 
         Raises:
             OvertimeError: if it took longer.
-            NotStartedError: if it was not even tried.
-            Exception: whatever the work raises.
+            NotStartedError: if it was not started.
+            Exception: any exception of the work.
         """
         with self._lock:
             worker, job = self._free_worker(), _Job(work)
@@ -135,16 +135,16 @@ class BoundedWorker:
         return result
 
     def close(self) -> None:
-        """Have the thread end."""
+        """End the thread."""
         with self._lock:
             if self._worker is not None:
                 self._worker.retire()
             self._worker = None
 
     def _free_worker(self) -> _Worker:
-        self._left_behind = [worker for worker in self._left_behind if worker.thread.is_alive()]
+        self._abandoned = [worker for worker in self._abandoned if worker.thread.is_alive()]
         if self._worker is None:
-            if len(self._left_behind) >= MAX_LEFT_BEHIND:
+            if len(self._abandoned) >= MAX_ABANDONED:
                 raise NotStartedError("earlier work could not be ended")
             self._worker = _Worker()
         return self._worker
@@ -157,6 +157,6 @@ class BoundedWorker:
         if job.done.is_set():
             return
         worker.retire()
-        self._left_behind.append(worker)
+        self._abandoned.append(worker)
         self._worker = None
         job.error = OvertimeError("the work could not be ended")

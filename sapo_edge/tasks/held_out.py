@@ -1,4 +1,4 @@
-"""The questions that no node trains on: the same ones on every node of a swarm."""
+"""The questions that no node trains on, the same on every node of a swarm."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry
 HELD_OUT = 100
 """Questions held out of training; fewer where a manifest's tasks have few distinct ones."""
 SHARE = 3
-"""Of an entry's distinct questions at most one in `SHARE` is held out."""
+"""At most one in `SHARE` of an entry's distinct questions is held out."""
 SAMPLES = 1000
-"""Most tasks of an entry that are made to count its distinct questions, which bounds their number from below."""
+"""Most tasks of an entry that are generated to find its distinct questions."""
 
 
 class _Entry:
-    """The distinct tasks of one entry in a fixed order, found as they are asked for."""
+    """The distinct tasks of one entry in a fixed order, generated on demand."""
 
     def __init__(self, entry: TaskEntry, make: Callable[[TaskEntry, int], Task]) -> None:
         self.weight = entry.weight
@@ -30,7 +30,7 @@ class _Entry:
         self._distinct: dict[str, Task] = {}
 
     def next_task(self) -> Task | None:
-        """The next distinct task, or None if there are too few to hold out another one."""
+        """The next distinct task; None if there are too few to hold out another one."""
         while len(self._distinct) < SHARE * (self._offered + 1):
             if self._samples == SAMPLES:
                 return None
@@ -38,27 +38,28 @@ class _Entry:
                 task = self._make(self._entry, self._samples)
                 self._distinct.setdefault(task.question, task)
             except UnknownTaskError:
-                pass  # the generator fails here for everyone; that it always does is told below
+                pass  # the generator fails at this index on every node; `check` reports one that always fails
             self._samples += 1
         self._offered += 1
         return list(self._distinct.values())[self._offered - 1]
 
     def check(self) -> None:
-        """Raise a ManifestError if nothing could be made at all."""
+        """Raise a ManifestError if no task could be generated at all."""
         if self._samples and not self._distinct:
-            raise ManifestError(f"task {self.name} makes no questions", "change its config, or remove the entry")
+            raise ManifestError(f"task {self.name} generates no questions", "change its config, or remove the entry")
 
 
 def choose_held_out(manifest: Manifest, make: Callable[[TaskEntry, int], Task]) -> tuple[Task, ...]:
-    """Up to `HELD_OUT` tasks with distinct questions; every prefix is spread over the entries by their weights.
+    """Choose up to `HELD_OUT` tasks with distinct questions; every prefix is spread over the entries by weight.
 
     The next task comes from the entry with the highest weight / (tasks chosen + 1): D'Hondt's highest averages method.
 
     Args:
-        make: the task of an entry at an index of the reserved sequence; may raise UnknownTaskError.
+        manifest: whose entries are used.
+        make: (entry, index) -> task of the reserved sequence; may raise UnknownTaskError.
 
     Raises:
-        ManifestError: if an entry makes no questions.
+        ManifestError: if an entry generates no questions.
     """
     entries = [_Entry(entry, make) for entry in manifest.tasks]
     chosen: dict[str, Task] = {}

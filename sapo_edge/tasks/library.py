@@ -1,4 +1,4 @@
-"""ReasoningGYM behind a small door: loaded late, with what it lacks in isolation put around it."""
+"""The interface to ReasoningGYM: imports it late, and isolates its generators from global state and long loops."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _load_lock = threading.Lock()
 
 
 class Dataset(Protocol):
-    """What of a ReasoningGYM dataset is used here."""
+    """The part of a ReasoningGYM dataset that is used here."""
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        """The entry made from `Random(seed + index)`: question, answer and metadata."""
+        """The entry generated from `Random(seed + index)`: question, answer and metadata."""
         ...
 
     def score_answer(self, answer: str, entry: dict[str, Any]) -> float:
@@ -33,15 +33,15 @@ class Dataset(Protocol):
 
 @cache
 def library_version() -> str:
-    """Version of the installed ReasoningGYM, as references carry it; loads nothing.
+    """Version of the installed ReasoningGYM, as in task references; imports nothing.
 
-    From the distribution's metadata: the package's own `__version__` lags behind.
+    Read from the distribution's metadata: the package's own `__version__` lags behind.
     """
     return importlib.metadata.version("reasoning_gym")
 
 
 def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
-    """A dataset of an allowed generator, whose index is the seed of the task (its own seed is 0)."""
+    """A dataset of an allowed generator. Its own seed is 0, so that an index is the seed of a task."""
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in config.items()}
     with _load_lock:
         create = _load().create_dataset
@@ -49,13 +49,13 @@ def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
 
 
 def generate(dataset: Dataset, seed: int) -> dict[str, Any]:
-    """One entry of the dataset, a pure function of the dataset's configuration and the seed."""
+    """One entry of the dataset: a pure function of its configuration and the seed."""
     with exact_decimals():
         return dataset[seed]
 
 
 def exact_decimals() -> AbstractContextManager[decimal.Context]:
-    """Decimal arithmetic whose precision no generator has changed, and no caller will see changed."""
+    """A decimal context of fixed precision; changes by a generator do not leave it."""
     return decimal.localcontext(decimal.Context(prec=28, rounding=decimal.ROUND_HALF_EVEN))
 
 
@@ -64,7 +64,7 @@ def _load() -> types.ModuleType:
     """Import the factory with all generators registered.
 
     Any submodule imports the whole package: about a second and 100 MB. A third of that is matplotlib, which also writes
-    a font cache into the home directory. It comes with cellpylib, which only two generators use, neither allowed here.
+    a font cache into the home directory. cellpylib imports it; only two generators use that, and neither is allowed.
     """
     absent = "cellpylib" not in sys.modules
     if absent:
@@ -86,10 +86,10 @@ def _replace(module: str, name: str, value: object) -> None:
 
 
 def _bounded_divisors(find: Callable[[int, int], list[int]]) -> Callable[[int, int], list[int]]:
-    """The library's trial division, refused where it would take seconds to hours.
+    """The library's trial division, with an error where it would take seconds to hours.
 
-    At the default configuration one task in 10,000 divides a product of several numbers this way: a peer could name
-    such a seed to keep others busy.
+    At the default configuration one task in 10,000 divides a product of several numbers: a peer could name such seeds
+    to keep others busy.
     """
 
     def find_common_divisors(first: int, second: int) -> list[int]:

@@ -1,7 +1,7 @@
 """Propositional formulas as truth tables, without recursion.
 
-ReasoningGYM's own parser recurses as deep as the answer nests and its evaluator tries 2**n assignments for however many
-names the answer invents. Here a formula is read once from left to right, and a truth table is one integer.
+ReasoningGYM's parser recurses as deep as the answer nests, and its evaluator tries 2**n assignments for any n names in
+the answer. Here a formula is read once from left to right, and a truth table is one integer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def truth_table(formula: str, variables: Sequence[str]) -> tuple[int, bool]:
     Binary operators of equal precedence group to the left, as in ReasoningGYM.
 
     Returns:
-        an integer whose bit i is the formula's value under assignment i, and whether the formula has any operator.
+        An integer whose bit i is the formula's value under assignment i, and whether the formula has an operator.
 
     Raises:
         ValueError: if it is not a formula over these variables.

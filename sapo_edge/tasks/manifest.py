@@ -1,7 +1,7 @@
-"""What a swarm trains on: its tasks, its prompt and its limits. The digest of the manifest is the swarm's id.
+"""The manifest: tasks, prompt and limits of a swarm. Its digest is the swarm's id.
 
-A manifest comes from a file or from a peer, and either may be hostile: everything is bounded before it is decoded, and
-a `Manifest` that exists is valid. Importing this module loads no reasoning_gym.
+A manifest comes from a file or from a peer, and either may be hostile: sizes are bounded before decoding, and a
+`Manifest` object is always valid. Importing this module does not import reasoning_gym.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgpack
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
-from sapo_edge.tasks.allowed import ConfigValue, check_config, check_generator, nearest, shorten
+from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
 from sapo_edge.tasks.answers import extract_answer
 
 PROTOCOL = 1
@@ -39,6 +39,8 @@ MAX_TOKENS = 2048
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Bounds of an entry's weight."""
 
+_WEIGHT = Real(MIN_WEIGHT, MAX_WEIGHT, 1.0)
+_MAX_TOKENS = Integer(1, MAX_TOKENS, 256)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
 
 
@@ -47,11 +49,11 @@ class TaskEntry:
     """One kind of task.
 
     Attributes:
-        name: by which references point at the entry.
+        name: of the entry in task references.
         generator: a generator on the allow-list.
-        config: settings that differ from the generator's defaults; kept sorted and in canonical types.
+        config: settings that differ from the generator's defaults; sorted, in canonical types.
         weight: the entry is drawn with probability weight / sum of weights.
-        partial_credit: whether a verifier's partial scores count; otherwise the reward is 1 or 0, as in the paper.
+        partial_credit: whether partial scores of the verifier count; otherwise the reward is 1 or 0, as in the paper.
 
     Raises:
         ManifestError: if a field is outside its bounds.
@@ -68,19 +70,11 @@ class TaskEntry:
         check_generator(_check_name(f"{where}: generator", self.generator))
         _check(isinstance(self.config, Mapping), f"{where}: config is not a table", "write config = { key = value }")
         object.__setattr__(self, "config", check_config(where, self.generator, self.config))
-        number = isinstance(self.weight, int | float) and not isinstance(self.weight, bool)
-        _check(
-            number and MIN_WEIGHT <= self.weight <= MAX_WEIGHT,
-            f"{where}: weight is not a number within bounds",
-            f"write a number from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}",
-        )
-        object.__setattr__(self, "weight", float(self.weight))
-        _check(
-            isinstance(self.partial_credit, bool), f"{where}: partial_credit is not a boolean", "write true or false"
-        )
+        object.__setattr__(self, "weight", _WEIGHT.check(f"{where}: weight", self.weight))
+        Flag(False).check(f"{where}: partial_credit", self.partial_credit)
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry as it is encoded."""
+        """The entry as it is encoded in a manifest."""
         return {
             "config": {key: list(value) if isinstance(value, tuple) else value for key, value in self.config.items()},
             "generator": self.generator,
@@ -92,13 +86,13 @@ class TaskEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a swarm trains on.
+    """The tasks, prompt and limits of a swarm.
 
     Attributes:
-        name: for people; two manifests of one name are still two swarms.
+        name: for people; two manifests with one name are two swarms.
         tasks: entries, drawn by weight. Their order is part of the manifest.
         system: text of the system turn, "" for none.
-        examples: worked examples as (question, answer with its tags).
+        examples: worked examples: (question, answer with tags).
         max_tokens: most tokens of an answer.
         protocol: `PROTOCOL`.
 
@@ -117,13 +111,13 @@ class Manifest:
         _check_name("name of a manifest", self.name)
         _check(
             self.protocol == PROTOCOL and type(self.protocol) is int,
-            f"manifest {self.name} is written for another protocol than {PROTOCOL}",
+            f"manifest {self.name} needs another protocol than {PROTOCOL}",
             "update sapo-edge, or ask for a manifest of this protocol",
         )
         _check(1 <= len(self.tasks) <= MAX_TASKS, f"it has {len(self.tasks)} tasks", f"give it 1 to {MAX_TASKS}")
         names = [entry.name for entry in self.tasks]
         repeated = sorted({name for name in names if names.count(name) > 1})
-        _check(not repeated, f"two tasks have the name {', '.join(repeated)}", "give every task a name of its own")
+        _check(not repeated, f"two tasks have the name {', '.join(repeated)}", "give each task its own name")
         _check_text("system", self.system)
         _check(
             len(self.examples) <= MAX_EXAMPLES, f"it has {len(self.examples)} examples", f"keep at most {MAX_EXAMPLES}"
@@ -136,11 +130,7 @@ class Manifest:
                 f"answer of example {position} has no answer tags",
                 "write the answer as <answer>...</answer>",
             )
-        _check(
-            type(self.max_tokens) is int and 1 <= self.max_tokens <= MAX_TOKENS,
-            "max_tokens is not an integer within bounds",
-            f"write an integer from 1 to {MAX_TOKENS}",
-        )
+        _MAX_TOKENS.check("max_tokens", self.max_tokens)
 
     @cached_property
     def digest(self) -> str:
@@ -164,9 +154,9 @@ class Manifest:
         """Decode what `to_bytes` wrote.
 
         Raises:
-            ManifestError: if it is anything else, other encodings of the same manifest included.
+            ManifestError: if it is anything else, even another encoding of the same manifest.
         """
-        remedy = "fetch it again, from another peer if need be"
+        remedy = "fetch it again, or from another peer"
         _check(
             len(data) <= MAX_MANIFEST_BYTES,
             f"the manifest has {len(data)} bytes",
@@ -182,7 +172,7 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, where: str = "the manifest") -> Manifest:
-        """Read a manifest from TOML text; `where` is how messages call it.
+        """Read a manifest from TOML text, called `where` in messages.
 
         Raises:
             ManifestError: if it is not a valid manifest.
@@ -215,7 +205,7 @@ class Manifest:
         return cls.from_toml(text, str(path))
 
     def entry_at(self, fraction: float) -> TaskEntry:
-        """The entry at a fraction in [0, 1) of the cumulated weights: a uniform fraction draws by weight."""
+        """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
         remaining = fraction * sum(entry.weight for entry in self.tasks)
         for entry in self.tasks[:-1]:
             remaining -= entry.weight
@@ -224,7 +214,7 @@ class Manifest:
         return self.tasks[-1]
 
     def prompt_for(self, question: str) -> Prompt:
-        """The turns that ask a question: system text, worked examples, the question."""
+        """The prompt for a question: system text, worked examples, the question."""
         turns = [Message("system", self.system)] if self.system else []
         for example, answer in self.examples:
             turns += [Message("user", example), Message("assistant", answer)]
@@ -232,7 +222,7 @@ class Manifest:
 
 
 def shipped_manifests() -> tuple[str, ...]:
-    """Names of the manifests that come with sapo-edge."""
+    """Names of the manifests shipped with sapo-edge."""
     files = resources.files("sapo_edge.tasks").joinpath("manifests").iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
@@ -241,7 +231,7 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
     """A shipped manifest by name, or one from a TOML file.
 
     Raises:
-        ManifestError: if there is neither, naming what there is.
+        ManifestError: if there is neither; it lists the shipped ones.
     """
     shipped = shipped_manifests()
     if name_or_path in shipped:
@@ -255,38 +245,37 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
 
 
 def _from_raw(raw: object, where: str) -> Manifest:
-    fields = _table(raw, where, ("name", "tasks"), ("system", "examples", "max_tokens", "protocol"))
-    entries = _list(fields.pop("tasks"), f"{where}: tasks", MAX_TASKS)
-    examples = _list(fields.pop("examples", []), f"{where}: examples", MAX_EXAMPLES)
+    table = _table(raw, where, ("name", "tasks"), ("system", "examples", "max_tokens", "protocol"))
+    entries = _list(table.pop("tasks"), f"{where}: tasks", MAX_TASKS)
+    examples = _list(table.pop("examples", []), f"{where}: examples", MAX_EXAMPLES)
     try:
         return Manifest(
             tasks=tuple(_entry_from_raw(entry, position) for position, entry in enumerate(entries, start=1)),
             examples=tuple(_example_from_raw(example, position) for position, example in enumerate(examples, start=1)),
-            **fields,
+            **table,
         )
     except ManifestError as error:
         raise type(error)(f"{where}: {error.message}", error.remedy) from error
 
 
 def _entry_from_raw(raw: object, position: int) -> TaskEntry:
-    fields = _table(raw, f"task {position}", ("name", "generator"), ("config", "weight", "partial_credit"))
-    return TaskEntry(**fields)
+    return TaskEntry(**_table(raw, f"task {position}", ("name", "generator"), ("config", "weight", "partial_credit")))
 
 
 def _example_from_raw(raw: object, position: int) -> tuple[Any, Any]:
     if isinstance(raw, list) and len(raw) == 2:
         return (raw[0], raw[1])
-    fields = _table(raw, f"example {position}", ("question", "answer"), ())
-    return (fields["question"], fields["answer"])
+    table = _table(raw, f"example {position}", ("question", "answer"), ())
+    return (table["question"], table["answer"])
 
 
 def _table(raw: object, where: str, required: Iterable[str], optional: Iterable[str]) -> dict[str, Any]:
     _check(isinstance(raw, dict), f"{where} is not a table", "write it as in the shipped manifests")
     assert isinstance(raw, dict)
-    known = [*required, *optional]
+    keys = [*required, *optional]
     for key in raw:
-        if key not in known:
-            raise ManifestError(f"{where}: unknown key {shorten(key)}", nearest(str(key), known))
+        if key not in keys:
+            raise ManifestError(f"{where}: unknown key {shorten(key)}", nearest(str(key), keys))
     for key in required:
         _check(key in raw, f"{where}: {key} is missing", f"add {key}")
     return dict(raw)
@@ -313,7 +302,7 @@ def _check_name(what: str, name: object) -> str:
 def _check_text(where: str, text: object) -> None:
     _check(isinstance(text, str), f"{where} is not text", "write it between quotes")
     assert isinstance(text, str)
-    # A peer's text reaches terminals: no escape sequences. Lone surrogates can't be encoded.
+    # A peer's text reaches terminals, so escape sequences are rejected. Lone surrogates can't be encoded.
     printable = all(character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs") for character in text)
     _check(printable, f"{where} has control characters or invalid Unicode", "remove them")
     size = len(text.encode("utf-8"))

@@ -1,8 +1,8 @@
-"""The tasks of a manifest: drawn, made anew from a reference, verified, and held out.
+"""The tasks of a manifest: drawing, regenerating from a reference, verifying, holding out.
 
-A task is a pure function of the manifest's entry, the version of ReasoningGYM, a seed and an index. ReasoningGYM itself
-seeds with the *sum* of seed and index, so that neighbouring seeds repeat each other's tasks; here both are hashed
-together with the entry's name, and every index of every node has a seed of its own.
+A task is a pure function of the manifest's entry, the version of ReasoningGYM, a seed and an index. ReasoningGYM seeds
+with the *sum* of seed and index, so neighbouring seeds repeat each other's tasks. Here both are hashed with the entry's
+name, so every index of every node has its own seed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
-"""Indices skipped in a row, held out or without a task, before a draw for training gives up."""
+"""Most indices in a row without a task for training, because it is held out or can't be generated."""
 _ATTEMPTS = 8
 
 
@@ -34,10 +34,10 @@ def derive_seed(purpose: str, *parts: str | int | bytes) -> int:
 
 
 class TaskSource:
-    """Makes and verifies the tasks of one manifest. Thread-safe.
+    """Generates and verifies the tasks of one manifest. Thread-safe.
 
     Attributes:
-        verifier_errors: answers that scored 0 because their verifier failed in a way that none should; a bug if not 0.
+        verifier_errors: answers that scored 0 because their verifier raised an unexpected exception; not 0 means a bug.
     """
 
     def __init__(self, manifest: Manifest) -> None:
@@ -50,32 +50,32 @@ class TaskSource:
         self._lock = threading.RLock()
 
     def draw(self, seed: int, index: int) -> Task:
-        """The task at an index of a node's sequence; may be a held-out one.
+        """The task at an index of a node's sequence; it may be held out.
 
         Args:
             seed: the node's task seed, 0 to 2**63 - 1.
             index: 0 to 2**63 - 1.
 
         Raises:
-            UnknownTaskError: if the generator can't make the task at this index, which is rare.
+            UnknownTaskError: if the generator fails at this index, which is rare.
         """
         fraction = derive_seed("entry", seed, index) / 2**63
         entry = self.manifest.entry_at(fraction)
         return self.regenerate(TaskRef(entry.name, library_version(), seed, index))
 
     def regenerate(self, ref: TaskRef) -> Task:
-        """Make the task of a reference, whoever made the reference.
+        """Generate the task of a reference, which may be a peer's.
 
         Raises:
-            UnknownTaskError: if the manifest has no such entry, another version made it, or it makes no task.
+            UnknownTaskError: if the manifest lacks the entry, the version differs, or the generator fails.
         """
         entry = self._entries.get(ref.entry)
         if entry is None:
             raise UnknownTaskError("the manifest has no such task", "join the swarm whose manifest has it")
         if ref.version != library_version():
             raise UnknownTaskError(
-                f"the task was made by another version of reasoning_gym than {library_version()}",
-                "let all nodes of the swarm install the same version",
+                f"the task was made with another version of reasoning_gym than {library_version()}",
+                "install the same version on all nodes of the swarm",
             )
         generated = self._generate(entry, ref)
         try:
@@ -84,17 +84,18 @@ class TaskSource:
             raise UnknownTaskError(f"the task is not valid: {error}", "change the entry's config") from error
 
     def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-        """The next tasks of a node's sequence, without those held out.
+        """The next tasks of a node's sequence, without held-out ones.
 
         Args:
             seed: the node's task seed.
-            cursor: index at which to go on.
+            cursor: index of the first one.
+            count: number of tasks.
 
         Returns:
-            `count` tasks, and the cursor of the next call.
+            The tasks, and the cursor for the next call.
 
         Raises:
-            ManifestError: if `MAX_SKIPPED` indices in a row give nothing to train on.
+            ManifestError: if `MAX_SKIPPED` indices in a row give no task for training.
         """
         tasks: list[Task] = []
         skipped = 0
@@ -116,10 +117,10 @@ class TaskSource:
     def held_out(self, count: int) -> tuple[Task, ...]:
         """The first `count` held-out tasks: distinct questions, the same on all nodes, spread over entries by weight.
 
-        There are at most `held_out.HELD_OUT`, and no more than a third of the distinct questions of an entry.
+        There are at most `held_out.HELD_OUT`, and at most a third of an entry's distinct questions.
 
         Raises:
-            ManifestError: if an entry of the manifest makes no questions.
+            ManifestError: if an entry of the manifest generates no questions.
         """
         with self._lock:
             if self._held_out is None:
@@ -128,15 +129,15 @@ class TaskSource:
             return self._held_out[:count]
 
     def is_held_out(self, question: str) -> bool:
-        """Whether a question is held out of training, by its text."""
+        """Whether a question is held out of training; compares its text."""
         self.held_out(0)
         return question in self._held_out_questions
 
     def score(self, task: Task, text: str) -> float:
-        """The reward of a completion, in [0, 1]. Never raises on any text, and evaluates none.
+        """The reward of a completion, in [0, 1]. No text raises an error, and none is evaluated as code.
 
         Raises:
-            UnknownTaskError: if the task is not one of this manifest.
+            UnknownTaskError: if the task is not of this manifest.
         """
         entry = self._entries.get(task.ref.entry)
         if entry is None:
@@ -146,7 +147,7 @@ class TaskSource:
         if answer is None:
             return 0.0
         score = self._verify(entry, answer, generated)
-        # Full means exactly full: some verifiers sum shares of a wrong answer up to 1 less a rounding error.
+        # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
         return score if entry.partial_credit else float(score == 1.0)
 
     def _verify(self, entry: TaskEntry, answer: str, generated: Mapping[str, Any]) -> float:
@@ -154,7 +155,7 @@ class TaskSource:
         try:
             return verify(entry.generator, dataset, answer, generated)
         except Exception:  # noqa: BLE001
-            # A peer's text must not end a round, whatever a verifier of the library does with it.
+            # A peer's text must not end a round, whatever a library's verifier does.
             self.verifier_errors += 1
             return 0.0
 
@@ -165,10 +166,10 @@ class TaskSource:
             try:
                 return generate(dataset, derive_seed("task", entry.name, ref.seed, ref.index, attempt))
             except (ArithmeticError, LookupError):
-                continue  # some seeds divide by zero or find nothing to choose from; all nodes try the same next one
+                continue  # some seeds divide by zero or choose from nothing; all nodes try the same next seed
             except Exception as error:
-                raise UnknownTaskError(f"task {entry.name} can't be made: {error}", remedy) from error
-        raise UnknownTaskError(f"task {entry.name} can't be made from this reference", remedy)
+                raise UnknownTaskError(f"task {entry.name} can't be generated: {error}", remedy) from error
+        raise UnknownTaskError(f"task {entry.name} can't be generated from this reference", remedy)
 
     def _dataset(self, entry: TaskEntry) -> Dataset:
         with self._lock:

@@ -1,7 +1,7 @@
-"""The allow-list of verifiers: every one evaluates nothing and ends soon on any text of bounded length.
+"""The allow-list of verifiers: none evaluates text as code, and each ends quickly on any text of bounded length.
 
-Most generators keep ReasoningGYM's own verifier, read line by line for 0.1.25. Where that one evaluates text, isn't
-bounded, or rewards a wrong answer in full, a small one of our own takes its place and scores the rest alike.
+Most generators use ReasoningGYM's own verifier; each was read line by line for 0.1.25. Where it evaluates text, is
+unbounded, or fully rewards a wrong answer, a small verifier of our own replaces it and otherwise scores the same.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ LIBRARY_VERIFIED = frozenset(
         "word_sequence_reversal",
     }
 )
-"""Generators whose own verifier is used. A test follows what each of them can reach."""
+"""Generators whose own verifier is used. A test follows all code that each of them can reach."""
 
 
 def verify_binary_matrix(answer: str, generated: Mapping[str, Any]) -> float:
-    """Lines of numbers score 1, a list of lists with the same numbers 0.1. ReasoningGYM calls `eval` on the answer."""
+    """Lines of numbers score 1, a list of lists of the same numbers 0.1. ReasoningGYM calls `eval` on the answer."""
     expected = str(generated["answer"])
     if answer == expected:
         return 1.0
@@ -58,14 +58,14 @@ def verify_binary_matrix(answer: str, generated: Mapping[str, Any]) -> float:
 
 
 def verify_bitwise_arithmetic(answer: str, generated: Mapping[str, Any]) -> float:
-    """An integer with or without a prefix of base. ReasoningGYM calls `eval` on the problem once more."""
+    """An integer, with or without a base prefix. ReasoningGYM calls `eval` on the problem."""
     return 1.0 if int(answer, 0) == int(generated["answer"], 16) else 0.0
 
 
 def verify_fraction_simplification(answer: str, generated: Mapping[str, Any]) -> float:
     """The lowest terms score 1, a fraction with one unreduced term 0.1, another fraction 0.05, anything else 0.
 
-    ReasoningGYM gives 1 whatever follows a fraction in LaTeX, and 0.01 for any text at all.
+    ReasoningGYM gives 1 to any text that begins with the fraction in LaTeX, and 0.01 to any text at all.
     """
     metadata = generated["metadata"]
     numerator, denominator = _fraction(answer.strip("$ "))
@@ -83,7 +83,7 @@ def _fraction(text: str) -> tuple[int, int]:
 def verify_propositional_logic(answer: str, generated: Mapping[str, Any]) -> float:
     """A formula that follows from the premises scores 1, a trivial one 0.25, another formula 0.05, anything else 0.
 
-    ReasoningGYM takes any text for the name of a variable; here that is not a formula.
+    ReasoningGYM accepts any text as a variable; here such text is not a formula.
     """
     metadata = generated["metadata"]
     variables = metadata["variables"]
@@ -102,16 +102,16 @@ def verify_spell_backward(answer: str, generated: Mapping[str, Any]) -> float:
 
     ReasoningGYM's sum of shares of a longer answer reaches 1, and more than 1 by rounding.
     """
-    expected, given = str(generated["answer"]).lower(), answer.lower()
-    placed = sum(letter == other for letter, other in zip(given, expected, strict=False))
-    return placed / max(len(given), len(expected))
+    expected, word = str(generated["answer"]).lower(), answer.lower()
+    placed = sum(letter == right for letter, right in zip(word, expected, strict=False))
+    return placed / max(len(word), len(expected))
 
 
 def verify_word_sorting(answer: str, generated: Mapping[str, Any]) -> float:
-    """The share of words in their place, 1 only for the list itself. ReasoningGYM gives 1 whatever follows the list."""
+    """The share of words in their place, 1 only for the list itself. ReasoningGYM ignores words after the list."""
     expected: list[str] = generated["metadata"]["sorted_words"]
     words = [word.strip() for word in answer.split(",")]
-    placed = sum(word == other for word, other in zip(words, expected, strict=False))
+    placed = sum(word == right for word, right in zip(words, expected, strict=False))
     share = placed / max(len(words), len(expected))
     return max(share, 0.2) if sorted(words) == sorted(expected) else share
 
@@ -124,17 +124,17 @@ OWN_VERIFIERS: Mapping[str, Verifier] = {
     "spell_backward": verify_spell_backward,
     "word_sorting": verify_word_sorting,
 }
-"""Generators whose verifier is ours."""
+"""Generators whose verifier is our own."""
 
 
 def verify(generator: str, dataset: Dataset, answer: str, generated: Mapping[str, Any]) -> float:
     """Score an extracted answer of at most `MAX_ANSWER_CHARACTERS` characters.
 
     Returns:
-        0 to 1; 0 where the answer is not of the expected form.
+        0 to 1; 0 if the answer does not have the expected form.
 
     Raises:
-        ArithmeticError: if a verifier scores outside of [0, 1], which none is known to do.
+        ArithmeticError: if the score is outside [0, 1], which no verifier is known to give.
     """
     try:
         if generator in OWN_VERIFIERS:
@@ -143,7 +143,7 @@ def verify(generator: str, dataset: Dataset, answer: str, generated: Mapping[str
             with exact_decimals():
                 score = dataset.score_answer(answer, dict(generated))
     except (ValueError, OverflowError):
-        # Raised by int() and by float division of what a policy wrote in place of a number.
+        # From int() and float division of text that a policy wrote in place of a number.
         return 0.0
     if not 0.0 <= score <= 1.0:
         raise ArithmeticError(f"verifier of {generator} scored {score}")

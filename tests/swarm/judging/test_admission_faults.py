@@ -303,7 +303,7 @@ def test_an_author_pays_for_no_generator_that_another_one_blocked(
     # A C function can't be interrupted before it returns.
     with monkeypatch.context() as patch:
         patch.setattr(bench.admission.source, "regenerate", lambda _: time.sleep(2.0))
-        for number in range(bounded.MAX_LEFT_BEHIND):
+        for number in range(bounded.MAX_ABANDONED):
             assert bench.admission.check_task(bench.signed(number, identity(50 + number))) is Rejection.SLOW
     for number in range(3):
         assert bench.admission.check_task(bench.signed(number)) is Rejection.SLOW

@@ -1,4 +1,4 @@
-"""Work that a peer chose the input of: it ends in time, whatever it does."""
+"""Work with a peer's input: it ends within its time limit, whatever it does."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def twice_against_everything() -> None:
 
 
 @pytest.mark.parametrize("work", [forever, forever_against_exceptions])
-def test_a_loop_without_end_is_ended_and_the_thread_goes_on(work: object) -> None:
+def test_an_endless_loop_is_interrupted_and_the_thread_continues(work: object) -> None:
     worker = BoundedWorker()
     threads = [worker.run(threading.current_thread, 5.0)]
     begin = time.monotonic()
@@ -46,14 +46,14 @@ def test_a_loop_without_end_is_ended_and_the_thread_goes_on(work: object) -> Non
     worker.close()
 
 
-def test_work_that_swallows_the_exception_is_told_again() -> None:
+def test_work_that_swallows_the_exception_is_interrupted_again() -> None:
     worker = BoundedWorker()
     worker.run(twice_against_everything, 0.05)
     assert worker.run(lambda: "next", 5.0) == "next"
     worker.close()
 
 
-def test_a_lock_held_by_what_was_ended_is_given_back() -> None:
+def test_interrupted_work_releases_its_lock() -> None:
     worker, lock = BoundedWorker(), threading.Lock()
 
     def hold() -> None:
@@ -95,17 +95,17 @@ def test_the_exception_never_hits_the_next_work() -> None:
     worker.close()
 
 
-def test_what_can_not_be_ended_is_left_behind_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_cannot_be_interrupted_are_abandoned_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounded, "GIVE_UP_SECONDS", 0.2)
     worker = BoundedWorker()
-    for _ in range(bounded.MAX_LEFT_BEHIND):
+    for _ in range(bounded.MAX_ABANDONED):
         # Sleeping in C, which no exception reaches.
         with pytest.raises(OvertimeError):
             worker.run(lambda: time.sleep(1.2), 0.01)
     begin = time.monotonic()
     with pytest.raises(OvertimeError):
         worker.run(lambda: None, 5.0)
-    assert time.monotonic() - begin < 0.1, "refused at once"
+    assert time.monotonic() - begin < 0.1, "rejected immediately"
     time.sleep(1.3)
     assert worker.run(lambda: "again", 5.0) == "again"
     worker.close()

@@ -166,7 +166,7 @@ def test_an_entry_that_makes_no_questions_is_told(monkeypatch: pytest.MonkeyPatc
         raise ValueError("no")
 
     monkeypatch.setattr("sapo_edge.tasks.source.generate", fail)
-    with pytest.raises(ManifestError, match="task task makes no questions"):
+    with pytest.raises(ManifestError, match="task task generates no questions"):
         TaskSource(one_task("gcd")).held_out(1)
 
 
