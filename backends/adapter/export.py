@@ -8,16 +8,16 @@ import re
 import shutil
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
-from sapo_edge.errors import CheckpointError, SapoError, StateError
+from sapo_edge.errors import CheckpointError, StateError
 
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 GGUF_NAME = "adapter.gguf"
 MLX_NAME = "mlx"
-MLX_WEIGHTS = "adapters.safetensors"
 PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.lora_([AB])\.weight")
-"""A weight of a PEFT adapter: the module's name, its layer, its name within the layer, the matrix."""
+"""A weight of a PEFT adapter: the layer's full name, its block, its name within the block, the matrix."""
 
 
 class ExportFormat(StrEnum):
@@ -28,20 +28,21 @@ class ExportFormat(StrEnum):
     MLX = "mlx"
 
 
-def export(adapter: Path, target: Path, form: ExportFormat, write_gguf: Callable[[Path, Path], None]) -> Path:
+def export(adapter: Path, target: Path, form: ExportFormat, model: Path) -> Path:
     """Write an adapter into a directory.
 
     Args:
         adapter: directory of a checkpoint or of a PEFT adapter.
-        target: directory to write into, made if it doesn't exist; what lies there under the same name is replaced.
-        form: what is written.
-        write_gguf: (adapter directory, file) -> None, of the backend.
+        target: directory to write into; created if it doesn't exist. Files of the same names are replaced.
+        form: the format to write.
+        model: the adapter's base model: gguf needs its GGUF file, the other formats do not read it.
 
     Returns:
-        What to hand to the other program: the directory for peft, the file for gguf, a directory of its own for mlx.
+        What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx.
 
     Raises:
-        CheckpointError: if there is no adapter.
+        CheckpointError: if there is no adapter, or the format can't hold it.
+        ModelError: if the base model is needed and can't be read.
         StateError: if the target can't be written.
     """
     missing = [name for name in PEFT_FILES if not (adapter / name).is_file()]
@@ -52,25 +53,36 @@ def export(adapter: Path, target: Path, form: ExportFormat, write_gguf: Callable
     try:
         target.mkdir(parents=True, exist_ok=True)
         if form is ExportFormat.GGUF:
-            write_gguf(adapter, target / GGUF_NAME)
-            return target / GGUF_NAME
+            return _write_gguf(adapter, target / GGUF_NAME, model)
         if form is ExportFormat.MLX:
             return _write_mlx(adapter, target / MLX_NAME)
         for name in PEFT_FILES:
-            temporary = target / f".{name}.part"
-            shutil.copyfile(adapter / name, temporary)
-            os.replace(temporary, target / name)
+            _replace(target / name, partial(shutil.copyfile, adapter / name))
         return target
-    except SapoError:
-        raise
     except OSError as error:
         raise StateError(
             f"can't write to {target}: {error.strerror}", "free some space, or give another directory"
         ) from error
 
 
+def _replace(file: Path, write: Callable[[Path], object]) -> None:
+    """Write a file under a temporary name and rename it."""
+    temporary = file.with_name(f".{file.name}.part")
+    write(temporary)
+    os.replace(temporary, file)
+
+
+def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
+    from sapo_edge.backends.adapter.files import read_adapter, read_alpha
+    from sapo_edge.backends.adapter.gguf import write_adapter
+    from sapo_edge.backends.model.gguf_header import read_header
+
+    write_adapter(file, read_header(model), read_adapter(adapter), read_alpha(adapter)[1])
+    return file
+
+
 def _write_mlx(adapter: Path, target: Path) -> Path:
-    """Write an adapter as mlx-lm's own trainer does, whose `adapter_config.json` has the name of PEFT's.
+    """Write an adapter as mlx-lm's own trainer does, in a directory of its own: a file has the same name as PEFT's.
 
     mlx-lm multiplies from the right: its A is (inputs, rank) and its B (rank, outputs), the transposes of PEFT's. Its
     scale is alpha / rank.
@@ -79,37 +91,33 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
 
     rank, alpha = read_alpha(adapter)
     weights = {}
-    layers: set[int] = set()
-    keys: set[str] = set()
+    blocks: set[int] = set()
+    layers: set[str] = set()
     for name, array in read_adapter(adapter).items():
-        found = PEFT_WEIGHT.fullmatch(name)
-        if found is None:
+        match = PEFT_WEIGHT.fullmatch(name)
+        if match is None:
             raise CheckpointError(
-                f"the adapter in {adapter} has a weight {name}, for which mlx-lm has no place", "export it as peft"
+                f"the adapter in {adapter} has a weight {name}, which mlx-lm can't load", "export it as peft"
             )
-        module, layer, key, matrix = found.groups()
-        weights[f"{module}.lora_{matrix.lower()}"] = array.T
-        layers.add(int(layer))
-        keys.add(key)
+        path, block, layer, matrix = match.groups()
+        weights[f"{path}.lora_{matrix.lower()}"] = array.T
+        blocks.add(int(block))
+        layers.add(layer)
     config = {
         "fine_tune_type": "lora",
-        "num_layers": max(layers, default=-1) + 1,
-        "lora_parameters": {"rank": rank, "scale": alpha / rank, "dropout": 0.0, "keys": sorted(keys)},
+        "num_layers": max(blocks, default=-1) + 1,
+        "lora_parameters": {"rank": rank, "scale": alpha / rank, "dropout": 0.0, "keys": sorted(layers)},
     }
     target.mkdir(exist_ok=True)
-    temporary = target / f".{MLX_WEIGHTS}.part"
-    write_tensors(temporary, weights)
-    os.replace(temporary, target / MLX_WEIGHTS)
-    temporary = target / ".adapter_config.json.part"
-    temporary.write_text(json.dumps(config, indent=2) + "\n")
-    os.replace(temporary, target / "adapter_config.json")
+    _replace(target / "adapters.safetensors", lambda file: write_tensors(file, weights))
+    _replace(target / "adapter_config.json", lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
     return target
 
 
 def usage(path: Path, form: ExportFormat, model: Path) -> str:
-    """A line that shows how to use what was exported."""
+    """A line that shows how to use an exported adapter."""
     if form is ExportFormat.GGUF:
         return f"llama-cli -m {model} --lora {path}"
     if form is ExportFormat.MLX:
-        return f"mlx_lm.generate --model MODEL --adapter-path {path}, MODEL the same model as a directory for MLX"
+        return f"mlx_lm.generate --model MODEL --adapter-path {path}, MODEL being the same model as a directory for MLX"
     return f'peft.PeftModel.from_pretrained(base_model, "{path}")'

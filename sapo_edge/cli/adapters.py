@@ -138,19 +138,13 @@ def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
 
 def run_export(workspace: Workspace, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
     """Write the adapter for another program."""
-    from sapo_edge.backends.adapter.files import read_adapter, read_alpha
-    from sapo_edge.backends.adapter.gguf import write_adapter
-    from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.model.source import open_source
 
     directory = find_adapter(workspace, adapter)
     model = workspace.model
     check_model(directory, open_source(model, mlx=True).digest)
 
-    def write_gguf(source: Path, file: Path) -> None:
-        write_adapter(file, read_header(model), read_adapter(source), read_alpha(source)[1])
-
-    path = export(directory, target, form, write_gguf)
+    path = export(directory, target, form, model)
     if as_json:
         print_json({"format": form, "path": str(path), "adapter": str(directory), "model": str(model)})
     else:

@@ -50,10 +50,6 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return peft_adapter(tmp_path_factory.mktemp("adapter"), base)
 
 
-def no_gguf(_adapter: Path, _file: Path) -> None:
-    raise AssertionError
-
-
 @needs.MLX
 def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path) -> None:
     from sapo_edge.backends.apple.runtime import require_mlx
@@ -63,7 +59,7 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
     from mlx_lm.tuner.utils import load_adapters
     from mlx_lm.utils import load_model
 
-    path = export(adapter, tmp_path, ExportFormat.MLX, no_gguf)
+    path = export(adapter, tmp_path, ExportFormat.MLX, base)
     model: Any
     model, _ = load_model(base)
     plain = np.array(model(mx.array([IDS]))[0], np.float64)
@@ -73,9 +69,9 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
     assert np.abs(adapted - plain).max() > 0.1
 
 
-def test_it_lies_beside_an_adapter_exported_for_peft(adapter: Path, tmp_path: Path) -> None:
-    export(adapter, tmp_path, ExportFormat.PEFT, no_gguf)
-    path = export(adapter, tmp_path, ExportFormat.MLX, no_gguf)
+def test_it_lies_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, tmp_path: Path) -> None:
+    export(adapter, tmp_path, ExportFormat.PEFT, base)
+    path = export(adapter, tmp_path, ExportFormat.MLX, base)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "LORA"
     settings = json.loads((path / "adapter_config.json").read_text())
     assert settings["num_layers"] == 2
@@ -83,7 +79,7 @@ def test_it_lies_beside_an_adapter_exported_for_peft(adapter: Path, tmp_path: Pa
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
 
 
-def test_a_weight_that_mlx_lm_has_no_place_for_is_refused(adapter: Path, tmp_path: Path) -> None:
+def test_a_weight_that_mlx_lm_has_no_place_for_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
     file = odd / "adapter_model.safetensors"
@@ -91,5 +87,5 @@ def test_a_weight_that_mlx_lm_has_no_place_for_is_refused(adapter: Path, tmp_pat
     weights["base_model.model.lm_head.lora_A.weight"] = np.zeros((4, 64), np.float32)
     save_file(weights, file)
     with pytest.raises(CheckpointError, match="lm_head") as caught:
-        export(odd, tmp_path / "out", ExportFormat.MLX, no_gguf)
+        export(odd, tmp_path / "out", ExportFormat.MLX, base)
     assert caught.value.remedy
