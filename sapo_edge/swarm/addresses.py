@@ -1,7 +1,7 @@
-"""Multiaddresses as this swarm uses them, and which of them may be dialled.
+"""Multiaddresses of peers, and which of them a node may dial.
 
-An address that a peer handed over is only a claim. Dialled unseen, it would let a stranger point every node of a swarm
-at somebody's server, or at the services of the node's own machine and home.
+An address from a peer is only a claim. Dialled without a check, it would let a stranger send every node of a swarm to a
+third party's server, or to services on the node's own machine and network.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 MAX_ADDRESS_CHARACTERS = 300
-"""Longest multiaddress that is looked at."""
+"""Longest multiaddress that is parsed."""
 LOWEST_PORT = 1024
-"""Peers can't send a node to ports below, where mail, shells and printers listen; 443 is allowed, for relays."""
+"""A node dials no lower port that a peer names: mail, shells and printers listen there. 443 is allowed, for relays."""
 
 _ID = r"[1-9A-HJ-NP-Za-km-z]{46,62}"
 _DIRECT = re.compile(rf"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{{1,253}})/tcp/([0-9]{{1,5}})/p2p/({_ID})")
@@ -27,14 +27,14 @@ _VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|cali|podman|vmnet|vbo
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One TCP multiaddress of a peer.
+    """A TCP multiaddress of a peer.
 
     Attributes:
         kind: "ip4", "ip6", or "dns", "dns4", "dns6".
         host: the IP address or name.
         port: TCP port.
-        peer_id: who is meant to answer in the end.
-        relay: peer id of the relay that listens at host and port; None if the peer itself does.
+        peer_id: the peer to reach.
+        relay: peer id of the relay that listens at host and port; None if the peer itself listens there.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def via(self) -> Address:
-        """The address of the relay in a circuit address; the address itself in a direct one."""
+        """Where to connect first: the relay of a circuit address; a direct address itself."""
         return Address(self.kind, self.host, self.port, self.relay) if self.relay else self
 
 
@@ -62,10 +62,10 @@ def parse_address(text: str) -> Address:
     """Read a multiaddress with `/p2p/`, direct or through one relay.
 
     Raises:
-        ValueError: if it is none of TCP, or too long.
+        ValueError: if it is not TCP, or too long.
     """
     if len(text) > MAX_ADDRESS_CHARACTERS:
-        raise ValueError("an address that is too long")
+        raise ValueError("the address is too long")
     match = _DIRECT.fullmatch(text) or _CIRCUIT.fullmatch(text)
     if match is None:
         raise ValueError("not a TCP address that ends in /p2p/ and a peer id")
@@ -77,7 +77,7 @@ def parse_address(text: str) -> Address:
     elif kind == "ip6":
         host = str(ipaddress.IPv6Address(host))
     elif ":" in host:
-        raise ValueError("not a name")
+        raise ValueError("not a host name")
     return Address(kind, host, int(port), last[0], first) if last else Address(kind, host, int(port), first)
 
 
@@ -85,7 +85,7 @@ def direct_address(ip: str, port: int, peer_id: str) -> Address:
     """The address of a peer that listens itself.
 
     Raises:
-        ValueError: if `ip` is none, or there is no such port.
+        ValueError: if `ip` is no IP address, or the port is out of range.
     """
     kind = "ip6" if ":" in ip else "ip4"
     return parse_address(f"/{kind}/{ip}/tcp/{port}/p2p/{peer_id}")
@@ -95,7 +95,7 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
     """The address of a peer that listens at a host name or an IP address.
 
     Raises:
-        ValueError: if `host` is neither, or there is no such port.
+        ValueError: if `host` is neither, or the port is out of range.
     """
     try:
         return direct_address(host, port, peer_id)
@@ -105,12 +105,12 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
 
 @dataclass(frozen=True, slots=True)
 class LocalNetworks:
-    """The networks that this machine is in.
+    """The networks that this machine is connected to.
 
     Attributes:
-        addresses: its own IP addresses, without loopback; those of bridges to containers come last.
-        subnets: what they belong to.
-        loopback: whether loopback is all that it listens on, or all that it has.
+        addresses: IP addresses of this machine without loopback; those of container bridges come last.
+        subnets: the networks of these addresses.
+        loopback: whether the node listens on loopback only, or the machine has no other address.
     """
 
     addresses: tuple[str, ...]
@@ -119,18 +119,11 @@ class LocalNetworks:
 
     @property
     def listen_addresses(self) -> tuple[str, ...]:
-        """IP addresses at which others may reach this machine."""
+        """IP addresses at which others can reach the node."""
         return ("127.0.0.1",) if self.loopback else self.addresses
 
-    def may_dial(self, address: Address, trusted: bool = False) -> bool:
-        """Whether to dial an address.
-
-        Args:
-            address: where to.
-            trusted: the owner wrote it down. Whatever else comes from a peer, who may lie.
-        """
-        if trusted:
-            return True
+    def may_dial(self, address: Address) -> bool:
+        """Whether to dial an address that a peer named: public or on a network of this machine, at a high port."""
         ip = address.ip
         if ip is None or (address.port < LOWEST_PORT and address.port != 443):
             return False
@@ -142,22 +135,22 @@ class LocalNetworks:
             return False
         return ip.is_global or any(ip in network for network in self.subnets)
 
-    def local(self, address: Address) -> bool:
+    def is_local(self, address: Address) -> bool:
         """Whether an address is on a network of this machine."""
         ip = address.ip
         return ip is not None and (ip.is_loopback or any(ip in network for network in self.subnets))
 
 
 def find_local_networks(listen: str = "all") -> LocalNetworks:
-    """The networks that this machine is in now; takes about a millisecond.
+    """The networks that this machine is connected to now; takes about a millisecond.
 
     Args:
-        listen: "loopback" if nobody else is to reach this node.
+        listen: "all", or "loopback" for a node that only this machine can reach.
     """
     import psutil
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    found: list[tuple[bool, str]] = []
+    candidates: list[tuple[bool, str]] = []
     subnets: list[Network] = []
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
@@ -166,9 +159,9 @@ def find_local_networks(listen: str = "all") -> LocalNetworks:
             ip = ipaddress.IPv4Address(entry.address)
             if ip.is_loopback or ip.is_unspecified:
                 continue
-            found.append((_VIRTUAL.match(name) is not None, str(ip)))
+            candidates.append((_VIRTUAL.match(name) is not None, str(ip)))
             network = ipaddress.ip_network(f"{ip}/{entry.netmask or 32}", strict=False)
-            # Overlay networks as Tailscale give single addresses of this range, which nobody reaches otherwise.
+            # Overlay networks like Tailscale give each machine a single address of this range.
             subnets.append(_SHARED_SPACE if ip in _SHARED_SPACE and network.prefixlen == 32 else network)
-    addresses = tuple(ip for _, ip in sorted(found))
+    addresses = tuple(ip for _, ip in sorted(candidates))
     return LocalNetworks(addresses, tuple(subnets), loopback=listen == "loopback" or not addresses)

@@ -1,4 +1,4 @@
-"""A swarm inside one process: for experiments with several nodes, and for tests of what nodes do with each other."""
+"""A swarm inside one process, for experiments and tests with several nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sapo_edge.transport import Receiver
 
 
 class MemorySwarm:
-    """Hands each published rollout to all other members, as text, as the wire would. Thread-safe."""
+    """Delivers each published rollout to all other members, reduced to what the wire carries. Thread-safe."""
 
     def __init__(self) -> None:
         self._members: list[MemoryTransport] = []
@@ -24,13 +24,13 @@ class MemorySwarm:
         return member
 
     def leave(self, member: MemoryTransport) -> None:
-        """Remove a member; nothing reaches it any more."""
+        """Remove a member: it neither sends nor receives any more."""
         with self._lock:
             if member in self._members:
                 self._members.remove(member)
 
     def deliver(self, sender: MemoryTransport, rollouts: Sequence[Rollout]) -> None:
-        """Hand rollouts to all members but the sender, who reaches nobody once it left."""
+        """Deliver rollouts to all members but the sender; drop them if the sender has left."""
         with self._lock:
             if sender not in self._members:
                 return
@@ -49,15 +49,15 @@ class MemoryTransport:
         self._receivers: list[Receiver] = []
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Hand out rollouts to all other members."""
+        """Send rollouts to all other members."""
         self._swarm.deliver(self, rollouts)
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Have `receiver` called with each rollout of another member."""
+        """Call `receiver` with each rollout of another member."""
         self._receivers.append(receiver)
 
     def receive(self, rollout: Rollout) -> None:
-        """Called by the swarm."""
+        """Pass on a rollout that the swarm delivers."""
         for receiver in self._receivers:
             receiver(rollout)
 

@@ -1,4 +1,4 @@
-"""What a swarm's transport shows of itself: a snapshot that nothing changes afterwards."""
+"""Immutable snapshots of a swarm's transport and its peers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 State = Literal["starting", "connected", "alone", "failed", "closed"]
-"""`alone`: it runs and nobody is connected, which is not an error. `failed`: it fell, and is about to start again."""
+"""`alone`: it runs and no peer is connected, which is not an error. `failed`: it failed and restarts soon."""
 Direction = Literal["in", "out", "unknown"]
-"""Who opened a connection: the other one, or this node."""
+"""Who opened a connection: the peer (`in`) or this node (`out`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +18,15 @@ class PeerInfo:
 
     Attributes:
         peer_id: as libp2p writes it.
-        name: readable, derived from the id.
+        name: readable name, derived from the id.
         address: multiaddress of the other end.
         direction: who opened the connection.
         since: Unix seconds at which it was opened.
-        mesh: whether GossipSub messages flow between the two without being asked for.
+        mesh: whether it is in the GossipSub mesh: messages flow without being requested.
         subscribed: whether it takes part in this swarm.
         sent, received: bytes on the wire.
-        rejected: rollouts and messages of it that were refused, by reason.
-        score: the GossipSub score; below `pubsub.CUT_OFF` nothing of it is read any more.
+        rejected: number of its rollouts and messages that were rejected, by reason.
+        score: the GossipSub score; below `pubsub.CUT_OFF` its messages are no longer read.
     """
 
     peer_id: str
@@ -44,24 +44,24 @@ class PeerInfo:
 
 @dataclass(frozen=True, slots=True)
 class SwarmStatus:
-    """The transport at one moment.
+    """A snapshot of the transport.
 
     Attributes:
         state: see `State`.
         peer_id, name: this node's.
-        swarm: its id in hexadecimal: the manifest's digest, or of a private swarm `membership.swarm_id`.
-        addresses: at which others may dial this node, with its peer id.
-        reachable: whether a peer elsewhere reached this node's port lately; None if none tried.
-        clock_ahead: seconds by which the clocks of others are ahead of this one.
+        swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
+        addresses: multiaddresses at which others can dial this node.
+        reachable: whether a peer elsewhere reached this node's port recently; None if none tried.
+        clock_ahead: seconds by which the clocks of peers are ahead of this one.
         peers: connected ones.
-        rollouts_out: of this node, handed to the network.
-        rollouts_in: of others, admitted.
-        bytes_out, bytes_in: on the wire since the start, over all connections.
-        rejections: of rollouts and messages, by reason.
+        rollouts_out: own rollouts published.
+        rollouts_in: external rollouts accepted.
+        bytes_out, bytes_in: on the wire since startup, over all connections.
+        rejections: number of rejected rollouts and messages, by reason.
         counts: everything else that was skipped, dropped, served or repaired, by name.
         faults: exceptions in background tasks, by place; each was contained or led to a restart.
         restarts: of the host.
-        paused: what a cap holds back now: "upload", "download", both or none.
+        paused: directions that a cap holds back now: "upload", "download".
         time: Unix seconds of the snapshot.
     """
 

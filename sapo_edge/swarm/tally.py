@@ -1,4 +1,4 @@
-"""What a swarm's thread counts, and the faults that it tells the owner about."""
+"""Counters of the swarm's thread, and notices to the owner about its faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from sapo_edge.events import Event, Level, Notice
 
-TOLD_AGAIN_AFTER = 300.0
+NOTICE_INTERVAL = 300.0
 """Seconds for which one kind of notice is not repeated: a hostile peer must not fill the owner's log."""
 MAX_DETAIL = 200
 """Characters of an error's text that are logged; it may quote a peer."""
@@ -31,7 +31,7 @@ class Tally:
         self._clock = clock
         self._counts: Counter[str] = Counter()
         self._faults: Counter[str] = Counter()
-        self._told: dict[str, float] = {}
+        self._last_notice: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def count(self, name: str, number: int = 1) -> None:
@@ -40,11 +40,11 @@ class Tally:
             self._counts[name] += number
 
     def fault(self, place: str, error: BaseException) -> None:
-        """Count an exception that no peer should be able to cause, log it, and tell the owner once in a while.
+        """Count and log an exception that no peer should be able to cause, and notify the owner now and then.
 
         Args:
             place: where it was caught, in our own words.
-            error: shown by its type; its text goes to the log alone, escaped and cut.
+            error: its type is shown; its text goes to the log only, escaped and cut.
         """
         with self._lock:
             self._faults[place] += 1
@@ -53,20 +53,20 @@ class Tally:
         self.notice("warning", f"the swarm survived an error in its {place} ({type(cause).__name__})", place)
 
     def notice(self, level: Level, text: str, kind: str) -> None:
-        """Tell the owner, unless the same kind was told lately."""
+        """Notify the owner, unless a notice of the same kind was sent recently."""
         now = self._clock()
         with self._lock:
-            if now - self._told.get(kind, -TOLD_AGAIN_AFTER) < TOLD_AGAIN_AFTER:
+            if now - self._last_notice.get(kind, -NOTICE_INTERVAL) < NOTICE_INTERVAL:
                 return
-            self._told[kind] = now
+            self._last_notice[kind] = now
         try:
             self._emit(Notice(level=level, text=text))
-        except Exception as error:  # noqa: BLE001 - whoever listens must not be able to end the swarm
+        except Exception as error:  # noqa: BLE001 - a listener must not end the swarm
             _log.error("a notice could not be delivered: %s", type(error).__name__)
 
     @property
     def counts(self) -> dict[str, int]:
-        """A copy of what was counted."""
+        """A copy of the counters."""
         with self._lock:
             return dict(self._counts)
 
@@ -78,7 +78,7 @@ class Tally:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """The first leaf of an exception group, which is what went wrong; any other exception itself."""
+    """The first leaf of an exception group, which is the cause; any other exception itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,7 +1,7 @@
-"""A node's side of circuit relay v2: a place kept with a relay, connections through it, and holes punched past it.
+"""A node's side of circuit relay v2: reservations with relays, connections through them, and hole punching.
 
-Of the library's client only the messages and the two stream handlers are used. The rest asks relays for a place before
-each dial, takes circuits from anybody, and dials whatever addresses a peer names.
+Only the messages and the two stream handlers of the library's client are used. The rest of it reserves before each
+dial, accepts circuits from any peer, and dials every address that a peer names.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.tally import Tally
 
 MAX_RELAYS = 2
-"""Relays that keep a place for this node."""
+"""Relays with which this node keeps a reservation."""
 ASK_SECONDS = 10.0
-"""Time for one request to a relay."""
+"""Seconds for one request to a relay."""
 RENEW_SECONDS = 600.0
-"""Longest time until a place is asked for again."""
+"""Longest time until a reservation is renewed."""
 MAX_PUNCHED = 4
-"""Addresses of one peer that are dialled to punch a hole."""
+"""Addresses of one peer that are dialled for a hole punch."""
 PUNCH_ATTEMPTS = 2
 """Attempts for each relayed connection; each takes up to 20 s."""
 RELAYED_STAYS = 10.0
 """Seconds for which a relayed connection stays beside a direct one; `pubsub.StreamMover` moves its GossipSub stream."""
 POLL_SECONDS = 2.0
-"""Time between two looks at the connections."""
+"""Time between two checks of the connections."""
 FAILED = (*ENDED, BaseLibp2pError, OSError, ValueError, trio.TooSlowError)
-"""What a dial or a request may end with."""
+"""Exceptions of a dial or a request that fails."""
 
 MayDial = Callable[[Address], bool]
 
 
 class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not followed
-    """A connection inside a stream to a relay. It has no socket of its own: to close it must not close the relay's."""
+    """A connection inside a stream to a relay. It has no socket of its own, so closing it leaves the relay's open."""
 
     def __init__(self, stream: INetStream, initiator: bool, path: str) -> None:
         super().__init__(stream, initiator, ConnectionType.RELAYED, [Multiaddr(path)])
@@ -73,7 +73,7 @@ async def dial_through(host: IHost, address: Address) -> None:
     """Connect to a peer through a relay that this node is connected to.
 
     Raises:
-        SwarmException: if the relay has no place for that peer, or the handshake fails.
+        SwarmException: if the peer has no reservation with the relay, or the handshake fails.
     """
     assert address.relay is not None
     target = ID.from_string(address.peer_id)
@@ -83,7 +83,7 @@ async def dial_through(host: IHost, address: Address) -> None:
         raw: Any = RelayedConnection(stream, True, str(address))
         psk = host.get_network().psk
         if psk is not None:
-            # The library does so for whoever is dialled, and not for the dialler.
+            # The library does so at the dialled end only.
             raw = new_protected_conn(raw, psk)
         connection = await host.upgrade_outbound_connection(raw, target)
         connection.set_transport_info([Multiaddr(str(address))], ConnectionType.RELAYED)
@@ -103,23 +103,23 @@ async def _request(stream: INetStream, message: HopMessage) -> Any:
 
 
 class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
-    """Connections that come in through relays, from those relays alone that keep a place for this node."""
+    """Inbound connections through relays, accepted only from relays that hold a reservation of this node."""
 
-    def __init__(self, host: IHost, kept_by: Callable[[str], Address | None], tally: Tally) -> None:
+    def __init__(self, host: IHost, reserved_at: Callable[[str], Address | None], tally: Tally) -> None:
         super().__init__(host)
-        self._kept_by = kept_by
+        self._reserved_at = reserved_at
         self._tally = tally
 
     async def _handle_stop_stream(self, stream: INetStream) -> None:
-        if self._kept_by(str(stream.muxed_conn.peer_id)) is None:
-            self._tally.count("circuits refused: of a relay not asked for it")
+        if self._reserved_at(str(stream.muxed_conn.peer_id)) is None:
+            self._tally.count("circuits refused: no reservation with the relay")
             await quietly(stream.reset)
             return
         await super()._handle_stop_stream(stream)
 
     async def handle_incoming_connection(self, stream: INetStream, remote_peer_id: bytes) -> None:
-        """Have the connection inside the stream secured as any other."""
-        relay = self._kept_by(str(stream.muxed_conn.peer_id))
+        """Secure the connection inside the stream like any other."""
+        relay = self._reserved_at(str(stream.muxed_conn.peer_id))
         path = f"{relay}/p2p-circuit/p2p/{ID(remote_peer_id)}"
         try:
             raw = RelayedConnection(stream, False, path)
@@ -134,7 +134,7 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
 
 class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
-    """Direct connections for relayed ones. Dials a few checked addresses, where the library dials all it is told."""
+    """Replaces relayed connections by direct ones. Dials a few checked addresses; the library dials all."""
 
     def __init__(self, host: IHost, may_dial: MayDial, nursery: trio.Nursery) -> None:
         super().__init__(host)
@@ -162,7 +162,7 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
             self._direct_connections.add(peer_id)
 
     async def _answer_punch(self, peer_id: ID, addr: Multiaddr, source: tuple[str, int] | None) -> None:
-        """As the library's `dial_addr_as_responder`, which encrypts twice in a private swarm."""
+        """Dial as the responder. The library's `dial_addr_as_responder` encrypts twice in a private swarm."""
         network = self.host.get_network()
         transport = network.transport_manager.transport_for_dialing(addr)
         target = Multiaddr(f"{addr}/p2p/{peer_id}")
@@ -175,18 +175,18 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         await super()._close_relayed_conns_after_grace(peer_id, grace)
 
     async def _try_unilateral_upgrade(self, peer_id: ID) -> bool:
-        # It dials the addresses that the peer claims; those that count come with the exchange of peers.
+        # It dials addresses that the peer claims; peer exchange brings the checked ones.
         return False
 
 
 class RelayClient:
-    """Keeps places with relays, and makes relayed connections direct where it can.
+    """Keeps reservations with relays, and replaces relayed connections by direct ones.
 
     Args:
         host: a host that listens.
         reached_at: the direct address at which this node reached a peer.
         may_dial: whether an address may be dialled.
-        wanted: whether this node needs relays; False while others reach it directly.
+        is_needed: whether this node needs relays; False while others reach it directly.
         tally: counts and notices.
     """
 
@@ -195,57 +195,62 @@ class RelayClient:
         host: IHost,
         reached_at: Callable[[str], Address | None],
         may_dial: MayDial,
-        wanted: Callable[[], bool],
+        is_needed: Callable[[], bool],
         tally: Tally,
     ) -> None:
         self._host = host
         self._reached_at = reached_at
         self._may_dial = may_dial
-        self._wanted = wanted
+        self._is_needed = is_needed
         self._tally = tally
-        self._kept: dict[str, float] = {}
-        self._refused: dict[str, float] = {}
-        self._punched: dict[int, int] = {}
+        # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id.
+        self._reservations: dict[str, float] = {}
+        self._refusals: dict[str, float] = {}
+        self._attempts: dict[int, int] = {}
 
     def addresses(self) -> tuple[Address, ...]:
         """Circuit addresses at which others reach this node."""
         own = str(self._host.get_id())
-        relays = [relay for peer_id in self._kept if (relay := self._reached_at(peer_id)) is not None]
+        relays = [relay for peer_id in self._reservations if (relay := self._reached_at(peer_id)) is not None]
         return tuple(Address(relay.kind, relay.host, relay.port, own, relay.peer_id) for relay in relays)
 
-    def kept_by(self, peer_id: str) -> Address | None:
-        """The address of a relay that keeps a place for this node."""
-        return self._reached_at(peer_id) if peer_id in self._kept else None
+    def reserved_at(self, peer_id: str) -> Address | None:
+        """The address of a relay that holds a reservation of this node; None for any other peer."""
+        return self._reached_at(peer_id) if peer_id in self._reservations else None
 
     async def run(self) -> None:
         """Work until cancelled."""
-        inbound = Inbound(self._host, self.kept_by, self._tally)
+        inbound = Inbound(self._host, self.reserved_at, self._tally)
         self._host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
         async with trio.open_nursery() as nursery:
             punch = HolePunch(self._host, self._may_dial, nursery)
             self._host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
             while True:
-                await self._keep_places()
+                await self._keep_reservations()
                 self._punch(punch, nursery)
                 await trio.sleep(POLL_SECONDS)
 
-    async def _keep_places(self) -> None:
+    async def _keep_reservations(self) -> None:
         now = time.monotonic()
         connected = {str(peer) for peer in self._host.get_network().connections}
-        for lost in self._kept.keys() - connected:
-            del self._kept[lost]
-        if not self._wanted():
-            # Places lapse by themselves; those that use them keep their connections.
-            self._kept.clear()
+        for peer_id in self._reservations.keys() - connected:
+            del self._reservations[peer_id]
+        if not self._is_needed():
+            # Reservations expire by themselves; existing connections stay.
+            self._reservations.clear()
             return
         for peer_id in connected:
-            due = self._kept.get(peer_id, self._refused.get(peer_id, 0.0)) <= now
-            if due and self.is_relay(peer_id) and (peer_id in self._kept or len(self._kept) < MAX_RELAYS):
-                await self._ask_for_place(peer_id, now)
-        if len(self._refused) > 256:
-            self._refused.clear()
+            due = self._reservations.get(peer_id, self._refusals.get(peer_id, 0.0)) <= now
+            if (
+                due
+                and self.is_relay(peer_id)
+                and (peer_id in self._reservations or len(self._reservations) < MAX_RELAYS)
+            ):
+                await self._reserve(peer_id, now)
+        if len(self._refusals) > 256:
+            self._refusals.clear()
 
-    async def _ask_for_place(self, peer_id: str, now: float) -> None:
+    async def _reserve(self, peer_id: str, now: float) -> None:
         stream = None
         try:
             with trio.fail_after(ASK_SECONDS * 1.5):
@@ -253,16 +258,16 @@ class RelayClient:
                 response = await _request(stream, HopMessage(type=HopMessage.RESERVE))
                 await stream.close()
         except FAILED:
-            self._kept.pop(peer_id, None)
-            self._refused[peer_id] = now + 60.0
-            self._tally.count("places refused by relays")
+            self._reservations.pop(peer_id, None)
+            self._refusals[peer_id] = now + 60.0
+            self._tally.count("reservations refused by relays")
             if stream is not None:
                 await quietly(stream.reset)
             return
-        lasts = max(20.0, response.reservation.expire - time.time())
-        if peer_id not in self._kept:
-            self._tally.count("places kept by relays")
-        self._kept[peer_id] = now + min(lasts / 2, RENEW_SECONDS)
+        duration = max(20.0, response.reservation.expire - time.time())
+        if peer_id not in self._reservations:
+            self._tally.count("reservations with relays")
+        self._reservations[peer_id] = now + min(duration / 2, RENEW_SECONDS)
 
     def is_relay(self, peer_id: str) -> bool:
         """Whether a connected peer that this node dialled is a relay."""
@@ -273,24 +278,24 @@ class RelayClient:
         return peer in store.peer_ids() and str(HOP) in store.get_protocols(peer)
 
     def _punch(self, punch: HolePunch, nursery: trio.Nursery) -> None:
-        """Whoever was dialled through a relay tries to make the connection direct: both at once would collide."""
-        seen: dict[int, int] = {}
+        """Try direct connections to peers that dialled in through a relay; if both ends tried, they would collide."""
+        attempts: dict[int, int] = {}
         for peer, connections in list(self._host.get_network().connections.items()):
             relayed = [connection for connection in connections if is_relayed(connection)]
             for connection in relayed:
-                seen[id(connection)] = self._punched.get(id(connection), 0)
+                attempts[id(connection)] = self._attempts.get(id(connection), 0)
             if not relayed or len(relayed) < len(connections) or relayed[0].direction != Direction.INBOUND:
                 continue
             key = id(relayed[0])
-            if seen[key] < PUNCH_ATTEMPTS and peer not in punch._in_progress:
-                seen[key] += 1
+            if attempts[key] < PUNCH_ATTEMPTS and peer not in punch._in_progress:
+                attempts[key] += 1
                 nursery.start_soon(self._punch_one, punch, peer)
-        self._punched = seen
+        self._attempts = attempts
 
     async def _punch_one(self, punch: HolePunch, peer: ID) -> None:
         try:
             direct = await punch.initiate_hole_punch(peer)
-        except Exception as error:  # noqa: BLE001 - the boundary of a library's task; the relayed connection goes on
+        except Exception as error:  # noqa: BLE001 - the boundary of a library's task; the relayed connection stays
             self._tally.fault("hole punching", error)
             return
         self._tally.count("holes punched" if direct else "holes not punched")

@@ -161,7 +161,7 @@ class Dialler:
         first = peer.addresses[:1] if peer.reached else []
         others = sorted(
             peer.addresses[len(first) :],
-            key=lambda address: (address.relay is not None, not networks.local(address)),
+            key=lambda address: (address.relay is not None, not networks.is_local(address)),
         )
         return [*first, *others]
 
@@ -172,7 +172,7 @@ class Dialler:
             address: direct, or through a relay, which is then dialled first.
             trusted: the owner wrote it down.
         """
-        if not self._networks().may_dial(address.via, trusted):
+        if not trusted and not self.may_dial(address):
             self._tally.count("addresses not dialled: not to be trusted")
             return False
         if not self._spaced(address.via, trusted):

@@ -183,7 +183,7 @@ class Directory:
         network = self._host.get_network()
         for connection in network.get_connections(ID.from_string(peer_id)):
             remote = connection.muxed_conn.get_remote_address()
-            if remote and self._networks().local(direct_address(remote[0], 1, peer_id)):
+            if remote and self._networks().is_local(direct_address(remote[0], 1, peer_id)):
                 return True
         return False
 

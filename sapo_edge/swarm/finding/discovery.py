@@ -214,7 +214,7 @@ class Discovery:
             self.book.reached(address.peer_id, None)
 
     def _on_lan(self, address: Address) -> None:
-        if address.relay is None and self._networks.local(address) and self._networks.may_dial(address):
+        if address.relay is None and self._networks.is_local(address) and self._networks.may_dial(address):
             self.book.add(address, Origin.LAN)
 
     async def _watch_networks(self) -> None:

@@ -1,1 +1,1 @@
-"""A libp2p host that holds: its settings, its limits, and ways around faults of the library."""
+"""A libp2p host with limits on everything a peer can use up, and workarounds for faults of the library."""

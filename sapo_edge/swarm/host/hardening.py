@@ -1,7 +1,7 @@
-"""Ways around faults of py-libp2p 0.8.1 by which a peer, or mere chance, ends the process or wedges a connection.
+"""Workarounds for faults of py-libp2p 0.8.1 that let a peer, or chance, end the process or block a connection.
 
-Each class and function says which. `pubsub.py` holds those of GossipSub, `traffic.py` those of sockets. All of them are
-tested with and without the way around, so that a version that needs it no longer is noticed.
+Each class and function names its fault. `pubsub.py` has the workarounds for GossipSub, `traffic.py` those for sockets.
+Tests run with and without each of them, and so notice a version of the library that no longer needs it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
 
 MAX_STREAMS = 256
-"""Most streams that a connection may have; a peer that opens more is disconnected."""
+"""Most streams of a connection; a peer that opens more is disconnected."""
 MAX_BUFFERED = 4 * 1024 * 1024
-"""Most bytes of all streams of a connection that wait to be read; the library itself enforces no window."""
+"""Most unread bytes of all streams of a connection; the library enforces no window."""
 MAX_WINDOW = 256 * 1024
 """Most bytes that a peer may send ahead on one stream; the library lets it grow to 16 MiB."""
 
@@ -39,10 +39,10 @@ ENDED = (
     IOException, ParseError, RawConnError, SwarmException, MuxedConnError, MuxedStreamError, trio.ClosedResourceError,
     trio.BrokenResourceError, trio.EndOfChannel,
 )  # fmt: skip
-"""What a connection or stream that ends raises; nothing is wrong with this node then."""
+"""Exceptions of connections and streams that end: not a fault of this node."""
 
 Blame = Callable[[str, str], None]
-"""(peer id, what it did): called when a peer does what no honest one does."""
+"""(peer id, offence): called when a peer does what no honest one does."""
 
 
 class _Streams(dict[int, YamuxStream]):
@@ -55,10 +55,10 @@ class _Streams(dict[int, YamuxStream]):
 
 
 class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
-    """Yamux whose memory is bounded, whose failure ends one connection, and which notices that the other end froze.
+    """Yamux with bounded memory. A failure ends only its connection, and a frozen peer is noticed.
 
-    The library only warns when a peer sends more than its window, lets an exception of the reader end the whole host,
-    and measures the round trip without acting when no answer comes.
+    The library only warns when a peer exceeds its window, lets an exception of the reader end the whole host, and
+    measures the round trip but does nothing when no answer comes.
     """
 
     meter: Meter
@@ -71,13 +71,13 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
         self.streams = _Streams()
 
     async def start(self) -> None:
-        """Run the connection until it ends, whatever ends it."""
+        """Run the connection until it ends. Never raises an error of the connection."""
         metered = self.meter.find(self.get_remote_address())
         if metered is not None:
             metered.upgraded = True
         try:
             await super().start()
-        except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host goes on
+        except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host keeps running
             self._failed(error)
         finally:
             if not self.event_closed.is_set():
@@ -86,26 +86,26 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
                     await self._cleanup_on_error()
 
     def abort(self) -> None:
-        """Close the socket at once: a frozen peer would block an orderly farewell for ever."""
+        """Close the socket immediately: a frozen peer would block an orderly end for ever."""
         self.event_shutting_down.set()
         metered = self.meter.find(self.get_remote_address())
         if metered is not None:
             metered.abort()
         if self._nursery is not None:
-            # A relayed connection has no socket whose end would wake its reader.
+            # A relayed connection has no socket of its own whose end would wake its reader.
             self._nursery.cancel_scope.cancel()
 
     async def _read_data_body(self, length: int) -> bytes:
         if length + sum(len(buffer) for buffer in self.stream_buffers.values()) > MAX_BUFFERED:
-            self.tally.count("connections closed for what they left unread")
+            self.tally.count("connections closed: too much unread data")
             self.abort()
-            raise RawConnError("too much data that nobody reads")
+            raise RawConnError("too much unread data")
         try:
             return bytes(await super()._read_data_body(length))
         except trio.TooSlowError as error:
-            # Going on after a part of a frame would read data as headers.
+            # After part of a frame, the rest of it would be read as headers.
             self.abort()
-            raise RawConnError("half a frame") from error
+            raise RawConnError("an incomplete frame") from error
 
     async def _measure_rtt_loop(self) -> None:
         await trio.sleep(min(0.5, self.keepalive))
@@ -128,7 +128,7 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
                 await self.event_shutting_down.wait()
 
     async def _answered(self) -> bool:
-        """Whether anything arrives within two intervals: under load the answer queues behind data."""
+        """Whether anything arrives within two intervals; under load the answer queues behind data."""
         metered = self.meter.find(self.get_remote_address())
         for _ in range(2):
             before = metered.received if metered else 0
@@ -148,18 +148,14 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
 
 
 def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
-    """The muxer of one host.
-
-    Args:
-        keepalive: seconds between two signs of life.
-    """
+    """The muxer of one host, which pings its peers every `keepalive` seconds."""
     # The library reads the limit from its module at each read.
     yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW
     return type("HostYamux", (SafeYamux,), {"meter": meter, "tally": tally, "keepalive": keepalive})
 
 
 def use_own_muxer(host: IHost) -> None:
-    """Have connections made with the muxer that the host was given: the library makes its own Yamux all the same."""
+    """Use the muxer that the host was given; the library ignores it and uses its own Yamux."""
     multistream = host.get_network().upgrader.muxer_multistream
 
     async def new_connection(secured: ISecureConn, peer_id: ID) -> IMuxedConn:
@@ -173,7 +169,7 @@ def use_own_muxer(host: IHost) -> None:
 
 
 def contain_streams(host: IHost, tally: Tally, blame: Blame) -> None:
-    """Let a failing stream handler, or text that is not UTF-8 in a negotiation, end one stream instead of the host."""
+    """End only the stream when its handler fails or its negotiation is not UTF-8; the library ends the host."""
     negotiate_and_handle = host._swarm_stream_handler
 
     async def contained(stream: INetStream) -> None:
@@ -194,7 +190,7 @@ def contain_streams(host: IHost, tally: Tally, blame: Blame) -> None:
 
 
 def contain_identify(host: IHost, tally: Tally) -> None:
-    """Let a failing identify exchange end alone: it runs in a system task, whose failure ends the event loop."""
+    """Contain a failing identify exchange: it runs in a system task, whose failure ends the event loop."""
     identify = host._identify_peer
 
     async def contained(peer_id: ID, *, reason: str) -> None:
@@ -208,13 +204,13 @@ def contain_identify(host: IHost, tally: Tally) -> None:
 
 
 def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally) -> None:
-    """Let a failing background task of a library's service end alone.
+    """Contain failing background tasks of a library service.
 
-    The library's own manager ends the service, and with it the host, with the first exception of any task.
+    The library's manager ends the service, and with it the host, at the first exception of any task.
 
     Args:
         service: a running service.
-        place: what to call it.
+        place: its name in counters and notices.
         nursery: runs the tasks from now on.
         tally: counts failures.
     """
@@ -235,7 +231,7 @@ def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally)
         function: Callable[..., Awaitable[None]], *arguments: Any, daemon: bool = False, name: str | None = None
     ) -> None:
         if daemon:
-            # A service without its daemon does nothing any more: then the host has to start again.
+            # Without its daemon, a service does nothing: the host has to restart.
             schedule(function, *arguments, daemon=True, name=name)
         else:
             nursery.start_soon(functools.partial(contained, function, *arguments), name=name or repr(function))
@@ -244,7 +240,7 @@ def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally)
 
 
 def disconnect(host: IHost, peer_id: ID) -> None:
-    """Close a peer's sockets at once. An orderly farewell would wait for a peer that reads nothing."""
+    """Close a peer's sockets immediately. An orderly end would wait for a peer that reads nothing."""
     for connection in host.get_network().get_connections(peer_id):
         abort = getattr(connection.muxed_conn, "abort", None)
         if abort is not None:
@@ -252,8 +248,8 @@ def disconnect(host: IHost, peer_id: ID) -> None:
 
 
 async def quietly(action: Callable[[], Awaitable[None]]) -> None:
-    """Do what may fail because the other end is gone already."""
+    """Run an action that may fail because the other end has gone."""
     try:
         await action()
-    except Exception as error:  # noqa: BLE001 - the stream or connection is given up anyway
-        _log.debug("giving up a stream: %s", type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - the stream or connection is abandoned anyway
+        _log.debug("abandoning a stream: %s", type(error).__name__)

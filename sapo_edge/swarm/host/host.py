@@ -1,4 +1,4 @@
-"""A libp2p host as this swarm wants it: TCP, Noise and nothing else, Yamux, and the faults worked around."""
+"""A libp2p host with TCP, Noise and Yamux only, bounded, with workarounds for the library's faults."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
 MAX_CONNECTIONS = 64
-"""Most connections, whoever opened them."""
+"""Most connections, inbound and outbound."""
 UPGRADE_SECONDS = 10.0
-"""Time that a handshake or a negotiation may take."""
+"""Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
-"""Peers whose addresses and keys the library may keep after they left."""
+"""Most peers, connected or not, whose addresses and keys the library keeps."""
 
 
 class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
-    """The node's key as libp2p wants it; it signs and never shows its secret."""
+    """The node's key as libp2p's interface. It signs, but never reveals its secret."""
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
@@ -59,34 +59,34 @@ class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
         return KeyType.Ed25519
 
     def to_bytes(self) -> bytes:
-        """Refused: nothing in libp2p needs the secret itself."""
-        raise PermissionError("the secret key is not shown")
+        """Never: nothing in libp2p needs the secret itself."""
+        raise PermissionError("the secret key is not revealed")
 
 
 class _InboundLimit:
-    """Stands in for a limiter that the library never releases: after 250 connections in all it would refuse every one.
+    """Replaces a limiter that the library never releases: it refuses everything after 250 connections in total.
 
-    The number of open sockets is bounded by `Meter`.
+    `Meter` bounds the number of open sockets.
     """
 
     total_tokens = MAX_CONNECTIONS
 
     def acquire_nowait(self) -> None:
-        """Nothing to wait for."""
+        """Do nothing."""
 
     def release(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally, keepalive: float) -> IHost:
-    """A host that does not run yet.
+    """Make a host; `running` starts it.
 
     Args:
         identity: the node's key.
         psk: 32 bytes that encrypt every connection of a private swarm; None in an open one.
         meter: counts the bytes of its sockets.
         tally: counts its faults.
-        keepalive: seconds between two signs of life on a connection.
+        keepalive: seconds between two pings on a connection.
     """
     key = IdentityKey(identity)
     pair = KeyPair(key, key.get_public_key())
@@ -111,9 +111,9 @@ def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally,
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
     network._inbound_limiter = _InboundLimit()
-    # A failed dial would be refused for a minute, though the network may be back in a second.
+    # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0
-    # It would dial whatever peers call an address; our own discovery checks them.
+    # It would dial every address that a peer names, unchecked.
     network.auto_connector.run_background_task = _nothing
     network.auto_connector.maybe_connect = _nothing
     return host
@@ -127,10 +127,10 @@ async def _nothing(*_: object) -> None:
 async def running(
     host: IHost, listen: Literal["all", "loopback"] | None, port: int, meter: Meter, tally: Tally, blame: Blame
 ) -> AsyncIterator[trio.Nursery]:
-    """Run a host, and yield a nursery for whatever works with it.
+    """Run a host inside this context; yields a nursery for tasks that use it.
 
     Args:
-        listen: None to dial out alone.
+        listen: None to dial out only.
 
     Raises:
         SwarmError: if it can't listen.
@@ -140,24 +140,24 @@ async def running(
     addresses = {None: [], "all": ["0.0.0.0"], "loopback": ["127.0.0.1"]}[listen]
     async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
         if addresses and not host.get_transport_addrs():
-            raise SwarmError(f"port {port} can't be listened on", "choose another port, or 0 for any")
+            raise SwarmError(f"can't listen on port {port}", "choose another port, or 0 for any")
         try:
             async with trio.open_nursery() as nursery:
                 contain_tasks(host.get_network(), "network", nursery, tally)
                 yield nursery
                 nursery.cancel_scope.cancel()
         finally:
-            # Farewells to peers that read nothing would keep the host from ending.
+            # An orderly end would wait for peers that read nothing.
             meter.abort_all()
 
 
 def forget_strangers(host: IHost) -> None:
-    """Drop what the library remembers of peers that left: its own bound is a thousand."""
+    """Delete what the library remembers of peers that left; its own bound is a thousand."""
     store = host.get_peerstore()
-    known = store.peer_ids()
-    if len(known) <= MAX_REMEMBERED_PEERS:
+    peer_ids = store.peer_ids()
+    if len(peer_ids) <= MAX_REMEMBERED_PEERS:
         return
     connected = {*host.get_network().connections, host.get_id()}
-    for peer_id in known:
+    for peer_id in peer_ids:
         if peer_id not in connected:
             store.clear_peerdata(peer_id)

@@ -69,10 +69,10 @@ class RequestServer:
     Args:
         host: a host that listens.
         protocol: which requests, and their bounds.
-        answer: makes the response.
+        answer: returns the response.
         tally: counts requests that are served or refused, by reason.
         refusal: another reason to refuse a peer's request now; empty for none.
-        blame: called with the peer id of who sends an invalid request.
+        blame: called with the id of a peer that sends an invalid request.
     """
 
     def __init__(

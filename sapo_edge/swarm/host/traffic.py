@@ -1,4 +1,4 @@
-"""The bytes of all connections: counted where they enter and leave the machine, and held within caps."""
+"""Sockets with their bytes counted and capped."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.tally import Tally
 
 WRITE_STALLED = 30.0
-"""Seconds after which a write that makes no progress means that the other end is gone."""
+"""Seconds after which a write without progress closes the socket."""
 BURST_SECONDS = 4.0
-"""A cap may be used up in advance by this many seconds."""
+"""A burst may use up this many seconds of a cap in advance."""
 MIN_BURST = 128 * 1024
-"""Bytes that may always pass at once: two messages with their overhead."""
+"""Bytes that may always pass in one burst: two messages with their overhead."""
 MAX_SOCKETS = 128
 """Most open sockets, half-open ones included."""
 MAX_SOCKETS_PER_ADDRESS = 24
@@ -38,7 +38,7 @@ class Meter:
 
     Args:
         upload, download: bytes a second; 0 for no cap.
-        tally: counts what is refused.
+        tally: counts refused sockets.
     """
 
     def __init__(self, upload: int, download: int, tally: Tally) -> None:
@@ -51,14 +51,14 @@ class Meter:
         self._inbound: Counter[str] = Counter()
 
     def open(self, stream: Any, inbound: bool) -> MeteredStream:
-        """Count a new socket's bytes from now on."""
+        """Meter a new socket."""
         metered = MeteredStream(stream, self, inbound)
         self.sockets.add(metered)
         self._inbound[metered.host] += inbound
         return metered
 
     def admits(self, metered: MeteredStream) -> bool:
-        """Whether an inbound socket just opened is within the bounds."""
+        """Whether a new inbound socket is within the bounds."""
         if len(self.sockets) <= MAX_SOCKETS and self._inbound[metered.host] <= MAX_SOCKETS_PER_ADDRESS:
             return True
         self.tally.count("sockets refused")
@@ -73,22 +73,22 @@ class Meter:
                 del self._inbound[metered.host]
 
     def find(self, remote: tuple[str, int] | None) -> MeteredStream | None:
-        """The open socket to a remote address, None for a relayed connection."""
+        """The open socket to a remote address; None for a relayed connection."""
         if remote is None:
             return None
         return next((metered for metered in self.sockets if metered.get_remote_address() == remote), None)
 
     def abort_all(self) -> None:
-        """Close all sockets at once."""
+        """Close all sockets immediately."""
         for metered in tuple(self.sockets):
             metered.abort()
 
 
 class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not followed
-    """A TCP stream whose bytes are counted, whose reading waits for the download cap, and whose writes are whole.
+    """A TCP stream that counts its bytes, delays reads by the download cap, and never writes half a frame.
 
-    A cancelled write leaves half a frame on the wire, and every later one is garbage. Writes are therefore shielded
-    from cancellation; one that stalls closes the socket instead.
+    A cancelled write leaves half a frame on the wire, which garbles every later one. Writes are therefore shielded from
+    cancellation; one that stalls closes the socket.
     """
 
     def __init__(self, stream: Any, meter: Meter, inbound: bool) -> None:
@@ -103,7 +103,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self.host = self._remote[0] if self._remote else "unknown"
 
     async def read(self, n: int | None = None) -> bytes:
-        """Read up to `n` bytes, once the download cap allows for it: TCP then slows the sender down."""
+        """Read up to `n` bytes once the download cap allows it; meanwhile TCP slows the sender down."""
         while (delay := self._meter.download.wait(-self._meter.download.burst)) > 0 and not self.gone.is_set():
             await trio.sleep(min(delay, 0.5))
         data: bytes = await self._stream.read(n)
@@ -113,7 +113,11 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         return data
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`, or close the socket."""
+        """Write all of `data`, or close the socket.
+
+        Raises:
+            ConnectionClosedError: if the socket is or gets closed.
+        """
         if self.gone.is_set():
             raise ConnectionClosedError("the socket is closed", transport="tcp")
         with trio.CancelScope(shield=True, deadline=trio.current_time() + WRITE_STALLED) as scope:
@@ -121,7 +125,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         if scope.cancelled_caught:
             self._meter.tally.count("stalled sockets closed")
             self.abort()
-            raise ConnectionClosedError("the other end reads nothing any more", transport="tcp")
+            raise ConnectionClosedError("the other end has stopped reading", transport="tcp")
         self.sent += len(data)
         self._meter.sent += len(data)
         self._meter.upload.charge(len(data))
@@ -132,7 +136,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         return self._stream.stream
 
     def abort(self) -> None:
-        """Close the socket now, without a word to the other end; whoever waits for it wakes up."""
+        """Close the socket immediately, without notice to the other end; tasks that wait for it wake up."""
         self._meter.closed(self)
         self.gone.set()
         self.raw.socket.close()
@@ -151,22 +155,22 @@ Handler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
 class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
-    """TCP over metered sockets. Also ends the task of an inbound connection with it, which the library does not."""
+    """TCP over metered sockets. The task of an inbound connection ends with it, which the library forgets."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
         self._meter = meter
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
-        """Dial as TCP does."""
+        """Dial."""
         return self._metered(await super().dial(maddr))
 
     async def dial_with_source(self, maddr: Multiaddr, source: tuple[str, int]) -> IRawConnection:
-        """Dial from a chosen port, as hole punching wants it."""
+        """Dial from a given local port, for hole punching."""
         return self._metered(await super().dial_with_source(maddr, source))
 
     def create_listener(self, handler_function: Handler) -> TCPListener:
-        """A listener whose sockets are metered and bounded in number."""
+        """A listener with metered sockets, bounded in number."""
 
         async def accept(stream: Any) -> None:
             metered = self._meter.open(stream, inbound=True)

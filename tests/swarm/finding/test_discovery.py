@@ -73,7 +73,6 @@ def test_addresses_of_peers_are_dialled_only_where_they_can_do_no_harm(address, 
         assert parse_address(str(parsed)) == parsed
         assert HOME.may_dial(parsed.via) is at_home
         assert ALONE.may_dial(parsed.via) is alone
-        assert HOME.may_dial(parsed, trusted=True)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_circuits_come_from_a_relay_of_ones_own_alone():
             stream = await stranger.host.new_stream(ID.from_string(target.id), [STOP_PROTOCOL_ID])
             with pytest.raises(FAILED):
                 await read_delimited_msg(stream, HopMessage)
-            assert target.tally.counts["circuits refused: of a relay not asked for it"] == 1
+            assert target.tally.counts["circuits refused: no reservation with the relay"] == 1
 
     play(scenario)
 
