@@ -1,1 +1,1 @@
-"""How peers find and reach each other."""
+"""Finding peers of the swarm and staying connected to them."""

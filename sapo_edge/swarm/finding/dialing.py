@@ -1,7 +1,7 @@
-"""Keeps a node connected to a few peers of its swarm: whom to dial, when, how often, and where not.
+"""Keeps a node connected to a few peers of its swarm. All dialling happens here.
 
-All dialling is done here. A node that dialled whatever it is told, as often as it is told, would be a weapon in the
-hands of whoever tells it: addresses are checked, attempts bounded in rate, and what fails is tried less and less.
+A node that dialled every address it is given would be a weapon for any peer. Addresses are therefore checked, attempts
+are limited in rate, and what fails is tried less and less often.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
 
 DIAL_SECONDS = 10.0
-"""Time for one address."""
-ADDRESSES_AT_ONCE = 3
-"""Addresses of a peer that one attempt goes through."""
+"""Seconds for one address."""
+ADDRESSES_PER_ATTEMPT = 3
+"""Addresses of a peer that one attempt tries."""
 MAX_DIALS = 4
-"""Attempts at a time."""
+"""Attempts at the same time."""
 DIALS_PER_SECOND, DIAL_BURST = 1.0, 8.0
-"""Attempts in all."""
+"""Attempts in total."""
 SAME_HOST_SECONDS = 10.0
-"""Time between two dials to one IP address and port that a peer named."""
+"""Least time between two dials to one host and port that a peer named."""
 TOP_UP_SECONDS = 20.0
-"""Time between two attempts while there are enough connections and there could be more."""
+"""Time between two attempts while there are `min_members` connections, but fewer than `max_members`."""
 TICK = 0.5
-"""Seconds between two looks at the connections."""
+"""Seconds between two checks of the connections."""
 
 
 def only_reuse_connections(host: IHost) -> None:
-    """Keep the library from dialling by itself.
+    """Stop the library from dialling.
 
-    Opening a stream to a peer that left would otherwise dial the addresses that it claimed, unchecked.
+    To open a stream to a peer that left, it would dial the addresses that the peer claimed, unchecked.
     """
     network = host.get_network()
 
@@ -57,15 +57,15 @@ def only_reuse_connections(host: IHost) -> None:
 
 
 class Dialler:
-    """The dial loop.
+    """Dials known peers until there are enough connections.
 
     Args:
         host: a host that listens.
-        book: whom to dial.
-        networks: the networks this machine is in now.
+        book: known peers.
+        networks: returns the networks of this machine.
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
-        reached: told of addresses that answered.
-        fewest, most: connections to members to aim for.
+        on_reached: called with each address that answered.
+        min_members, max_members: connections to members to aim for.
         tally: counts.
     """
 
@@ -75,21 +75,21 @@ class Dialler:
         book: PeerBook,
         networks: Callable[[], LocalNetworks],
         is_member: Callable[[str], bool],
-        reached: Callable[[Address], None],
-        fewest: int,
-        most: int,
+        on_reached: Callable[[Address], None],
+        min_members: int,
+        max_members: int,
         tally: Tally,
     ) -> None:
         self._host = host
         self._book = book
         self._networks = networks
         self._is_member = is_member
-        self._reached = reached
-        self._fewest, self._most = fewest, most
+        self._on_reached = on_reached
+        self._min_members, self._max_members = min_members, max_members
         self._tally = tally
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
         self._dialling: set[str] = set()
-        self._before: set[str] = set()
+        self._last_connected: set[str] = set()
         self._recent: OrderedDict[tuple[str, int], float] = OrderedDict()
         self._topped_up = 0.0
 
@@ -100,65 +100,65 @@ class Dialler:
 
     @property
     def members(self) -> set[str]:
-        """Those of them that are in the swarm."""
+        """Peer ids of connected members of the swarm."""
         return {peer for peer in self.connected if self._is_member(peer)}
 
     def may_dial(self, address: Address) -> bool:
-        """Whether an address that a peer named may be dialled at all."""
+        """Whether an address that a peer named may be dialled."""
         return self._networks().may_dial(address.via)
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                self._notice_changes()
-                for peer in self._next():
+                self._note_changes()
+                for peer in self._select_peers():
                     self._dialling.add(peer.peer_id)
                     nursery.start_soon(self._dial_peer, peer)
                 await trio.sleep(TICK)
 
-    def _notice_changes(self) -> None:
-        now = self.connected
-        for peer_id in self._before - now:
-            self._book.lost(peer_id)
-        for peer_id in now - self._before:
-            self._book.reached(peer_id, None)
-        self._before = now
+    def _note_changes(self) -> None:
+        connected = self.connected
+        for peer_id in self._last_connected - connected:
+            self._book.mark_disconnected(peer_id)
+        for peer_id in connected - self._last_connected:
+            self._book.mark_connected(peer_id)
+        self._last_connected = connected
 
-    def _next(self) -> list[KnownPeer]:
-        """Whom to dial now."""
+    def _select_peers(self) -> list[KnownPeer]:
+        """Peers to dial now."""
         members = len(self.members)
-        chosen: list[KnownPeer] = []
+        peers: list[KnownPeer] = []
         for peer in self._book.due(self.connected | self._dialling):
-            if len(self._dialling) + len(chosen) >= MAX_DIALS:
+            dialling = len(self._dialling) + len(peers)
+            if dialling >= MAX_DIALS:
                 break
-            # Where the owner said to go, even with company enough: such a peer may be the relay.
-            needed = peer.origin is Origin.BOOTSTRAP or members + len(self._dialling) + len(chosen) < self._fewest
-            if not needed:
+            # Bootstrap peers are dialled even with enough connections: one of them may be the relay.
+            if peer.origin is not Origin.BOOTSTRAP and members + dialling >= self._min_members:
                 now = time.monotonic()
-                if members + len(self._dialling) + len(chosen) >= self._most or now - self._topped_up < TOP_UP_SECONDS:
+                if members + dialling >= self._max_members or now - self._topped_up < TOP_UP_SECONDS:
                     continue
                 self._topped_up = now
             if not self._bucket.take():
                 break
-            chosen.append(peer)
-        return chosen
+            peers.append(peer)
+        return peers
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:
-            for address in self._order(peer)[:ADDRESSES_AT_ONCE]:
+            for address in self._sort_addresses(peer)[:ADDRESSES_PER_ATTEMPT]:
                 if await self.dial(address, trusted=peer.origin is Origin.BOOTSTRAP):
-                    self._book.reached(peer.peer_id, address)
-                    self._before.add(peer.peer_id)
+                    self._book.mark_connected(peer.peer_id, address)
+                    self._last_connected.add(peer.peer_id)
                     return
-            self._book.failed(peer.peer_id)
+            self._book.mark_failed(peer.peer_id)
         finally:
             self._dialling.discard(peer.peer_id)
 
-    def _order(self, peer: KnownPeer) -> list[Address]:
-        """What answered last, then what is near, then what is direct."""
+    def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
+        """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""
         networks = self._networks()
-        first = peer.addresses[:1] if peer.reached else []
+        first = peer.addresses[:1] if peer.last_connected else []
         others = sorted(
             peer.addresses[len(first) :],
             key=lambda address: (address.relay is not None, not networks.is_local(address)),
@@ -166,16 +166,16 @@ class Dialler:
         return [*first, *others]
 
     async def dial(self, address: Address, trusted: bool = False) -> bool:
-        """Connect to a peer at an address, and say whether that worked.
+        """Connect to a peer at an address, and return whether that worked.
 
         Args:
             address: direct, or through a relay, which is then dialled first.
-            trusted: the owner wrote it down.
+            trusted: the owner configured it, so it needs no check.
         """
         if not trusted and not self.may_dial(address):
-            self._tally.count("addresses not dialled: not to be trusted")
+            self._tally.count("addresses not dialled: not allowed")
             return False
-        if not self._spaced(address.via, trusted):
+        if not self._is_spaced(address.via, trusted):
             return False
         target = ID.from_string(address.peer_id)
         self._tally.count("dials")
@@ -184,8 +184,8 @@ class Dialler:
                 if address.relay is None:
                     await self._host.get_network().dial_addr(Multiaddr(str(address)), target)
                 else:
-                    await self._through(address, trusted)
-                self._reached(address)
+                    await self._dial_through_relay(address, trusted)
+                self._on_reached(address)
                 return True
             except FAILED:
                 pass
@@ -193,15 +193,15 @@ class Dialler:
         self._host.get_network().unblock_peer(target)
         return False
 
-    async def _through(self, address: Address, trusted: bool) -> None:
+    async def _dial_through_relay(self, address: Address, trusted: bool) -> None:
         if address.relay not in self.connected:
             with trio.fail_after(DIAL_SECONDS / 2):
                 if not await self.dial(address.via, trusted):
                     raise SwarmException("the relay can't be reached")
         await dial_through(self._host, address)
 
-    def _spaced(self, address: Address, trusted: bool) -> bool:
-        """Not again and again to one place, under whatever peer id it is named."""
+    def _is_spaced(self, address: Address, trusted: bool) -> bool:
+        """Whether a dial is not too soon after another one to the same host and port, under whatever peer id."""
         key, now = (address.host, address.port), time.monotonic()
         if not trusted and address.peer_id not in self.connected:
             if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:

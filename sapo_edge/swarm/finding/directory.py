@@ -1,4 +1,4 @@
-"""Who is connected and where others can reach them: the answering side of peer exchange, and the asking one."""
+"""Peer exchange: connected peers with the addresses at which others can reach them."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ PEER_REQUESTS = Protocol(
     total_seconds=15.0,
 )
 PROBE_SECONDS = 4.0
-"""Time for a connection to an asker's port."""
+"""Seconds for a connection to an asker's port."""
 PROBE_AGAIN = 300.0
-"""Seconds for which the result of a probe stands."""
+"""Seconds for which the result of a probe is valid."""
 MAX_ENTRIES = 1024
-"""Peers of which something is remembered."""
+"""Most peers that are remembered."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """What is known of a peer at first hand.
+    """What this node has observed of a peer.
 
     Attributes:
-        tag: of the swarm in which it says it is.
+        tag: of the swarm that it says it is in.
         dialled: the address at which this node reached it.
-        probed: the address at which its port answered, or did not.
-        reachable: whether it did; None before the first probe.
+        probed: the address of its port that was probed last.
+        reachable: whether that port answered; None before the first probe.
         probed_at: seconds of trio's clock.
-        circuits: through relays that this node has reached itself.
+        circuits: addresses through relays that this node has reached itself.
     """
 
     tag: bytes = b""
@@ -61,24 +61,24 @@ class Entry:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where others can reach it, as far as this node has seen itself."""
+        """Addresses at which others can reach it, as this node observed."""
         probed = self.probed if self.reachable else None
         direct = [address for address in (self.dialled, probed) if address is not None]
         return tuple(dict.fromkeys([*direct, *self.circuits]))[: exchange.MAX_ADDRESSES]
 
 
 class Directory:
-    """Connected peers by swarm; answers requests of others.
+    """Connected peers by swarm. Answers peer requests of others.
 
-    An asker's port is probed at the IP address from which it is connected and nowhere else, so that nobody can point
-    this node at a third party.
+    An asker's port is probed only at the IP address from which it is connected, so that no peer can make this node
+    connect to a third party.
 
     Args:
         host: a host that listens.
-        tag: of this node's swarm; None for a relay, which answers members of any.
-        networks: called for the networks this machine is in now.
-        own: addresses of this node that may stand for a relay in a circuit address.
-        checked: told of addresses of members that were found to be good.
+        tag: of this node's swarm; None for a relay, which answers members of any swarm.
+        networks: returns the networks of this machine.
+        own_addresses: returns the addresses of this node if it is a relay; circuit addresses may name them.
+        on_checked: called with each address of a member that was checked.
         tally: counts.
     """
 
@@ -87,15 +87,15 @@ class Directory:
         host: IHost,
         tag: bytes | None,
         networks: Callable[[], LocalNetworks],
-        own: Callable[[], tuple[Address, ...]],
-        checked: Callable[[Address], None],
+        own_addresses: Callable[[], tuple[Address, ...]],
+        on_checked: Callable[[Address], None],
         tally: Tally,
     ) -> None:
         self._host = host
-        self._checked = checked
+        self._on_checked = on_checked
         self._tag = tag
         self._networks = networks
-        self._own = own
+        self._own_addresses = own_addresses
         self._tally = tally
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._probes = TokenBucket(1.0, 8.0)
@@ -104,13 +104,13 @@ class Directory:
         """Answer from now on."""
         RequestServer(self._host, PEER_REQUESTS, self._respond, self._tally).start()
 
-    def dialled(self, address: Address) -> None:
-        """Note that this node reached a peer at an address."""
+    def mark_dialled(self, address: Address) -> None:
+        """Record that this node reached a peer at an address."""
         self._entry(address.peer_id).dialled = address
 
-    def joined(self, peer_id: str, tag: bytes) -> None:
-        """Note that a peer said in which swarm it is."""
-        self._entry(peer_id).tag = tag
+    def mark_member(self, peer_id: str) -> None:
+        """Record that a peer said that it is in this node's swarm."""
+        self._entry(peer_id).tag = self._tag or b""
 
     def is_member(self, peer_id: str) -> bool:
         """Whether a peer said that it is in this node's swarm."""
@@ -123,18 +123,18 @@ class Directory:
         return entry.dialled if entry and entry.dialled and not entry.dialled.relay else None
 
     def members(self, tag: bytes, asker: str) -> tuple[tuple[Address, ...], ...]:
-        """Connected peers of a swarm, with addresses that are of use to an asker."""
+        """Connected peers of a swarm, with the addresses that an asker can use."""
         local = self._is_local(asker)
         groups = []
         for peer_id in {str(peer) for peer in self._host.get_network().connections} - {asker}:
             entry = self._entries.get(peer_id)
             if entry is None or entry.tag != tag:
                 continue
-            useful = tuple(
+            usable = tuple(
                 address for address in entry.addresses if local or (ip := address.ip) is None or ip.is_global
             )
-            if useful:
-                groups.append(useful)
+            if usable:
+                groups.append(usable)
         return tuple(groups[: exchange.MAX_PEERS])
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
@@ -152,14 +152,14 @@ class Directory:
             entry.tag = b""
             return Answer(False, seen, None, time.time())
         entry.tag = request.tag
-        known = {str(address) for address in self._own()}
-        known |= {str(other.dialled) for other in self._entries.values() if other.dialled}
-        entry.circuits = tuple(circuit for circuit in request.circuits if str(circuit.via) in known)
+        relays = {str(address) for address in self._own_addresses()}
+        relays |= {str(peer.dialled) for peer in self._entries.values() if peer.dialled}
+        entry.circuits = tuple(circuit for circuit in request.circuits if str(circuit.via) in relays)
         if request.probe and seen and request.port:
             await self._probe(entry, seen, request.port, sender)
         for address in entry.addresses:
-            self._checked(address)
-        # A relay keeps to itself what it would need to be in a swarm: it is in none.
+            self._on_checked(address)
+        # A relay is in no swarm, so it is no member.
         return Answer(self._tag is not None, seen, entry.reachable, time.time(), self.members(request.tag, sender))
 
     async def _probe(self, entry: Entry, seen: str, port: int, sender: str) -> None:

@@ -1,14 +1,15 @@
-"""Finding nodes of the same swarm on the local network by multicast DNS, after libp2p's specification.
+"""Multicast DNS, after libp2p's specification: finds nodes of the same swarm on the local network.
 
-The service type is `_p2p._udp.local.`, the instance's name is random, and TXT strings `dnsaddr=` carry the addresses.
-One more string, `sapo-edge=`, names the swarm, by a hash that tells outsiders nothing. Services without it are skipped.
+The service type is `_p2p._udp.local.`, the instance name is random, and TXT strings `dnsaddr=` have the addresses. One
+more string, `sapo-edge=`, names the swarm by a hash that reveals nothing. Services without it are skipped.
 
 The library's own announcer blocks the event loop for more than a second, writes TXT keys that the specification does
-not know, and dials nobody. This one uses zeroconf in worker threads.
+not have, and dials no peer. This one uses zeroconf in worker threads.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import string
@@ -25,33 +26,33 @@ from sapo_edge.swarm.tally import Tally
 SERVICE = "_p2p._udp.local."
 """libp2p's service type."""
 MAX_ANNOUNCED = 4
-"""Addresses of this node that are announced."""
+"""Most addresses of this node that are announced."""
 MAX_TXT_BYTES = 2048
 """Longest TXT record that is read."""
 MAX_ADDRESSES = 8
-"""Addresses that are read of one."""
+"""Most addresses that are read from one TXT record."""
 MAX_SERVICES = 256
-"""Services of others that are remembered, libp2p programs of any kind included."""
+"""Most services that are remembered; any libp2p program may announce one."""
 RESOLVE_MS = 2000
-"""Time for one service to tell its addresses."""
+"""Milliseconds for resolving one service."""
 LOOK_SECONDS = 10.0
-"""Time between two looks at the machine's own addresses."""
+"""Time between two checks of the machine's own addresses."""
 RETRY_SECONDS = 60.0
-"""Time until multicast is tried again where it failed."""
+"""Time until multicast is tried again after a failure."""
 REMIND_SECONDS = 60.0
-"""A service that is still there is reported again after this long, in case its peer was forgotten meanwhile."""
+"""Time until known services are reported again, in case their peers were forgotten meanwhile."""
 
-Found = Callable[[Address], None]
+OnAddress = Callable[[Address], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What this node says of itself, and looks for.
+    """What this node announces, and looks for.
 
     Attributes:
-        tag: of the swarm, 32 bytes; a part of it is announced.
+        tag: of the swarm, 32 bytes; the first 8 are announced.
         peer_id: of this node.
-        port: at which it listens.
+        port: TCP port at which it listens.
     """
 
     tag: bytes
@@ -64,13 +65,13 @@ class Announcement:
         return b"sapo-edge=" + self.tag[:8].hex().encode()
 
     def txt(self, networks: LocalNetworks) -> bytes:
-        """The TXT record: strings, each after its length."""
+        """The TXT record: strings with a length byte before each."""
         addresses = [direct_address(ip, self.port, self.peer_id) for ip in networks.listen_addresses[:MAX_ANNOUNCED]]
         strings = [self.mark, *(f"dnsaddr={address}".encode() for address in addresses)]
         return b"".join(bytes([len(text)]) + text for text in strings)
 
     def read(self, txt: bytes) -> tuple[Address, ...]:
-        """The addresses in another node's TXT record; none if it is of another swarm, or of this node."""
+        """The addresses in another node's TXT record; none if it is of another swarm or of this node."""
         if len(txt) > MAX_TXT_BYTES:
             return ()
         strings = []
@@ -79,28 +80,28 @@ class Announcement:
             txt = txt[1 + txt[0] :]
         if self.mark not in strings:
             return ()
-        found = []
+        addresses = []
         for text in strings:
             if not text.startswith(b"dnsaddr="):
                 continue
             try:
-                found.append(parse_address(text.removeprefix(b"dnsaddr=").decode("ascii")))
+                addresses.append(parse_address(text.removeprefix(b"dnsaddr=").decode("ascii")))
             except ValueError:
                 continue
-        return tuple(address for address in found[:MAX_ADDRESSES] if address.peer_id != self.peer_id)
+        return tuple(address for address in addresses[:MAX_ADDRESSES] if address.peer_id != self.peer_id)
 
 
 class _Listener(ServiceListener):
-    """Called in a thread of zeroconf's."""
+    """Keeps the services that zeroconf finds. Called in a thread of zeroconf."""
 
-    def __init__(self, announcement: Announcement, found: Found, own_name: str) -> None:
+    def __init__(self, announcement: Announcement, on_address: OnAddress, own_name: str) -> None:
         self._announcement = announcement
-        self._found = found
+        self._on_address = on_address
         self._own_name = own_name
         self.services: OrderedDict[str, tuple[Address, ...]] = OrderedDict()
 
     def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """A service is there."""
+        """Resolve a service that appeared."""
         if name == self._own_name or (name not in self.services and len(self.services) >= MAX_SERVICES):
             return
         info = zc.get_service_info(type_, name, timeout=RESOLVE_MS)
@@ -108,23 +109,23 @@ class _Listener(ServiceListener):
         self.report(name)
 
     def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """A service says something else."""
+        """Resolve a service that changed."""
         self.add_service(zc, type_, name)
 
     def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """A service is gone."""
+        """Forget a service that disappeared."""
         self.services.pop(name, None)
 
     def report(self, name: str) -> None:
-        """Hand over the addresses of one service."""
+        """Report the addresses of one service."""
         for address in self.services.get(name, ()):
-            self._found(address)
+            self._on_address(address)
 
 
-class _Session:
-    """Zeroconf for as long as the machine's addresses stay the same. Its methods block."""
+class _Multicast:
+    """Zeroconf for as long as the machine's addresses stay the same. All methods block."""
 
-    def __init__(self, announcement: Announcement, found: Found, networks: LocalNetworks) -> None:
+    def __init__(self, announcement: Announcement, on_address: OnAddress, networks: LocalNetworks) -> None:
         interfaces = ["127.0.0.1"] if networks.loopback else InterfaceChoice.All
         self._zeroconf = Zeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only)
         name = "".join(random.choices(string.ascii_lowercase + string.digits, k=32))
@@ -136,10 +137,10 @@ class _Session:
             server=f"{name}.local.",
             parsed_addresses=list(networks.listen_addresses[:MAX_ANNOUNCED]),
         )
-        self._listener = _Listener(announcement, found, self._info.name)
+        self._listener = _Listener(announcement, on_address, self._info.name)
 
     def start(self) -> None:
-        """Look first, then announce, which takes more than a second."""
+        """Look for others, then announce this node, which takes more than a second."""
         ServiceBrowser(self._zeroconf, SERVICE, listener=self._listener)
         self._zeroconf.register_service(self._info)
 
@@ -149,59 +150,59 @@ class _Session:
             self._listener.report(name)
 
     def close(self) -> None:
-        """Say goodbye."""
+        """Withdraw the announcement."""
         self._zeroconf.close()
 
 
-async def run_mdns(announcement: Announcement, look: Callable[[], LocalNetworks], found: Found, tally: Tally) -> None:
+async def run_mdns(
+    announcement: Announcement, look: Callable[[], LocalNetworks], on_address: OnAddress, tally: Tally
+) -> None:
     """Announce this node and look for others until cancelled.
 
     Args:
-        announcement: what to say.
-        look: tells the machine's networks; called in a worker thread.
-        found: called in trio's thread with each address that is announced for the same swarm, again and again.
-        tally: counts and notices. A machine without multicast is told once and is no error.
+        announcement: what to announce.
+        look: returns the machine's networks; called in a worker thread.
+        on_address: called in trio's thread with each address of the same swarm, repeatedly.
+        tally: counts and notices. Missing multicast is a notice, not an error.
     """
     token = trio.lowlevel.current_trio_token()
-    # Zeroconf logs what anybody on the network sends wrong.
+    # Zeroconf logs every invalid packet on the network.
     logging.getLogger("zeroconf").setLevel(logging.CRITICAL)
 
-    def found_elsewhere(address: Address) -> None:
-        try:
-            token.run_sync_soon(found, address)
-        except trio.RunFinishedError:
-            return
+    def report(address: Address) -> None:
+        with contextlib.suppress(trio.RunFinishedError):
+            token.run_sync_soon(on_address, address)
 
     while True:
         networks = await trio.to_thread.run_sync(look)
-        session = None
+        multicast = None
         try:
-            session = await trio.to_thread.run_sync(_Session, announcement, found_elsewhere, networks)
-            await trio.to_thread.run_sync(session.start)
+            multicast = await trio.to_thread.run_sync(_Multicast, announcement, report, networks)
+            await trio.to_thread.run_sync(multicast.start)
             tally.count("announced on the local network")
-            await _until_changed(session, look, networks)
+            await _wait_for_change(multicast, look, networks)
         except (OSError, Error) as error:
             tally.count("local networks without multicast")
             tally.notice(
                 "warning",
-                f"nodes on the local network can't be found: multicast does not work here ({type(error).__name__});"
+                f"can't find nodes on the local network: multicast does not work here ({type(error).__name__});"
                 " use an invite or a bootstrap address",
                 "multicast",
             )
             await trio.sleep(RETRY_SECONDS)
         finally:
-            if session is not None:
+            if multicast is not None:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 3):
-                    await trio.to_thread.run_sync(session.close, abandon_on_cancel=True)
+                    await trio.to_thread.run_sync(multicast.close, abandon_on_cancel=True)
 
 
-async def _until_changed(session: _Session, look: Callable[[], LocalNetworks], before: LocalNetworks) -> None:
-    """Wait until the machine has other addresses: a laptop was carried somewhere else."""
+async def _wait_for_change(multicast: _Multicast, look: Callable[[], LocalNetworks], networks: LocalNetworks) -> None:
+    """Wait until the machine has other addresses, as when a laptop changes networks."""
     reminded = trio.current_time()
     while True:
         await trio.sleep(LOOK_SECONDS)
-        if set((await trio.to_thread.run_sync(look)).addresses) != set(before.addresses):
+        if set((await trio.to_thread.run_sync(look)).addresses) != set(networks.addresses):
             return
         if trio.current_time() - reminded > REMIND_SECONDS:
             reminded = trio.current_time()
-            session.remind()
+            multicast.remind()

@@ -1,4 +1,4 @@
-"""Peers that a node knows of: where they may be, how dialling them went, and which are worth keeping on disk."""
+"""Known peers: their addresses, the results of dialling them, and the file of those that were reached."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sapo_edge.swarm.addresses import Address, parse_address
 VERSION = 1
 """Version of the file."""
 MAX_PEERS = 512
-"""Peers in memory."""
+"""Most peers in memory."""
 MAX_SAVED = 128
-"""Peers in the file."""
+"""Most peers in the file."""
 MAX_FILE_BYTES = 256 * 1024
 """Largest file that is read."""
 MAX_ADDRESSES = 6
-"""Addresses kept of one peer."""
+"""Most addresses of one peer."""
 MAX_FROM_ONE_SOURCE = 32
-"""Peers that one peer can have told of and that nobody has reached yet: it can't fill the book."""
+"""Most unreached peers that one peer can name: it can't fill the book."""
 FIRST_DELAY = 2.0
-"""Seconds before the second attempt; doubled with each failure."""
+"""Seconds before the second attempt; they double with each failure."""
 FORGET_AFTER = {0: 3, 1: 12}
 """Failures in a row after which a peer is forgotten, by whether it was ever reached."""
 SAVED_FOR = 30 * 86400.0
@@ -36,7 +36,7 @@ SAVED_FOR = 30 * 86400.0
 
 
 class Origin(IntEnum):
-    """Where a peer is known from; the smaller, the sooner it is dialled."""
+    """How a node learned of a peer; smaller values are dialled first."""
 
     BOOTSTRAP = 0
     LAN = 1
@@ -52,11 +52,11 @@ class KnownPeer:
     """One peer.
 
     Attributes:
-        peer_id: who.
-        origin: where it is known from.
+        peer_id: its id.
+        origin: how this node learned of it.
         addresses: most promising first.
-        source: peer id of who told of it; empty if nobody did.
-        reached: Unix seconds at which it was connected last; 0 for never.
+        source: id of the peer that named it; empty if none did.
+        last_connected: Unix seconds; 0 for never.
         failures: attempts in a row that failed.
         due: seconds of the book's clock before which it is not dialled.
     """
@@ -65,7 +65,7 @@ class KnownPeer:
     origin: Origin
     addresses: list[Address] = field(default_factory=list)
     source: str = ""
-    reached: float = 0.0
+    last_connected: float = 0.0
     failures: int = 0
     due: float = 0.0
 
@@ -74,8 +74,8 @@ class PeerBook:
     """Known peers, bounded. For one thread.
 
     Args:
-        own_id: the node's peer id, which is never entered.
-        clock: seconds that only grow.
+        own_id: the node's peer id, which is never added.
+        clock: monotonic seconds.
         rng: jitter.
     """
 
@@ -89,7 +89,7 @@ class PeerBook:
         self._rng = rng or random.Random()
 
     def add(self, address: Address, origin: Origin, source: str = "") -> KnownPeer | None:
-        """Enter an address that may be dialled; None if there is no place for it."""
+        """Add an address that may be dialled, and return its peer; None if there is no room."""
         if address.peer_id == self.own_id:
             return None
         peer = self.peers.get(address.peer_id)
@@ -98,7 +98,7 @@ class PeerBook:
                 return None
             if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
                 return None
-            # Two nodes that find each other in the same instant would otherwise end up with two connections.
+            # One end waits, or two nodes that find each other at the same moment would open two connections.
             wait = 0.0 if origin is Origin.BOOTSTRAP or self.own_id < address.peer_id else 3.0
             peer = KnownPeer(address.peer_id, origin, source=source, due=self._clock() + wait)
             self.peers[address.peer_id] = peer
@@ -106,88 +106,90 @@ class PeerBook:
             peer.origin = origin
             peer.due, peer.failures = min(peer.due, self._clock()), 0
         if address not in peer.addresses:
-            # What the peer was reached at stays; of the rest, the newest.
-            peer.addresses.insert(1 if peer.reached else 0, address)
+            # The address that worked last stays first; the newest of the others follow.
+            peer.addresses.insert(1 if peer.last_connected else 0, address)
             del peer.addresses[MAX_ADDRESSES:]
         return peer
 
-    def reached(self, peer_id: str, address: Address | None) -> None:
-        """Note a connection, and the address at which it was dialled."""
+    def mark_connected(self, peer_id: str, address: Address | None = None) -> None:
+        """Record a connection, and the address that this node dialled, if it did."""
         peer = self.peers.get(peer_id)
         if peer is None:
             return
-        peer.reached, peer.failures = time.time(), 0
+        peer.last_connected, peer.failures = time.time(), 0
         peer.origin = min(peer.origin, Origin.MET)
         if address is not None:
             peer.addresses = [address, *(other for other in peer.addresses if other != address)][:MAX_ADDRESSES]
         self.changed = True
 
-    def failed(self, peer_id: str) -> None:
-        """Note a failed attempt: later next time, and at last never again."""
+    def mark_failed(self, peer_id: str) -> None:
+        """Record a failed attempt: the next one comes later, until the peer is forgotten."""
         peer = self.peers.get(peer_id)
         if peer is None:
             return
         peer.failures += 1
-        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= FORGET_AFTER[int(peer.reached > 0)]:
+        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= FORGET_AFTER[int(peer.last_connected > 0)]:
             del self.peers[peer_id]
-            self.changed = self.changed or peer.reached > 0
+            self.changed = self.changed or peer.last_connected > 0
             return
         delay = min(FIRST_DELAY * 2.0 ** min(peer.failures - 1, 16), _LONGEST_DELAY[peer.origin])
         peer.due = self._clock() + delay * self._rng.uniform(0.5, 1.5)
 
-    def lost(self, peer_id: str) -> None:
-        """Note the end of a connection: again soon, and not all nodes in the same instant."""
+    def mark_disconnected(self, peer_id: str) -> None:
+        """Record the end of a connection: try again soon, at a random time so that not all nodes do it together."""
         peer = self.peers.get(peer_id)
         if peer is not None:
             peer.due = self._clock() + self._rng.uniform(0.5, 2.0) + (3.0 if self.own_id > peer_id else 0.0)
 
     def forget(self, peer_id: str) -> None:
-        """Drop a peer that is in another swarm, unless the owner named it."""
+        """Delete a peer that is in another swarm, unless the owner configured it."""
         peer = self.peers.get(peer_id)
         if peer is not None and peer.origin is not Origin.BOOTSTRAP:
             del self.peers[peer_id]
             self.changed = True
 
-    def hurry(self) -> None:
-        """Try soon all that wait long: this machine is on another network now."""
+    def retry_soon(self) -> None:
+        """Make all peers due soon: this machine is on another network now."""
         for peer in self.peers.values():
             peer.due = min(peer.due, self._clock() + self._rng.uniform(0.0, 3.0))
 
     def due(self, excluded: Iterable[str]) -> list[KnownPeer]:
         """Peers to dial now, best first."""
-        now, without = self._clock(), set(excluded)
-        ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in without]
+        now, excluded = self._clock(), set(excluded)
+        ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in excluded]
         return sorted(ready, key=lambda peer: (peer.origin, peer.failures, peer.due))
 
     def save(self, path: Path) -> None:
-        """Write those that were reached; blocks on the disk.
+        """Write the peers that were reached; blocks on the disk.
 
         Raises:
-            OSError: if that fails; the old file is untouched.
+            OSError: if that fails; the old file stays.
         """
         write_atomically(path, self.as_bytes())
 
     def as_bytes(self) -> bytes:
-        """The content of the file: the peers reached last."""
-        best = sorted((peer for peer in self.peers.values() if peer.reached), key=lambda peer: -peer.reached)
+        """The content of the file: the peers that were reached last."""
+        best = sorted(
+            (peer for peer in self.peers.values() if peer.last_connected), key=lambda peer: -peer.last_connected
+        )
         entries = [
-            {"addresses": [str(address) for address in peer.addresses], "reached": int(peer.reached)}
+            {"addresses": [str(address) for address in peer.addresses], "reached": int(peer.last_connected)}
             for peer in best[:MAX_SAVED]
         ]
         return json.dumps({"v": VERSION, "peers": entries}, indent=1).encode()
 
     def load(self, data: bytes) -> int:
-        """Enter the peers of a file, and return how many there were.
+        """Add the peers of a file, and return how many it had.
 
         Raises:
-            ValueError: if it is no such file.
+            ValueError: if the file is not valid.
         """
         if len(data) > MAX_FILE_BYTES:
-            raise ValueError("too large")
+            raise ValueError("the file is too large")
         try:
             content = json.loads(data)
         except RecursionError as error:
-            raise ValueError("too deep") from error
+            raise ValueError("nested too deeply") from error
         if check_map("the file", content).get("v") != VERSION:
             raise ValueError("another version")
         peers = check_list("peers", content.get("peers"))
@@ -202,16 +204,16 @@ class PeerBook:
         for text in reversed(addresses[:MAX_ADDRESSES]):
             peer = self.add(parse_address(check_text("address", text)), Origin.MET) or peer
         if peer is not None:
-            peer.reached = float(reached)
+            peer.last_connected = float(reached)
         return peer is not None
 
     def _unreached_from(self, source: str) -> int:
-        return sum(peer.source == source and not peer.reached for peer in self.peers.values())
+        return sum(peer.source == source and not peer.last_connected for peer in self.peers.values())
 
     def _drop_one(self, origin: Origin) -> bool:
-        """Make room for a peer, at the cost of one that is worth less."""
-        worst = max(self.peers.values(), key=lambda peer: (peer.origin, peer.failures, -peer.reached))
-        if worst.origin is Origin.BOOTSTRAP or (worst.origin < origin):
+        """Make room for a peer by deleting a less valuable one, and return whether there was one."""
+        worst = max(self.peers.values(), key=lambda peer: (peer.origin, peer.failures, -peer.last_connected))
+        if worst.origin is Origin.BOOTSTRAP or worst.origin < origin:
             return False
         del self.peers[worst.peer_id]
         return True

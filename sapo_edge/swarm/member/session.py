@@ -250,7 +250,7 @@ class Session:
             peers=self._peers(),
             paused=self._paused(),
             addresses=self._where,
-            reachable=seen.reached if seen else None,
+            reachable=seen.is_reachable if seen else None,
             clock_ahead=seen.clock_ahead if seen else 0.0,
         )
 

@@ -39,9 +39,9 @@ async def report(host, discovery, tally):
         now = {
             "connected": connections,
             "members": sorted(discovery.dialler.members),
-            "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.reached),
+            "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.last_connected),
             "circuits": [str(address) for address in discovery.relays.addresses()],
-            "reached": discovery.reachability.reached,
+            "reached": discovery.reachability.is_reachable,
             "counts": tally.counts,
             "faults": tally.faults,
         }

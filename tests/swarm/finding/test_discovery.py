@@ -99,14 +99,14 @@ def test_failures_are_tried_less_and_less_and_then_forgotten():
     assert [known.peer_id for known in book.due(())] == [OTHER, RELAY]
     delays = []
     for _ in range(12):
-        book.failed(OTHER)
+        book.mark_failed(OTHER)
         delays.append(book.peers[OTHER].due - clock[0])
     assert 1 <= delays[0] <= 3 and 60 <= max(delays) <= 180, "doubled up to two minutes, with jitter"
     for _ in range(3):
-        book.failed(RELAY)
+        book.mark_failed(RELAY)
     assert set(book.peers) == {OTHER}
-    book.reached(OTHER, None)
-    book.lost(OTHER)
+    book.mark_connected(OTHER)
+    book.mark_disconnected(OTHER)
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
 
 
@@ -164,7 +164,7 @@ def test_the_file_holds_whom_the_node_met_and_survives_nonsense(tmp_path):
     book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.PEER)
     book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER)
     book.add(met, Origin.PEER)
-    book.reached(OTHER, met)
+    book.mark_connected(OTHER, met)
     book.save(tmp_path / "peers.json")
     again = PeerBook(OWN)
     assert again.load((tmp_path / "peers.json").read_bytes()) == 1
