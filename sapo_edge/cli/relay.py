@@ -127,10 +127,10 @@ class _Reporter:
         self._before: tuple[int, ...] = ()
 
     async def report(self, status: RelayStatus) -> None:
-        now = (status.connections, status.places, status.circuits)
+        now = (status.connections, status.reservations, status.circuits)
         if now != self._before:
             self._before = now
             logging.getLogger("sapo_edge.relay").info(
-                "%d connections, %d places, %d circuits, %.1f MB sent, %.1f MB received",
+                "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
                 *now, status.sent / 1e6, status.received / 1e6,
             )  # fmt: skip

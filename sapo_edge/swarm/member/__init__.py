@@ -1,1 +1,1 @@
-"""A node's membership while it runs: the thread, the host's life in it, and pulls."""
+"""A running member of a swarm: its thread, the sessions of its host, and pulls."""

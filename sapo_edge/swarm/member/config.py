@@ -1,4 +1,4 @@
-"""How a node joins its swarm."""
+"""Settings of a member of a swarm."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SwarmConfig:
-    """How a node joins its swarm.
+    """Settings of a member of a swarm.
 
     Attributes:
         identity: the node's key.
-        manifest: what the swarm trains on; its digest is the swarm.
+        manifest: what the swarm trains on; its digest identifies the swarm.
         psk: 32 bytes that all members of a private swarm share; None in an open one.
         bootstrap: multiaddresses with `/p2p/` of peers to dial.
         port: TCP port to listen on; 0 for any.
-        listen: on all interfaces, or on this machine alone.
-        mdns: whether to look for peers on the local network, and to be found there.
+        listen: "all" interfaces, or "loopback": this machine only.
+        mdns: whether to announce the node on the local network, and to look for peers there.
         upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
             others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
-            pass in advance.
+            exceed it.
         download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
-            neighbours send it nothing; beyond that it reads at the rate of the cap, and TCP slows the senders down.
-        known_peers: file in which addresses of peers are remembered; None to forget them.
-        keepalive: seconds between two signs of life on a connection; one that misses two is closed.
+            neighbours send nothing; beyond a burst it reads at the rate of the cap, and TCP slows the senders down.
+        known_peers: file that remembers addresses of peers; None to remember none.
+        keepalive: seconds between two pings on a connection; it is closed when two get no answer.
     """
 
     identity: Identity

@@ -1,4 +1,4 @@
-"""A node's connection to its swarm over libp2p: a thread of its own, behind the same Protocol as every transport."""
+"""The transport over libp2p: runs a member of a swarm in a thread of its own."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.member.session import Session
 
 RESTART_SECONDS, MAX_RESTART_SECONDS = 1.0, 60.0
-"""Time before the first restart of a host that fell; it doubles with each, up to the second figure."""
+"""Time before the first restart of a failed host; it doubles with each, up to the second figure."""
 STEADY_SECONDS = 120.0
-"""A life of this length makes the next restart a first one."""
+"""A host that ran this long starts again after `RESTART_SECONDS`."""
 CLOSE_SECONDS = 5.0
-"""Time that leaving the swarm may take."""
+"""Time limit for leaving the swarm."""
 
 Emit = Callable[[Event], None]
 
 
 class Libp2pTransport:
-    """A member of a libp2p swarm. Thread-safe; all its work is done in the thread `sapo-swarm`.
+    """A member of a libp2p swarm. Thread-safe; all its work runs in the thread `sapo-swarm`.
 
-    A host that falls is started again with the same identity, after a pause that grows. The exception is counted and
-    told as a notice.
+    A host that fails is restarted with the same identity, after a delay that grows. The exception is counted and
+    reported as a notice.
 
     Args:
         config: how to join.
-        admission: checks whatever arrives.
-        emit: receives notices, from the swarm's thread; must return soon and not raise.
+        admission: checks everything that arrives.
+        emit: receives notices in the swarm's thread; must return soon and not raise.
     """
 
     def __init__(self, config: SwarmConfig, admission: Admission, emit: Emit) -> None:
         self._member = Member(config, admission, emit)
         self._closing = threading.Event()
         self._session: Session | None = None
-        self._thread = threading.Thread(target=self._live, name="sapo-swarm", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sapo-swarm", daemon=True)
         self._thread.start()
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Hand out rollouts of this node; returns at once, whatever the network does.
+        """Share rollouts of this node; returns immediately, whatever the network does.
 
         Raises:
-            ValueError: if one of them is of another author.
+            ValueError: if one of them is by another author.
         """
         self._member.publish(rollouts)
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Have `receiver` called, from the swarm's thread, with each rollout that was admitted."""
+        """Call `receiver`, in the swarm's thread, with each accepted rollout."""
         self._member.subscribe(receiver)
 
     def status(self) -> SwarmStatus:
-        """A snapshot; what it says of peers is at most a second old."""
+        """A snapshot; its peers are at most a second old."""
         return self._member.status()
 
     def close(self) -> None:
@@ -73,42 +73,42 @@ class Libp2pTransport:
             session.stop()
         self._thread.join(CLOSE_SECONDS)
 
-    def _live(self) -> None:
-        pause = RESTART_SECONDS
+    def _run(self) -> None:
+        delay = RESTART_SECONDS
         while not self._closing.is_set():
             started = time.monotonic()
             try:
-                self._one_life()
-            except BaseException as error:  # noqa: BLE001 - the end of a thread would be noticed by nobody
-                self._fell(error)
+                self._run_session()
+            except BaseException as error:  # noqa: BLE001 - nothing would notice the end of the thread
+                self._report(error)
             if time.monotonic() - started > STEADY_SECONDS:
-                pause = RESTART_SECONDS
-            if not self._closing.wait(pause):
-                self._member.restarts()
-                pause = min(2 * pause, MAX_RESTART_SECONDS)
-        self._member.closed()
+                delay = RESTART_SECONDS
+            if not self._closing.wait(delay):
+                self._member.mark_restarting()
+                delay = min(2 * delay, MAX_RESTART_SECONDS)
+        self._member.mark_closed()
 
-    def _one_life(self) -> None:
+    def _run_session(self) -> None:
         with preserve_logging():
             import trio
 
             from sapo_edge.swarm.member.session import Session
 
-        async def life() -> None:
+        async def run() -> None:
             self._session = Session(self._member)
             if not self._closing.is_set():
                 await self._session.run()
 
         try:
-            trio.run(life)
+            trio.run(run)
         except BaseException:
             if self._session is not None:
-                self._session.salvage()
+                self._session.close_sockets()
             raise
         finally:
             self._session = None
 
-    def _fell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         if type(error).__name__ == "TrioInternalError" and error.__cause__ is not None:
             error = error.__cause__
         cause = innermost(error)

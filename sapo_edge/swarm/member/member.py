@@ -1,4 +1,4 @@
-"""What of a swarm's member survives a restart of its host: counters, records, the outbox, who listens."""
+"""The state of a member that survives a restart of its host: counters, records, outbox, receivers."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.member.config import SwarmConfig
 
 MAX_OUTBOX = 16
-"""Messages that wait to be sent; the oldest gives way to a newer round's."""
+"""Most messages that wait to be sent; the oldest is dropped first."""
 MAX_BLAMED = 256
-"""Peers whose rejections are counted apart."""
+"""Peers whose rejections are counted separately."""
 _OFFENCES = {"signature": Rejection.SIGNATURE, "garbage": Rejection.SHAPE, "request": Rejection.SHAPE}
 
 
 class Member:
-    """The state shared by the swarm's thread and those that use the transport."""
+    """State that the swarm's thread shares with the threads that use the transport."""
 
     def __init__(self, config: SwarmConfig, admission: Admission, emit: Callable[[Event], None]) -> None:
         self.config = config
@@ -49,28 +49,28 @@ class Member:
         self._blamed: OrderedDict[str, Counter[str]] = OrderedDict()
         self._rejections: Counter[str] = Counter()
         self._rollouts: Counter[str] = Counter()
-        self._before: Counter[str] = Counter()
+        self._bytes_before: Counter[str] = Counter()
         self._meter: Meter | None = None
         self._lock = threading.Lock()
         peer_id = config.identity.peer_id
         self._shown = SwarmStatus("starting", peer_id, readable_name(peer_id), self.swarm.hex())
 
     def subscribe(self, receiver: Receiver) -> None:
-        """Hand admitted rollouts to one more receiver."""
+        """Call `receiver` with each accepted rollout."""
         self._receivers.append(receiver)
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
-        """Sign rollouts, keep them for pulls, and queue one message with what fits; the others are announced."""
+        """Sign rollouts, keep them for pulls, and queue messages. Rollouts that do not fit into one are announced."""
         signed = [wire.sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
         records = [item.record for item in signed]
         for record in records:
             self.records.add(record)
         self.admission.remember(record.digest for record in records)
         while records:
-            fitting, others = wire.split(records)
-            announced = [record.digest for record in others[: wire.MAX_ANNOUNCED]]
+            fitting, rest = wire.split(records)
+            announced = [record.digest for record in rest[: wire.MAX_ANNOUNCED]]
             self._enqueue(wire.encode_message(self.swarm, fitting, announced))
-            records = list(others[wire.MAX_ANNOUNCED :])
+            records = list(rest[wire.MAX_ANNOUNCED :])
         with self._lock:
             self._rollouts["out"] += len(signed)
 
@@ -87,29 +87,29 @@ class Member:
         with self._lock:
             return self.outbox.popleft() if self.outbox else None
 
-    def admitted(self, signed: wire.SignedRollout) -> None:
-        """Keep a rollout that passed every check, and hand it to the receivers."""
+    def accept(self, signed: wire.SignedRollout) -> None:
+        """Keep a rollout that passed every check, and pass it to the receivers."""
         self.records.add(signed.record)
         with self._lock:
             self._rollouts["in"] += 1
         for receiver in tuple(self._receivers):
             try:
                 receiver(signed.rollout)
-            except Exception as error:  # noqa: BLE001 - a receiver's fault must not end the swarm
+            except Exception as error:  # noqa: BLE001 - an error of a receiver must not end the swarm
                 self.tally.fault("receiver", error)
 
     def blame(self, peer: str, offence: str) -> None:
-        """Hold a peer to account for what only the transport sees."""
+        """Record an offence that only the transport sees."""
         rejection = _OFFENCES[offence]
         self.admission.reputation.record(peer, rejection, time.time())
-        self.rejected(peer, [rejection])
+        self.count_rejections(peer, [rejection])
 
-    def ignored(self, peer: str) -> bool:
-        """Whether a peer is ignored for now."""
+    def is_ignored(self, peer: str) -> bool:
+        """Whether a peer is ignored now."""
         return bool(self.admission.reputation.ignored(peer, time.time()))
 
-    def rejected(self, peer: str, reasons: Iterable[Rejection]) -> None:
-        """Count rejections, for the peer and in all."""
+    def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
+        """Count rejections, for the peer and in total."""
         with self._lock:
             for reason in reasons:
                 self._rejections[reason.value] += 1
@@ -119,59 +119,59 @@ class Member:
                 self._blamed.popitem(last=False)
 
     def rejections_of(self, peer: str) -> dict[str, int]:
-        """What was refused of one peer, by reason."""
+        """Rejections of one peer, by reason."""
         with self._lock:
             return dict(self._blamed.get(peer, ()))
 
-    def listening(self, addresses: tuple[str, ...], port: int, meter: Meter, wake: Callable[[], None]) -> None:
-        """A host listens. Later ones of this process use the same port, because others remember it."""
+    def mark_listening(self, addresses: tuple[str, ...], port: int, meter: Meter, wake: Callable[[], None]) -> None:
+        """Record that a host listens. Later hosts of this process use the same port, because peers remember it."""
         self.port = port
         self.wake = wake
         self._meter = meter
         self._show(state="alone", addresses=addresses)
         wake()
 
-    def ended(self) -> None:
-        """The host does not run any more."""
+    def mark_ended(self) -> None:
+        """Record that the host ended."""
         self.wake = lambda: None
         with self._lock:
             if self._meter is not None:
-                self._before.update(sent=self._meter.sent, received=self._meter.received)
+                self._bytes_before.update(sent=self._meter.sent, received=self._meter.received)
             self._meter = None
         self._show(state="failed", peers=(), paused=())
 
-    def restarts(self) -> None:
-        """A new host is about to start after one that fell."""
+    def mark_restarting(self) -> None:
+        """Record that another host starts after one that failed."""
         self._show(state="starting", restarts=self._shown.restarts + 1)
 
-    def closed(self) -> None:
-        """The owner left the swarm."""
+    def mark_closed(self) -> None:
+        """Record that the node left the swarm."""
         self._show(state="closed", peers=(), addresses=())
 
-    def snapshot(self, company: bool, **seen: Any) -> None:
-        """Renew what `status` shows.
+    def snapshot(self, has_peers: bool, **fields: Any) -> None:
+        """Update what `status` shows.
 
         Args:
-            company: whether a member of the swarm is connected.
-            seen: fields of `SwarmStatus`.
+            has_peers: whether a member of the swarm is connected.
+            fields: of `SwarmStatus`.
         """
-        before, state = self._shown.state, "connected" if company else "alone"
-        self._show(state=state, **seen)
-        if before != state and company:
-            self.tally.notice("info", "connected to the swarm", "company")
-        elif before == "connected":
-            self.tally.notice("info", "nobody of the swarm is connected; training goes on", "alone")
+        before, state = self._shown.state, "connected" if has_peers else "alone"
+        self._show(state=state, **fields)
+        if before != state and has_peers:
+            self.tally.notice("info", "connected to the swarm", "connected")
+        elif before == "connected" and not has_peers:
+            self.tally.notice("info", "no member of the swarm is connected; training continues", "alone")
 
     def status(self) -> SwarmStatus:
-        """A snapshot; counters are of this moment, peers half a second old."""
+        """A snapshot; counters are current, peers half a second old."""
         counts, faults = self.tally.counts, self.tally.faults
         with self._lock:
             return replace(
                 self._shown,
                 rollouts_out=self._rollouts["out"],
                 rollouts_in=self._rollouts["in"],
-                bytes_out=self._before["sent"] + (self._meter.sent if self._meter else 0),
-                bytes_in=self._before["received"] + (self._meter.received if self._meter else 0),
+                bytes_out=self._bytes_before["sent"] + (self._meter.sent if self._meter else 0),
+                bytes_in=self._bytes_before["received"] + (self._meter.received if self._meter else 0),
                 rejections=dict(self._rejections),
                 counts=counts,
                 faults=faults,

@@ -32,21 +32,21 @@ PULLS = Protocol(
     total_seconds=60.0,  # the largest response at 9 KB a second
 )
 MAX_WANTED = 512
-"""Announced rollouts that wait to be pulled; the oldest of the peer that announced most give way."""
+"""Most announced rollouts that wait; beyond that, the oldest of the peer that announced most are dropped."""
 MAX_SOURCES = 4
-"""Peers that are remembered for one of them."""
+"""Peers that are remembered as sources of one rollout."""
 MAX_ATTEMPTS = 4
-"""Requests for one of them before it is given up."""
+"""Requests for one rollout before it is dropped."""
 RETRY_SECONDS = 2.0
 """Time until the second attempt; it doubles with each."""
 MAX_PULLS = 4
-"""Requests of this node at a time, at most one a peer, and one of them always for a peer that delivered before."""
-MAX_REST_SECONDS = 300.0
-"""Longest time for which a peer that fails again and again is not asked; the shortest is `RETRY_SECONDS`."""
+"""Requests of this node at the same time, one a peer; one of them is reserved for a peer that delivered before."""
+MAX_BACKOFF_SECONDS = 300.0
+"""Longest time for which a peer that keeps failing is not asked; the shortest is `RETRY_SECONDS`."""
 GUESSES_PER_SECOND, GUESS_BURST = 0.2, 4.0
-"""Requests for what a peer did not announce: those who announce what nobody has must not use up its patience."""
-MAX_KNOWN = 256
-"""Peers of which it is remembered how they answered."""
+"""Requests to peers that did not announce a rollout; false announcements must not cause more of them."""
+MAX_REMEMBERED_PEERS = 256
+"""Peers whose answers are remembered."""
 
 
 class PullServer:
@@ -117,14 +117,14 @@ class _Want:
 
 
 class Puller:
-    """Fetches what was announced, from whoever may hold it.
+    """Fetches announced rollouts from peers that may have them.
 
     Args:
         host: a running host.
         neighbours: peer ids of connected members of the swarm, best first.
-        arrived: takes records and the peer that sent them.
-        have: whether a digest is known already.
-        established: whether a peer is known for good rollouts.
+        on_records: called with records and the peer that sent them.
+        has_record: whether this node has a digest already.
+        is_established: whether a peer is known for good rollouts.
         meter: with the download cap.
         tally: counts.
     """
@@ -133,26 +133,26 @@ class Puller:
         self,
         host: IHost,
         neighbours: Callable[[], Sequence[str]],
-        arrived: Callable[[Sequence[wire.RawRecord], str], None],
-        have: Callable[[bytes], bool],
-        established: Callable[[str], bool],
+        on_records: Callable[[Sequence[wire.RawRecord], str], None],
+        has_record: Callable[[bytes], bool],
+        is_established: Callable[[str], bool],
         meter: Meter,
         tally: Tally,
     ) -> None:
-        self._host, self._neighbours, self._arrived, self._have = host, neighbours, arrived, have
-        self._established = established
+        self._host, self._neighbours = host, neighbours
+        self._on_records, self._has_record, self._is_established = on_records, has_record, is_established
         self._meter, self._tally = meter, tally
         self._wanted: OrderedDict[bytes, _Want] = OrderedDict()
         self._busy: set[str] = set()
-        # Failures in a row, and when to ask again; no failures for who delivered.
+        # Failures in a row, and when to ask again; 0 failures for a peer that delivered.
         self._answers: OrderedDict[str, tuple[int, float]] = OrderedDict()
         self._guesses = TokenBucket(GUESSES_PER_SECOND, GUESS_BURST)
         self._changed = trio.Event()
 
     def want(self, digests: Sequence[bytes], sources: Sequence[str]) -> None:
-        """Pull these rollouts, from `sources` before others."""
+        """Pull these rollouts, from `sources` before other peers."""
         for digest in digests:
-            if self._have(digest):
+            if self._has_record(digest):
                 continue
             want = self._wanted.setdefault(digest, _Want())
             want.sources += [peer for peer in sources if peer not in want.sources]
@@ -162,15 +162,15 @@ class Puller:
         self._changed.set()
 
     def _make_room(self) -> None:
-        ((most, _),) = Counter(want.sources[0] for want in self._wanted.values()).most_common(1)
-        self._give_up(next(digest for digest, want in self._wanted.items() if want.sources[0] == most))
+        ((source, _),) = Counter(want.sources[0] for want in self._wanted.values()).most_common(1)
+        self._give_up(next(digest for digest, want in self._wanted.items() if want.sources[0] == source))
 
     def _give_up(self, digest: bytes) -> None:
         del self._wanted[digest]
         self._tally.count("announced rollouts given up")
 
     async def run(self) -> None:
-        """Pull for ever."""
+        """Pull until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
                 while not self._meter.download.exhausted() and (batch := self._next()) is not None:
@@ -187,28 +187,28 @@ class Puller:
             self._tally.count("rollouts of backfill", len(records))
             if records:
                 self._remember(peer_id, 0)
-            self._arrived(records, peer_id)
-        except Exception as error:  # noqa: BLE001 - a newcomer can do without
+            self._on_records(records, peer_id)
+        except Exception as error:  # noqa: BLE001 - backfill is optional
             self._tally.fault("backfill", error)
 
     def _next(self) -> tuple[str, list[bytes]] | None:
-        """A peer that is not busy, and what to ask it for."""
+        """A free peer, and the digests to request from it."""
         slots = 1 if self._meter.download.rate else MAX_PULLS
         if len(self._busy) >= slots:
             return None
         now = time.monotonic()
-        kept = slots > 1 and sum(not self._proven(peer) for peer in self._busy) >= slots - 1
+        only_proven = slots > 1 and sum(not self._is_proven(peer) for peer in self._busy) >= slots - 1
         neighbours = [peer for peer in self._neighbours() if self._answers.get(peer, (0, 0.0))[1] <= now]
-        free = {peer for peer in neighbours if peer not in self._busy and (self._proven(peer) or not kept)}
+        free = {peer for peer in neighbours if peer not in self._busy and (self._is_proven(peer) or not only_proven)}
         batches: dict[str, list[bytes]] = {}
         for digest, want in list(self._wanted.items()):
-            if self._have(digest):
+            if self._has_record(digest):
                 del self._wanted[digest]
             elif want.due <= now and (source := self._source(want, neighbours)) in free:
                 batches.setdefault(source, []).append(digest)
         if not batches:
             return None
-        for source in sorted(batches, key=lambda peer: (self._proven(peer), len(batches[peer])), reverse=True):
+        for source in sorted(batches, key=lambda peer: (self._is_proven(peer), len(batches[peer])), reverse=True):
             announced = [digest for digest in batches[source] if source in self._wanted[digest].sources]
             if announced or self._guesses.take():
                 break
@@ -223,10 +223,11 @@ class Puller:
         return source, digests
 
     def _source(self, want: _Want, neighbours: Sequence[str]) -> str | None:
-        """Who announced it in turn, those that delivered before first, then anybody."""
-        known = sorted((peer for peer in want.sources if peer in neighbours), key=lambda peer: not self._proven(peer))
-        others = [peer for peer in neighbours if peer not in want.sources]
-        candidates = known + others
+        """The next peer to ask: sources in turn, those that delivered before first, then other neighbours."""
+        sources = sorted(
+            (peer for peer in want.sources if peer in neighbours), key=lambda peer: not self._is_proven(peer)
+        )
+        candidates = sources + [peer for peer in neighbours if peer not in want.sources]
         return candidates[want.attempts % len(candidates)] if candidates else None
 
     async def _pull(self, peer_id: str, digests: list[bytes]) -> None:
@@ -238,7 +239,7 @@ class Puller:
             if records:
                 self._remember(peer_id, 0)
             self._tally.count("rollouts pulled", len(records))
-            self._arrived(records, peer_id)
+            self._on_records(records, peer_id)
         except Exception as error:  # noqa: BLE001 - one pull must not end the others
             self._tally.fault("pull", error)
         finally:
@@ -254,16 +255,16 @@ class Puller:
             elif want is not None:
                 want.due = time.monotonic() + RETRY_SECONDS * 2 ** (want.attempts - 1)
 
-    def _proven(self, peer_id: str) -> bool:
-        """Whether a peer answered its last request, or is known for good rollouts."""
+    def _is_proven(self, peer_id: str) -> bool:
+        """Whether a peer answered the last request, or is known for good rollouts if none was sent."""
         answered = self._answers.get(peer_id)
-        return answered[0] == 0 if answered is not None else self._established(peer_id)
+        return answered[0] == 0 if answered is not None else self._is_established(peer_id)
 
     def _remember(self, peer_id: str, failures: int) -> None:
-        rest = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_REST_SECONDS) if failures else 0.0
-        self._answers[peer_id] = failures, time.monotonic() + rest
+        backoff = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0.0
+        self._answers[peer_id] = failures, time.monotonic() + backoff
         self._answers.move_to_end(peer_id)
-        while len(self._answers) > MAX_KNOWN:
+        while len(self._answers) > MAX_REMEMBERED_PEERS:
             self._answers.popitem(last=False)
 
     async def _ask(self, peer_id: str, data: bytes) -> Sequence[wire.RawRecord]:

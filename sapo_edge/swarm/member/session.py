@@ -1,4 +1,4 @@
-"""One life of the host: everything that runs in trio's event loop, from listening to the last connection."""
+"""A session: one run of the host with all tasks of its event loop. A failed session is followed by another one."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
 if TYPE_CHECKING:
     from sapo_edge.swarm.member.config import SwarmConfig
 
-MAX_JUDGED = 512
-"""Rollouts of established authors, and of all others, that wait for the check of their task; more are dropped."""
+MAX_UNCHECKED = 512
+"""Most rollouts of established authors, and of all others, that wait for the check of their task."""
 BACKFILL_PEERS = 3
-"""Neighbours that are asked for recent rollouts at once."""
+"""Neighbours that are asked for recent rollouts immediately."""
 BACKFILL_SECONDS = 60.0
 """Time after which one more may be asked."""
 BACKFILL_ROLLOUTS = 32
-"""Rollouts that each of them is asked for."""
+"""Rollouts that a neighbour is asked for."""
 MAINTENANCE_SECONDS = 0.5
-"""Time between two looks at peers and caps, and the age of a status."""
+"""Time between two checks of peers and caps, and the greatest age of a status."""
 ADDRESS_SECONDS = 5.0
-"""Time between two looks at this machine's networks."""
+"""Time between two checks of this machine's networks."""
 TIDY_SECONDS = 30.0
-"""Time between two sweeps of what the library remembers."""
+"""Time between two removals of what the library remembers of absent peers."""
 
 _DIRECTIONS: dict[str, Direction] = {"INBOUND": "in", "OUTBOUND": "out"}
 
 
 class Session:
-    """A host with its protocols, for a `Member` that outlives it."""
+    """A host with its protocols. Its `Member` outlives it."""
 
     def __init__(self, member: Member) -> None:
         config = member.config
@@ -57,26 +57,26 @@ class Session:
         self.gossip = Gossip(
             self.host,
             f"/sapo-edge/1/{member.swarm.hex()}",
-            self.check,
+            self._check,
             member.blame,
             member.admission.reputation.score,
             lambda: not self.meter.upload.exhausted(),
             self.tally,
         )
         self.puller = Puller(
-            self.host, self._neighbours, self.arrived, self._known, member.admission.reputation.established, self.meter,
-            self.tally,
+            self.host, self._neighbours, self._receive, member.records.__contains__,
+            member.admission.reputation.established, self.meter, self.tally,
         )  # fmt: skip
         self._established: deque[SignedRollout] = deque()
         self._newcomers: deque[SignedRollout] = deque()
-        self._to_judge = trio.Event()
-        self._outgoing = trio.Event()
-        self._asked: set[str] = set()
+        self._has_unchecked = trio.Event()
+        self._has_outgoing = trio.Event()
+        self._backfilled: set[str] = set()
         self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
         self._tidied = trio.current_time()
         self._discovery: Discovery | None = None
-        self._where: tuple[str, ...] = ()
-        self._looked = -ADDRESS_SECONDS
+        self._addresses: tuple[str, ...] = ()
+        self._addresses_updated = -ADDRESS_SECONDS
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
 
@@ -85,8 +85,8 @@ class Session:
         with contextlib.suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._scope.cancel)
 
-    def salvage(self) -> None:
-        """Close all sockets after the event loop itself fell, and left them as they were."""
+    def close_sockets(self) -> None:
+        """Close all sockets after the event loop itself failed and left them open."""
         streams: list[Any] = [metered.raw for metered in self.meter.sockets]
         for listener in self.host.get_network().listeners.values():
             streams += listener.listeners
@@ -97,52 +97,53 @@ class Session:
         """Take part until cancelled.
 
         Raises:
-            SwarmError: if the port can't be listened on.
-            ExceptionGroup: of whatever else ended it; the host is closed then.
+            SwarmError: if it can't listen on the port.
+            ExceptionGroup: of other errors; the host is closed then.
         """
         config = self.member.config
         server = PullServer(
             self.host, self.member.records, self.member.swarm, config.manifest.to_bytes(), self.meter,
-            self.member.blame, self.member.ignored, self.tally,
+            self.member.blame, self.member.is_ignored, self.tally,
         )  # fmt: skip
         server.start()
         try:
             with self._scope:
                 await self._run(config)
         finally:
-            self.member.ended()
+            self.member.mark_ended()
 
     async def _run(self, config: SwarmConfig) -> None:
         member = self.member
         host = running(self.host, config.listen, member.port, self.meter, self.tally, member.blame)
         async with host as nursery, self.gossip.running(nursery):
-            self._listening()
-            for task in (self._publish, self._judge, self.puller.run):
+            self._mark_listening()
+            for task in (self._publish, self._check_tasks, self.puller.run):
                 nursery.start_soon(task)
             await nursery.start(self._discover)
             await self._maintain()
 
-    def _listening(self) -> None:
+    def _mark_listening(self) -> None:
         def wake() -> None:
             with contextlib.suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._set_outgoing)
 
-        self.member.listening(self._addresses(), self._port(), self.meter, wake)
+        self.member.mark_listening(self._find_addresses(), self._port(), self.meter, wake)
+
+    def _set_outgoing(self) -> None:
+        # Runs in the event loop, because `_publish` replaces the event.
+        self._has_outgoing.set()
 
     def _port(self) -> int:
         return int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
 
-    def _addresses(self) -> tuple[str, ...]:
-        """At which others may dial this node: on its networks, and through relays."""
+    def _find_addresses(self) -> tuple[str, ...]:
+        """Addresses at which others can dial this node, directly and through relays."""
         port, own = self._port(), self.member.config.identity.peer_id
         direct = [
             direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
         ]
         relayed = self._discovery.relays.addresses() if self._discovery else ()
         return tuple(str(address) for address in (*direct, *relayed))
-
-    def _set_outgoing(self) -> None:
-        self._outgoing.set()
 
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
         config = self.member.config
@@ -154,8 +155,8 @@ class Session:
 
     async def _publish(self) -> None:
         while True:
-            await self._outgoing.wait()
-            self._outgoing = trio.Event()
+            await self._has_outgoing.wait()
+            self._has_outgoing = trio.Event()
             while self.member.outbox:
                 if self.meter.upload.exhausted():
                     self.tally.count("messages deferred: upload cap")
@@ -166,67 +167,64 @@ class Session:
                     except Exception as error:  # noqa: BLE001 - the next round's message may pass
                         self.tally.fault("publishing", error)
 
-    def check(self, data: bytes, forwarder: str, origin: str) -> Verdict:
-        """Judge a message of GossipSub, and take what is good in it."""
-        if self.member.ignored(forwarder):
+    def _check(self, data: bytes, forwarder: str, publisher: str) -> Verdict:
+        """Check a message of GossipSub, and queue its valid rollouts."""
+        if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
             return Verdict.IGNORE
         checked = self.member.admission.check_message(data, forwarder)
-        self._take(checked, forwarder)
-        self.puller.want(checked.announced, (forwarder, origin))
+        self._queue(checked, forwarder)
+        self.puller.want(checked.announced, (forwarder, publisher))
         if checked.blames_sender:
             return Verdict.REJECT
         return Verdict.ACCEPT if checked.passes_on else Verdict.IGNORE
 
-    def arrived(self, records: Sequence[RawRecord], sender: str) -> None:
-        """Take records that were pulled: they pass the same admission."""
-        unknown = [record for record in records if not self._known(record.digest)]
+    def _receive(self, records: Sequence[RawRecord], sender: str) -> None:
+        """Check records that were pulled, and queue the valid ones."""
+        unknown = [record for record in records if record.digest not in self.member.records]
         if unknown:
-            self._take(self.member.admission.check_records(unknown, sender), sender)
+            self._queue(self.member.admission.check_records(unknown, sender), sender)
 
-    def _take(self, checked: Checked, sender: str) -> None:
-        self.member.rejected(sender, checked.rejections)
+    def _queue(self, checked: Checked, sender: str) -> None:
+        self.member.count_rejections(sender, checked.rejections)
         for signed in checked.accepted:
             if signed.rollout.author == self.member.config.identity.peer_id:
-                # Of this node before a restart: it may go to others, and is nothing new here.
+                # By this node before a restart: others may pull it, but it is not new here.
                 self.member.records.add(signed.record)
                 continue
-            # A crowd of newcomers must not keep out who is known.
-            known = self.member.admission.reputation.established(signed.rollout.author)
-            queue = self._established if known else self._newcomers
-            if len(queue) < MAX_JUDGED:
+            # Established authors have a queue of their own, so that many newcomers can't crowd them out.
+            is_established = self.member.admission.reputation.established(signed.rollout.author)
+            queue = self._established if is_established else self._newcomers
+            if len(queue) < MAX_UNCHECKED:
                 queue.append(signed)
-                self._to_judge.set()
+                self._has_unchecked.set()
             else:
                 self.tally.count("rollouts dropped: too many wait for their check")
 
-    async def _judge(self) -> None:
-        """Regenerate tasks, which takes time, one after the other in a thread of its own."""
-        one = trio.CapacityLimiter(1)
+    async def _check_tasks(self) -> None:
+        """Regenerate the tasks of queued rollouts, which takes time, one after the other in a thread."""
+        limiter = trio.CapacityLimiter(1)
         check = self.member.admission.check_task
         while True:
-            await self._to_judge.wait()
+            await self._has_unchecked.wait()
             if not (queue := self._established or self._newcomers):
-                self._to_judge = trio.Event()
+                self._has_unchecked = trio.Event()
                 continue
             signed = queue.popleft()
             try:
-                rejection = await trio.to_thread.run_sync(check, signed, limiter=one, abandon_on_cancel=True)
+                rejection = await trio.to_thread.run_sync(check, signed, limiter=limiter, abandon_on_cancel=True)
             except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
                 self.tally.fault("check of a task", error)
                 continue
             if rejection is None:
-                self.member.admitted(signed)
+                self.member.accept(signed)
             else:
-                self.member.rejected(signed.rollout.author, [rejection])
-
-    def _known(self, digest: bytes) -> bool:
-        return digest in self.member.records
+                self.member.count_rejections(signed.rollout.author, [rejection])
 
     def _neighbours(self) -> list[str]:
         connected = self.host.get_network().connections
         peers = [peer for peer in self.gossip.subscribed() if peer in connected]
-        return [str(peer) for peer in peers if not self.member.ignored(str(peer))]
+        return [str(peer) for peer in peers if not self.member.is_ignored(str(peer))]
 
     async def _maintain(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -241,29 +239,29 @@ class Session:
                 self._snapshot(bool(neighbours))
                 await trio.sleep(MAINTENANCE_SECONDS)
 
-    def _snapshot(self, company: bool) -> None:
-        seen = self._discovery.reachability if self._discovery else None
-        if trio.current_time() - self._looked > ADDRESS_SECONDS:
-            self._looked, self._where = trio.current_time(), self._addresses()
+    def _snapshot(self, has_peers: bool) -> None:
+        reachability = self._discovery.reachability if self._discovery else None
+        if trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
+            self._addresses_updated, self._addresses = trio.current_time(), self._find_addresses()
         self.member.snapshot(
-            company,
+            has_peers,
             peers=self._peers(),
             paused=self._paused(),
-            addresses=self._where,
-            reachable=seen.is_reachable if seen else None,
-            clock_ahead=seen.clock_ahead if seen else 0.0,
+            addresses=self._addresses,
+            reachable=reachability.is_reachable if reachability else None,
+            clock_ahead=reachability.clock_ahead if reachability else 0.0,
         )
 
     def _backfill(self, neighbours: Sequence[str], nursery: trio.Nursery) -> None:
-        """Ask whoever is new here: the first ones after joining, and those that come back after a loss."""
-        self._asked &= set(neighbours)
+        """Ask new neighbours for recent rollouts: the first ones after joining, and those that reconnect."""
+        self._backfilled &= set(neighbours)
         for peer in neighbours:
-            if peer not in self._asked and not self.meter.download.exhausted() and self._backfills.take():
-                self._asked.add(peer)
+            if peer not in self._backfilled and not self.meter.download.exhausted() and self._backfills.take():
+                self._backfilled.add(peer)
                 nursery.start_soon(self.puller.recent, peer, self.member.swarm, BACKFILL_ROLLOUTS)
 
     async def _respect_download_cap(self) -> None:
-        """Leave the topic while the cap is used up: neighbours then send its messages to others, not to this node."""
+        """Leave the topic while the cap is used up: neighbours then send no messages to this node."""
         bucket = self.meter.download
         if self.gossip.joined and bucket.exhausted():
             self.tally.count("left the topic: download cap")

@@ -1,1 +1,1 @@
-"""Short visits to a swarm by commands that run no node, and the relay."""
+"""Short visits to a swarm by commands that run no node; the relay."""

@@ -22,9 +22,9 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 
 DIAL_SECONDS = 10.0
-"""Time for one address."""
-MAX_MET = 8
-"""Peers that one bootstrap address leads to."""
+"""Seconds for one address."""
+MAX_NAMED = 8
+"""Peers that are visited of those that one bootstrap peer names."""
 KEEPALIVE = 15.0
 """Seconds between two pings on a connection."""
 
@@ -33,7 +33,7 @@ KEEPALIVE = 15.0
 async def visiting_host(
     psk: bytes | None, listen: Literal["all", "loopback"] | None = None, port: int = 0
 ) -> AsyncIterator[IHost]:
-    """Run a host under a new identity, which nobody needs to know.
+    """Run a host with a throw-away identity, for the duration of this context.
 
     Args:
         psk: of a private swarm.
@@ -88,7 +88,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
             continue
         yield address.peer_id
         answer = await ask(host, address.peer_id, request)
-        for group in (answer.peers if answer else ())[:MAX_MET]:
+        for group in (answer.peers if answer else ())[:MAX_NAMED]:
             for other in group:
                 if networks.may_dial(other.via) and await connect(host, other):
                     yield other.peer_id

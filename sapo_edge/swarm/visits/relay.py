@@ -1,7 +1,7 @@
-"""A relay and bootstrap node: the fixed point of a community, without a model and in no swarm itself.
+"""A relay and bootstrap node: a fixed address for a community, without a model and in no swarm itself.
 
-It tells members of a swarm of each other, and passes connections on to those that nobody can dial. What passes through
-is encrypted between the two ends. Every resource that a stranger can take is bounded here; the library bounds few.
+It introduces members of a swarm to each other, and relays connections to nodes that cannot be dialled. Relayed data is
+encrypted between the two ends. Every resource that a stranger can use up is bounded here; the library bounds few.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 
 CIRCUIT_SECONDS = 3600
-"""Longest life of a circuit; its ends then make a new one."""
+"""Longest duration of a circuit; its ends then open another one."""
 CIRCUIT_BYTES = 256 * 1024 * 1024
-"""Bytes that may pass through one circuit, both ways together."""
+"""Most bytes of one circuit, both directions together."""
 MAX_CONNECTIONS = 120
-"""Connected nodes; `traffic.MAX_SOCKETS` leaves a few more for those that are arriving."""
-MAX_PLACES = 96
-"""Nodes for which a place is kept."""
-PLACE_SECONDS = 1800
-"""Time for which a place is kept."""
+"""Most connected nodes; `traffic.MAX_SOCKETS` leaves a few more for handshakes."""
+MAX_RESERVATIONS = 96
+"""Most reservations, one a node."""
+RESERVATION_SECONDS = 1800
+"""Duration of a reservation."""
 MAX_CIRCUITS_TO_ONE = 16
-"""Circuits to one node."""
+"""Most circuits to one node."""
 MAX_CIRCUITS_FROM_ONE = 16
-"""Circuits from one node."""
+"""Most circuits from one node."""
 MAX_CIRCUITS = 128
-"""Circuits in all."""
+"""Most circuits in total."""
 MAX_HOP_STREAMS_OF_ONE = 24
-"""Open requests of one node, its circuits included."""
+"""Most open requests of one node, its circuits included."""
 CHUNK = 64 * 1024
-"""Bytes that are passed on at a time."""
+"""Bytes that are forwarded at a time."""
 KEEPALIVE = 15.0
-"""Seconds between two signs of life on a connection."""
+"""Seconds between two pings on a connection."""
 TIDY_SECONDS = 10.0
-"""Time between two sweeps and reports."""
+"""Time between two reports; absent peers are forgotten then."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelayConfig:
-    """How a relay runs.
+    """Settings of a relay.
 
     Attributes:
         identity: its key, which is part of its address.
         port: TCP port to listen on; 0 for any.
-        listen: on all interfaces, or on this machine alone.
-        announce: host names or IP addresses at which it is reached from outside, if this machine can't know.
-        psk: 32 bytes of the one private swarm that it serves; None to serve open ones.
+        listen: "all" interfaces, or "loopback": this machine only.
+        announce: further host names or IP addresses at which it is reached from outside, as behind a NAT.
+        psk: key of the one private swarm that it serves, 32 bytes; None to serve open swarms.
         upload, download: caps in bytes per second; 0 for none.
     """
 
@@ -78,10 +78,10 @@ class RelayConfig:
 
 @dataclass(frozen=True, slots=True)
 class RelayStatus:
-    """A relay at one moment: connections, nodes with a place, circuits, bytes on the wire since the start."""
+    """A snapshot of a relay: connections, reservations, circuits, bytes on the wire since startup."""
 
     connections: int
-    places: int
+    reservations: int
     circuits: int
     sent: int
     received: int
@@ -90,14 +90,14 @@ class RelayStatus:
 class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
     """The relay's side of circuit relay v2.
 
-    The library gives places to whomever a request names, so that one peer can take them all in the names of others; has
-    no bound for circuits in all or from one; and when one circuit to a node ends, closes another one to it.
+    The library makes reservations for any peer that a request names, so that one peer can use them all up; it does not
+    limit circuits in total or from one peer; and when a circuit to a node ends, it closes another one to that node.
     """
 
     def __init__(self, host: IHost, meter: Meter, tally: Tally) -> None:
         super().__init__(
             host,
-            RelayLimits(CIRCUIT_SECONDS, CIRCUIT_BYTES, MAX_CIRCUITS_TO_ONE, MAX_PLACES, PLACE_SECONDS),
+            RelayLimits(CIRCUIT_SECONDS, CIRCUIT_BYTES, MAX_CIRCUITS_TO_ONE, MAX_RESERVATIONS, RESERVATION_SECONDS),
             allow_hop=True,
         )
         self._meter = meter
@@ -112,13 +112,13 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         return self._circuits.total()
 
     @property
-    def places(self) -> int:
-        """Nodes that have a place now."""
+    def reservations(self) -> int:
+        """Valid reservations."""
         self.resource_manager._clean_expired()
         return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Serve relay requests from now on."""
         self.host.set_stream_handler(HOP, self._handle_hop_stream)
 
     async def _handle_hop_stream(self, stream: INetStream) -> None:
@@ -161,7 +161,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         deadline: float | None = None,
         circuit_data_limit: list[int] | None = None,
     ) -> None:
-        """Pass bytes on in one direction until one end closes, or a limit is reached; then end both directions."""
+        """Forward bytes in one direction until an end closes or a limit is reached; then end both directions."""
         budget = circuit_data_limit or [CIRCUIT_BYTES]
         circuit = frozenset((id(src_stream), id(dst_stream)))
         directions = self._directions.setdefault(circuit, [])
@@ -176,7 +176,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         except ENDED:
             self._tally.count("circuits broken")
         finally:
-            # Resetting a stream wakes nobody who reads it at this end.
+            # Resetting a stream does not wake its reader at this end.
             for direction in directions:
                 direction.cancel()
             self._directions.pop(circuit, None)
@@ -185,7 +185,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
                 await quietly(dst_stream.reset)
 
     def _drop_absent(self) -> None:
-        """A place is kept for a connected node: whoever left must not fill the list for half an hour."""
+        """Delete the reservations of nodes that left, which would fill the list for half an hour."""
         reservations = self.resource_manager._reservations
         for peer in [peer for peer in reservations if not self.host.get_network().get_connections(peer)]:
             del reservations[peer]
@@ -206,13 +206,13 @@ async def run_relay(
     """Run a relay until cancelled.
 
     Args:
-        config: how.
+        config: settings.
         tally: counts, faults and notices.
-        ready: called with its multiaddresses, best first, once it listens.
+        ready: called with its multiaddresses once it listens, announced ones first.
         report: called every few seconds.
 
     Raises:
-        SwarmError: if the port can't be listened on.
+        SwarmError: if it can't listen on the port.
     """
     meter = Meter(config.upload, config.download, tally)
     host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE)
@@ -225,25 +225,23 @@ async def run_relay(
         own = own_addresses(host, config)
         hop = Hop(host, meter, tally)
         hop.start()
-        Directory(host, None, lambda: find_local_networks(config.listen), lambda: own, _pass, tally).start()
+        Directory(
+            host, None, lambda: find_local_networks(config.listen), lambda: own, lambda address: None, tally
+        ).start()
         ready(tuple(str(address) for address in own))
         while True:
             await trio.sleep(TIDY_SECONDS)
             forget_strangers(host)
             if report is not None:
                 connections = len(host.get_network().connections)
-                await report(RelayStatus(connections, hop.places, hop.circuits, meter.sent, meter.received))
-
-
-def _pass(_: Address) -> None:
-    """A relay dials nobody, so it has no use for addresses."""
+                await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
 
 
 def own_addresses(host: IHost, config: RelayConfig) -> tuple[Address, ...]:
     """Addresses at which a running relay is reached, announced ones first.
 
     Raises:
-        ValueError: if an announced host is neither a name nor an IP address.
+        ValueError: if an announced host is neither a host name nor an IP address.
     """
     port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
     peer_id = config.identity.peer_id

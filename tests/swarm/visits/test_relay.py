@@ -109,9 +109,9 @@ def test_places_are_given_in_nobody_elses_name():
                 assert (
                     await attacker.reserve(ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)).to_bytes()) == OK
                 )
-            assert (hop.places, len(hop.resource_manager._reservations)) == (1, 1)
+            assert (hop.reservations, len(hop.resource_manager._reservations)) == (1, 1)
             assert await honest.reserve() == OK
-            assert hop.places == 2
+            assert hop.reservations == 2
 
     play(scenario)
 
