@@ -1,4 +1,4 @@
-"""`sapo eval` and `sapo export`: what is done with a trained adapter."""
+"""`sapo eval` and `sapo export`: compare and write a trained adapter."""
 
 from __future__ import annotations
 
@@ -6,54 +6,97 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn
+import typer
 
-from sapo_edge.backends.adapter.export import ExportFormat, export, usage
+from sapo_edge.backends.adapter.export import ExportFormat
+from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.workspace import Workspace
+from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import CheckpointError
-from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.policy import CallHandle
 from sapo_edge.state.checkpoint import RECORD, read_checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.tasks.source import TaskSource
+
+if TYPE_CHECKING:
+    from sapo_edge.evaluate import Evaluation
 
 
-def find_adapter(workspace: Workspace, given: Path | None) -> Path:
-    """The adapter that the user names, or the best of this state directory.
+def evaluate(
+    adapter: Adapter = None, model: Model = None, manifest: ManifestName = None, backend: Backend = None,
+    questions: Annotated[int | None, typer.Option(help="Held-out questions.")] = None,
+    threads: Threads = None, settings: Set = None, home: Home = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Compare base model and adapter on the held-out questions."""
+    flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
+    workspace = open_workspace(home, flags, settings)
+    name = workspace.require_manifest().name
+    directory = find_adapter(workspace, adapter)
+    results = _evaluate_both(workspace, directory)
+    if json:
+        record = {model: _as_dict(result) for model, result in results.items()}
+        print_json({"manifest": name, "adapter_path": str(directory), **record})
+    else:
+        narrate(f"adapter: {directory}")
+        _print_table(results, name)
+
+
+def export(
+    directory: Annotated[Path, typer.Argument(help="Where to write.")],
+    to: Annotated[
+        ExportFormat, typer.Option("--to", help="peft for transformers, gguf for llama.cpp and Ollama, mlx for mlx-lm.")
+    ],
+    adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Write the best adapter in a format that other programs read."""
+    from sapo_edge.backends.adapter import export as exporter
+    from sapo_edge.backends.model.source import open_source
+
+    workspace = open_workspace(home, {"model": model})
+    source = find_adapter(workspace, adapter)
+    file = workspace.model
+    check_model(source, open_source(file, mlx=True).digest)
+    path = exporter.export(source, directory, to, file)
+    if json:
+        print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file)})
+    else:
+        print(path)
+        narrate(f"from {source}; use it with: {exporter.usage(path, to, file)}")
+
+
+def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
+    """The adapter in a directory that the user names, or the best one of the state directory.
 
     Raises:
         CheckpointError: if there is none.
     """
-    if given is not None:
-        if not (given / "adapter_config.json").is_file():
+    if directory is not None:
+        if not (directory / "adapter_config.json").is_file():
             raise CheckpointError(
-                f"{given} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
+                f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )
-        return given
-    found = best_adapter(workspace)
-    if found is None:
+        return directory
+    best = best_adapter(workspace)
+    if best is None:
         raise CheckpointError(
             "nothing is trained yet", "train first with: sapo run --rounds 40, or give --adapter DIRECTORY"
         )
-    return found
+    return best
 
 
 def best_adapter(workspace: Workspace) -> Path | None:
     """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
     checkpoints = Checkpoints(workspace.paths.checkpoints, workspace.settings.keep_checkpoints)
-    found = checkpoints.best() or checkpoints.latest()
-    return None if found is None else found.directory
+    checkpoint = checkpoints.best() or checkpoints.latest()
+    return None if checkpoint is None else checkpoint.directory
 
 
 def check_model(adapter: Path, digest: str) -> None:
-    """Make sure that a checkpoint was made with this model: another one may have weights of the same shapes.
+    """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
 
     Args:
-        adapter: directory of a checkpoint, or of a PEFT adapter, which doesn't say.
+        adapter: directory of a checkpoint, or of a PEFT adapter, which doesn't name its model.
         digest: SHA-256 (hex) of the model's file.
 
     Raises:
@@ -65,45 +108,39 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def run_eval(workspace: Workspace, adapter: Path | None, *, as_json: bool) -> None:
-    """Held-out accuracy of base and adapter, side by side."""
+def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]:
+    """Held-out accuracy of base model and adapter, by name."""
     from sapo_edge.backends.adapter.files import read_alpha
+    from sapo_edge.evaluate import evaluate
+    from sapo_edge.tasks.source import TaskSource
 
-    settings = workspace.settings
     source = TaskSource(workspace.require_manifest())
-    tasks = source.held_out(settings.held_out)
-    directory = find_adapter(workspace, adapter)
-    read_alpha(directory)
+    tasks = source.held_out(workspace.settings.held_out)
+    # A damaged adapter fails here, before the model is loaded.
+    read_alpha(adapter)
+    results = {}
     with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
         policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0)
         try:
-            check_model(directory, policy.model_digest)
-            policy.load(directory)
-            results = {}
-            for name, use_adapter in (("base", False), ("adapter", True)):
+            check_model(adapter, policy.model_digest)
+            policy.load(adapter)
+            for name in ("base", "adapter"):
                 with _progress(name) as handle:
                     results[name] = evaluate(
-                        policy,
-                        tasks,
-                        source.manifest.prompt_for,
-                        source.score,
-                        settings.max_tokens,
-                        handle,
-                        use_adapter=use_adapter,
-                    )
+                        policy, tasks, source.manifest.prompt_for, source.score, workspace.settings.max_tokens, handle,
+                        use_adapter=name == "adapter",
+                    )  # fmt: skip
         finally:
             policy.close()
-    if as_json:
-        record = {name: _as_dict(result) for name, result in results.items()}
-        print_json({"manifest": source.manifest.name, "adapter_path": str(directory), **record})
-    else:
-        narrate(f"adapter: {directory}")
-        _print_table(results, source.manifest.name)
+    return results
 
 
 @contextmanager
 def _progress(name: str) -> Iterator[CallHandle]:
-    """A bar on stderr while a policy answers."""
+    """Show a progress bar on stderr while a policy answers."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
     console = Console(stderr=True)
     columns = TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions")
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -134,19 +171,3 @@ def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
     gained = sum(after and not before for before, after in zip(base.correct, adapter.correct, strict=True))
     lost = sum(before and not after for before, after in zip(base.correct, adapter.correct, strict=True))
     print(f"the adapter answers {gained} questions that the base got wrong, and misses {lost} that it got right")
-
-
-def run_export(workspace: Workspace, adapter: Path | None, target: Path, form: ExportFormat, *, as_json: bool) -> None:
-    """Write the adapter for another program."""
-    from sapo_edge.backends.model.source import open_source
-
-    directory = find_adapter(workspace, adapter)
-    model = workspace.model
-    check_model(directory, open_source(model, mlx=True).digest)
-
-    path = export(directory, target, form, model)
-    if as_json:
-        print_json({"format": form, "path": str(path), "adapter": str(directory), "model": str(model)})
-    else:
-        print(path)
-        narrate(f"from {directory}; use it with: {usage(path, form, model)}")

@@ -1,12 +1,15 @@
-"""`sapo answer`: a person answers a question, and the answers are shared like a model's."""
+"""`sapo answer`: a person answers a question; the answers are shared like a model's."""
 
 from __future__ import annotations
 
 import sys
 from typing import Protocol
 
+import typer
+
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.workspace import Workspace
+from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
 from sapo_edge.person import (
@@ -25,20 +28,20 @@ from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 from sapo_edge.tasks.source import TaskSource
 
 MAX_CHARACTERS = 8000
-"""Most characters of all answers together: they travel in one line of the control socket."""
+"""Most characters of all answers together: they fit into one line of the control socket."""
 _SECONDS = 60.0
 
 
 class _Examiner(Protocol):
-    """Who asks and verifies: the running node, or this program alone."""
+    """Asks a question and verifies answers: the running node, or this process without one."""
 
     def question(self) -> Question: ...
 
-    def verdict(self, given: PersonAnswers) -> Verdict: ...
+    def verdict(self, answers: PersonAnswers) -> Verdict: ...
 
 
 class _RunningNode:
-    """Asks the node, which shares the answers at once."""
+    """Asks the node, which shares the answers immediately."""
 
     def __init__(self, client: ControlClient) -> None:
         self._client = client
@@ -46,15 +49,15 @@ class _RunningNode:
     def question(self) -> Question:
         return Question.from_dict(self._client.request("question", timeout=_SECONDS))
 
-    def verdict(self, given: PersonAnswers) -> Verdict:
-        reply = self._client.request("share_answers", given.as_dict(), timeout=_SECONDS)
-        verdict = Verdict.from_dict(reply, len(given.answers))
+    def verdict(self, answers: PersonAnswers) -> Verdict:
+        reply = self._client.request("share_answers", answers.as_dict(), timeout=_SECONDS)
+        verdict = Verdict.from_dict(reply, len(answers.answers))
         narrate("shared with the swarm" if verdict.shared else "the running node works alone: nothing is shared")
         return verdict
 
 
 class _NoNode:
-    """Makes the question and verifies the answers here; they wait in the outbox for the next node."""
+    """Draws the question and verifies the answers itself; they wait in the outbox for the next node."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._source = TaskSource(workspace.require_manifest())
@@ -66,52 +69,48 @@ class _NoNode:
     def question(self) -> Question:
         return draw_question(self._source, self._seed)
 
-    def verdict(self, given: PersonAnswers) -> Verdict:
-        task, rewards = verify_answers(self._source, given)
-        waiting = self._outbox.add(given)
+    def verdict(self, answers: PersonAnswers) -> Verdict:
+        task, rewards = verify_answers(self._source, answers)
+        waiting = self._outbox.add(answers)
         narrate(f"no node runs: {counted(waiting, 'set')} of answers wait for the next `sapo run`, which shares them")
         return Verdict(rewards, task.ground_truth, False)
 
 
-def run_answer(workspace: Workspace, *, as_json: bool) -> ExitCode:
-    """Ask, take answers, tell the verdict.
-
-    Returns:
-        DONE, also if no answer was given; INTERRUPTED after Ctrl-C.
-    """
+def answer(home: Home = None, json: Json = False) -> None:
+    """Answer a question yourself, and share it like the model's answers."""
+    workspace = open_workspace(home)
     try:
         client = connect(workspace.paths)
     except NoNodeError:
-        return _ask(_NoNode(workspace), as_json=as_json)
+        raise typer.Exit(_ask(_NoNode(workspace), as_json=json)) from None
     with client:
-        return _ask(_RunningNode(client), as_json=as_json)
+        raise typer.Exit(_ask(_RunningNode(client), as_json=json))
 
 
 def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
     question = examiner.question()
     narrate(printable(question.text, lines=True))
     narrate("")
-    narrate("Give one or more answers, one a line; an empty line ends. Others learn from the difference between")
-    narrate("right and wrong ones, so that several are worth more than one.")
+    narrate("Type one or more answers, one a line; an empty line ends. Peers learn from the difference between")
+    narrate("right and wrong answers, so several are worth more than one.")
     try:
         typed = _typed_answers()
     except KeyboardInterrupt:
         narrate("\nnothing was shared")
         return ExitCode.INTERRUPTED
     if not typed:
-        narrate("no answer was given, and nothing is shared")
+        narrate("no answer, so nothing is shared")
         return ExitCode.DONE
-    verdict = examiner.verdict(
-        PersonAnswers(question.ref, tuple(tag_answer(text) for text in typed), question.manifest)
-    )
-    _tell(question, typed, verdict, as_json=as_json)
+    answers = PersonAnswers(question.ref, tuple(tag_answer(text) for text in typed), question.manifest)
+    verdict = examiner.verdict(answers)
+    _print_verdict(question, typed, verdict, as_json=as_json)
     return ExitCode.DONE
 
 
 def _typed_answers() -> list[str]:
-    """Lines up to an empty one, the end of the input, or the most that a rollout holds."""
+    """Read lines until an empty one, the end of the input, or the most answers that a rollout holds."""
     if sys.stdin is None:
-        raise ConfigError("there is nothing to read answers from", "run it in a terminal, or pipe answers in")
+        raise ConfigError("there is no input to read answers from", "run it in a terminal, or pipe answers in")
     typed: list[str] = []
     left = MAX_CHARACTERS
     while len(typed) < MAX_ANSWERS:
@@ -121,16 +120,16 @@ def _typed_answers() -> list[str]:
         if not text:
             break
         if is_too_long(text) or len(text) > left:
-            narrate("that is too long, and left out")
+            narrate("left out: too long")
         elif not text.isprintable():
-            narrate("that holds control characters, and is left out")
+            narrate("left out: it holds control characters")
         else:
             typed.append(text)
             left -= len(text)
     return typed
 
 
-def _tell(question: Question, typed: list[str], verdict: Verdict, *, as_json: bool) -> None:
+def _print_verdict(question: Question, typed: list[str], verdict: Verdict, *, as_json: bool) -> None:
     if as_json:
         record = {"question": question.text, "answers": typed, **verdict.as_dict()}
         print_json(record)

@@ -1,4 +1,4 @@
-"""`sapo identity`: show, backup, restore."""
+"""`sapo identity`: show, back up and restore the node's key."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import getpass
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import typer
+
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
 from sapo_edge.plain import line
@@ -16,21 +20,27 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_secret, write_secret
 
 PASSPHRASE_VARIABLE = "SAPO_EDGE_PASSPHRASE"
-"""Environment variable that holds the passphrase of a backup, for scripts."""
+"""Environment variable with the passphrase of a backup, for scripts."""
+
+app = typer.Typer(no_args_is_help=True, help="Show, back up and restore the node's key.")
+Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
 
 
-def run_show(home: Path | None, *, as_json: bool) -> None:
-    """Print who this node is; nothing of it is secret."""
+@app.command()
+def show(home: Home = None, json: Json = False) -> None:
+    """Show the node's name, peer id and public key; the secret key is not shown."""
     paths = Paths.default(home)
-    _tell(paths, _existing(paths), as_json=as_json)
+    _print_identity(paths, _read_existing(paths), as_json=json)
 
 
-def run_backup(home: Path | None, file: Path, *, force: bool) -> None:
-    """Write the secret into a file, encrypted with a passphrase."""
+@app.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="Where to write.")], force: Force = False, home: Home = None
+) -> None:
+    """Write the key into a file, encrypted with a passphrase (asked for, or SAPO_EDGE_PASSPHRASE)."""
     from sapo_edge.swarm.joining.identity import Identity, backup
 
-    paths = Paths.default(home)
-    secret = _existing(paths)
+    secret = _read_existing(Paths.default(home))
     if file.exists() and not force:
         raise StateError(f"{file} exists", "name another file, or give --force to replace it")
     data = backup(secret, _new_passphrase())
@@ -40,16 +50,22 @@ def run_backup(home: Path | None, file: Path, *, force: bool) -> None:
             file.chmod(0o600)
         write_atomically(file, data)
     print(file)
-    narrate(f"holds {Identity.from_secret(secret).peer_id}, encrypted; without the passphrase it is worth nothing")
+    narrate(f"encrypted key of {Identity.from_secret(secret).peer_id}; it can't be restored without the passphrase")
 
 
-def run_restore(home: Path | None, file: Path, *, force: bool, as_json: bool) -> None:
-    """Take the identity of a backup."""
+@app.command()
+def restore(
+    file: Annotated[Path, typer.Argument(help="File that `sapo identity backup` wrote.")],
+    force: Force = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Restore the key of a backup."""
     from sapo_edge.swarm.joining.identity import MAX_BACKUP_BYTES, restore
 
     paths = Paths.default(home)
-    with reported("read the backup", file), file.open("rb") as opened:
-        data = opened.read(MAX_BACKUP_BYTES + 1)
+    with reported("read the backup", file), file.open("rb") as stream:
+        data = stream.read(MAX_BACKUP_BYTES + 1)
     paths.create()
     lock = StateLock(paths.lock)
     try:
@@ -66,16 +82,16 @@ def run_restore(home: Path | None, file: Path, *, force: bool, as_json: bool) ->
         write_secret(paths.identity, secret)
     finally:
         lock.release()
-    _tell(paths, secret, as_json=as_json)
+    _print_identity(paths, secret, as_json=json)
 
 
-def _existing(paths: Paths) -> bytes:
+def _read_existing(paths: Paths) -> bytes:
     if not paths.identity.exists():
-        raise StateError("this node has no identity yet", "it is made by the first `sapo run`")
+        raise StateError("this node has no identity yet", "the first `sapo run` creates it")
     return read_secret(paths.identity)
 
 
-def _tell(paths: Paths, secret: bytes, *, as_json: bool) -> None:
+def _print_identity(paths: Paths, secret: bytes, *, as_json: bool) -> None:
     from sapo_edge.swarm.joining.identity import Identity, readable_name
 
     identity = Identity.from_secret(secret)
@@ -93,22 +109,20 @@ def _tell(paths: Paths, secret: bytes, *, as_json: bool) -> None:
 def _new_passphrase() -> str:
     from sapo_edge.swarm.joining.identity import MIN_PASSPHRASE_CHARACTERS
 
-    given = os.environ.get(PASSPHRASE_VARIABLE)
-    passphrase = given if given else _typed("new passphrase: ")
+    passphrase = _passphrase("new passphrase: ")
     if len(passphrase) < MIN_PASSPHRASE_CHARACTERS:
-        # Before it is asked for a second time.
-        raise ConfigError("the passphrase is too short", f"take at least {MIN_PASSPHRASE_CHARACTERS} characters")
-    if not given and _typed("the same again: ") != passphrase:
+        raise ConfigError("the passphrase is too short", f"use at least {MIN_PASSPHRASE_CHARACTERS} characters")
+    if _passphrase("the same again: ") != passphrase:
         raise ConfigError("the two passphrases differ", "run the same command again")
     return passphrase
 
 
 def _passphrase(prompt: str) -> str:
-    return os.environ.get(PASSPHRASE_VARIABLE) or _typed(prompt)
+    return os.environ.get(PASSPHRASE_VARIABLE) or _read_passphrase(prompt)
 
 
-def _typed(prompt: str) -> str:
-    # Never from a pipe: it would be echoed, and a second question would read what is meant for something else.
+def _read_passphrase(prompt: str) -> str:
+    # Not from a pipe: getpass would echo it.
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError("there is no terminal to ask for the passphrase", f"set {PASSPHRASE_VARIABLE}")
     try:

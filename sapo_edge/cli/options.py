@@ -11,15 +11,21 @@ Home = Annotated[
     Path | None, typer.Option("--home", help="Keep everything under this directory (also SAPO_EDGE_HOME).")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+JsonEvents = Annotated[bool, typer.Option("--json", help="Print one event a line on stdout as JSON.")]
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="A GGUF file, a directory, or hf:ORGANISATION/MODEL; without it, the embedded model."),
+    typer.Option("--model", help="A GGUF file, a directory, or hf:ORGANISATION/MODEL; default: the embedded model."),
 ]
-BackendOption = Annotated[
-    str | None, typer.Option("--backend", help="auto, llama_cpp, torch, mlx, or an installed one.")
+Backend = Annotated[str | None, typer.Option("--backend", help="auto, llama_cpp, torch, mlx, or an installed one.")]
+ManifestName = Annotated[
+    str | None,
+    typer.Option(
+        "--manifest", help="What to train on: a shipped name, a TOML file, or name or digest of a swarm's manifest."
+    ),
 ]
-ManifestOption = Annotated[
-    str | None, typer.Option("--manifest", help="What to train on: a shipped name or a TOML file.")
+Threads = Annotated[int | None, typer.Option("--threads", help="Processor threads; 0: chosen by the machine.")]
+Adapter = Annotated[
+    Path | None, typer.Option("--adapter", help="Directory of a checkpoint or PEFT adapter; default: the best one.")
 ]
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any setting of `sapo config show`; repeatable.")

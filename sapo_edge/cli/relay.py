@@ -1,4 +1,4 @@
-"""`sapo relay`: a bootstrap and relay node for a community, without a model."""
+"""`sapo relay`: a bootstrap and relay node for swarms, without a model."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import typer
+
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.errors import ConfigError, ExitCode
+from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event, Notice
 from sapo_edge.state import logs
 from sapo_edge.state.lock import StateLock
@@ -21,10 +24,32 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
 
 DEFAULT_PORT = 4001
-"""libp2p's customary port: a relay's address is written down, so it must not change."""
+"""libp2p's usual port: people write a relay's address down, so it must not change."""
 
 
 def relay(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port to listen on; 0 for any.")] = DEFAULT_PORT,
+    announce: Annotated[
+        list[str] | None,
+        typer.Option("--announce", metavar="HOST", help="A host name or IP address of this machine; repeatable."),
+    ] = None,
+    loopback: Annotated[bool, typer.Option("--loopback", help="Serve only programs on this machine.")] = False,
+    upload: Annotated[int, typer.Option(min=0, help="Most bytes a second to send; 0: no limit.")] = 0,
+    download: Annotated[int, typer.Option(min=0, help="Most bytes a second to receive; 0: no limit.")] = 0,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Run a meeting point and relay for swarms, without a model; for a joined private swarm, for that one only."""
+    from sapo_edge.swarm.joining.membership import Membership
+
+    swarm = Membership(Paths.default(home).state).current
+    run_relay(
+        home, port=port, listen="loopback" if loopback else "all", announce=tuple(announce or ()),
+        psk=None if swarm is None else swarm.key, upload=upload, download=download, as_json=json,
+    )  # fmt: skip
+
+
+def run_relay(
     home: Path | None,
     *,
     port: int = DEFAULT_PORT,
@@ -34,27 +59,24 @@ def relay(
     upload: int = 0,
     download: int = 0,
     as_json: bool = False,
-) -> ExitCode:
+) -> None:
     """Run a relay in the foreground until Ctrl-C or SIGTERM.
 
-    Its multiaddresses are printed on stdout, best first, one a line, or as one JSON object.
+    It prints its multiaddresses on stdout, best first, one a line, or as one JSON object.
 
     Args:
         home: as of every command. The relay's key and lock are in its state directory, apart from those of a node.
         port: TCP port; 0 for any.
-        listen: on all interfaces, or on this machine alone.
-        announce: host names or IP addresses at which it is reached from outside.
+        listen: on all interfaces, or on this machine only.
+        announce: host names or IP addresses at which others reach it.
         psk: 32 bytes, to serve one private swarm instead of open ones.
         upload, download: caps in bytes per second; 0 for none.
         as_json: print JSON.
 
-    Returns:
-        DONE.
-
     Raises:
-        ConfigError: if an announced address is none.
+        ConfigError: if an announced address is neither a host name nor an IP address.
         StateError: if the state directory can't be used, or another relay uses it.
-        SwarmError: if the port can't be listened on.
+        SwarmError: if it can't listen on the port.
     """
     import trio
 
@@ -82,7 +104,6 @@ def relay(
         trio.run(partial(_serve, config, as_json))
     finally:
         lock.release()
-    return ExitCode.DONE
 
 
 async def _serve(config: RelayConfig, as_json: bool) -> None:
@@ -93,7 +114,7 @@ async def _serve(config: RelayConfig, as_json: bool) -> None:
 
     async with trio.open_nursery() as nursery:
         await nursery.start(_until_signal, nursery.cancel_scope.cancel)
-        await run_relay(config, Tally(_tell), partial(_ready, as_json), _Reporter().report)
+        await run_relay(config, Tally(_print_notice), partial(_print_addresses, as_json), _Reporter().report)
 
 
 async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
@@ -102,17 +123,17 @@ async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
-            narrate("stopping; nodes go on without this relay")
+            narrate("stopping; nodes continue without this relay")
             stop()
             return
 
 
-def _tell(event: Event) -> None:
+def _print_notice(event: Event) -> None:
     if isinstance(event, Notice):
         narrate(event.text)
 
 
-def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
+def _print_addresses(as_json: bool, addresses: tuple[str, ...]) -> None:
     if as_json:
         print_json({"addresses": addresses})
     else:
@@ -121,16 +142,16 @@ def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
 
 
 class _Reporter:
-    """Writes to the log what a relay does, when that changes."""
+    """Writes connections, reservations and traffic of a relay to the log when they change."""
 
     def __init__(self) -> None:
-        self._before: tuple[int, ...] = ()
+        self._last: tuple[int, ...] = ()
 
     async def report(self, status: RelayStatus) -> None:
-        now = (status.connections, status.reservations, status.circuits)
-        if now != self._before:
-            self._before = now
+        counts = (status.connections, status.reservations, status.circuits)
+        if counts != self._last:
+            self._last = counts
             logging.getLogger("sapo_edge.relay").info(
                 "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
-                *now, status.sent / 1e6, status.received / 1e6,
+                *counts, status.sent / 1e6, status.received / 1e6,
             )  # fmt: skip

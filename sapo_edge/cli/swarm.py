@@ -5,10 +5,13 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.cli.workspace import Workspace
+from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
@@ -19,142 +22,165 @@ from sapo_edge.swarm.joining.invite import KEY_BYTES, MAX_LINE, PREFIX, check_ad
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 
 PASTED_CHARACTERS = 1000
-"""Longest line that is printed: some terminals take no more than 1024 when it is pasted."""
-
+"""Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
 START_SECONDS = 30.0
-"""How long a node that was just started is waited for."""
+"""How long `sapo swarm invite` waits for a node that has just started."""
+
+app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
 
 
-def run_create(workspace: Workspace, *, private: bool, bootstrap: list[str], as_json: bool) -> None:
-    """Make the swarm of the manifest that the workspace has, and be in it."""
-    manifest = workspace.require_manifest()
+@app.command()
+def create(
+    manifest: Annotated[
+        str | None, typer.Argument(help="What to train on, as --manifest of `sapo run`; default: the one in use.")
+    ] = None,
+    private: Annotated[bool, typer.Option("--private", help="Only those with its invite can join.")] = False,
+    bootstrap: Annotated[
+        list[str] | None, typer.Option("--bootstrap", metavar="ADDR", help="A peer or relay to dial first; repeatable.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Create the swarm of a manifest and join it."""
+    workspace = open_workspace(home, {"manifest": manifest})
+    tasks = workspace.require_manifest()
     key = secrets.token_bytes(KEY_BYTES) if private else None
-    swarm = Swarm.of(manifest, tuple(check_address(address) for address in bootstrap), key)
-    membership = _open(workspace.paths)
-    _check_state(workspace.paths, membership, swarm)
-    membership.keep_manifest(manifest.to_bytes(), swarm.manifest)
-    _tell(workspace, membership, membership.join(swarm), as_json=as_json)
+    swarm = Swarm.of(tasks, tuple(check_address(address) for address in bootstrap or ()), key)
+    workspace.paths.create()
+    _check_state(workspace.paths, workspace.membership, swarm)
+    workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest)
+    _print_swarms(workspace, workspace.membership.join(swarm), as_json=json)
     if not private and not bootstrap:
-        narrate("an open swarm of a manifest is the same one everywhere: whoever trains on it can take part")
-    _tell_next(workspace, "`sapo run` takes part; `sapo swarm invite` prints the line for others")
+        narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
+    _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
-def run_invite(workspace: Workspace, *, as_json: bool) -> None:
-    """Print the line by which others join; with the addresses of the running node, if one runs."""
+@app.command()
+def invite(home: Home = None, json: Json = False) -> None:
+    """Print the invite by which others join; with the running node's addresses, if one runs."""
+    workspace = open_workspace(home)
     swarm = workspace.swarm
     if swarm is None:
-        raise StateError("this node is in no swarm", "make one with `sapo swarm create`, or join one")
+        raise StateError("this node is in no swarm", "create one with `sapo swarm create`, or join one")
     addresses = worth_sharing([*_own_addresses(workspace.paths, swarm), *swarm.bootstrap])
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
-    if as_json:
+    if json:
         print_json({"invite": text, "addresses": addresses, "private": swarm.private})
     else:
         print(text)
     if not addresses:
-        narrate("no address is known: only nodes on the same local network will find each other by this line")
-        narrate("start `sapo run` first, then ask again, and the line says where you are")
+        narrate("no address is known: with this invite, only nodes on the same local network find each other")
+        narrate("start `sapo run` first, then run this again for an invite with your addresses")
     if swarm.private:
-        narrate("whoever has this line can take part: send it to nobody else")
-    narrate("they paste it behind: sapo swarm join")
+        narrate("anyone with this invite can take part: send it to nobody else")
+    narrate("others paste it after: sapo swarm join")
 
 
-def run_join(workspace: Workspace, text: str | None, *, as_json: bool) -> None:
-    """Be in the swarm of an invite, or in one that is known by name or id."""
-    membership, swarm = join(workspace.paths, text or _ask_for_invite())
-    _tell(workspace, membership, swarm, as_json=as_json)
-    _tell_next(workspace, "`sapo run` takes part")
+@app.command("join")
+def join_swarm(
+    invite: Annotated[
+        str | None, typer.Argument(help="An invite, or the name or id of a known swarm; default: asked for.")
+    ] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Join the swarm of an invite."""
+    workspace = open_workspace(home)
+    swarm = join(workspace.paths, workspace.membership, invite or _ask_for_invite())
+    _print_swarms(workspace, swarm, as_json=json)
+    _print_next_step(workspace, "`sapo run` takes part")
 
 
-def join(paths: Paths, text: str) -> tuple[Membership, Swarm]:
-    """Be in the swarm of an invite, or in one that is known by name or id, and tell nobody.
-
-    Raises:
-        ConfigError: if the text is neither.
-        StateError: if what was learnt here belongs to another manifest, or the swarms can't be read or written.
-    """
-    membership = _open(paths)
-    known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
-    swarm = membership.find(text.strip()) if known else Swarm.from_invite(parse_invite(text))
-    _check_state(paths, membership, swarm)
-    return membership, membership.join(swarm)
-
-
-def run_leave(workspace: Workspace, *, as_json: bool) -> None:
-    """Be in no swarm from now on."""
-    membership = _open(workspace.paths)
+@app.command()
+def leave(home: Home = None, json: Json = False) -> None:
+    """Leave the swarm; the node works alone from then on."""
+    workspace = open_workspace(home)
+    membership = workspace.membership
     if membership.alone:
         raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")
+    workspace.paths.create()
     left = membership.leave()
-    if as_json:
+    if json:
         print_json({"left": None if left is None else left.id.hex()})
     else:
         print(f"left {left.name}" if left is not None else "left the open swarm of the manifest")
     if left is not None and left.private:
-        narrate("its key is forgotten: to come back, ask a member for an invite")
-    _tell_next(workspace, "`sapo run` works alone from now on; what was learnt stays")
+        narrate("its key is removed: to join again, ask a member for an invite")
+    _print_next_step(workspace, "`sapo run` works alone from now on; checkpoints stay")
 
 
-def run_show(workspace: Workspace, *, as_json: bool) -> None:
-    """Print the swarm, and the others that are known."""
-    _tell(workspace, workspace.membership, workspace.swarm, as_json=as_json)
+@app.command()
+def show(home: Home = None, json: Json = False) -> None:
+    """Show the swarm of this node, and other known swarms."""
+    workspace = open_workspace(home)
+    _print_swarms(workspace, workspace.swarm, as_json=json)
 
 
-def _open(paths: Paths) -> Membership:
+def join(paths: Paths, membership: Membership, text: str) -> Swarm:
+    """Join the swarm of an invite, or a known one by its name or id, without output.
+
+    Raises:
+        ConfigError: if the text is neither.
+        StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
+    """
     paths.create()
-    return Membership(paths.state)
+    is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
+    swarm = membership.find(text.strip()) if is_known else Swarm.from_invite(parse_invite(text))
+    _check_state(paths, membership, swarm)
+    return membership.join(swarm)
 
 
 def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
-    """Make sure that what was learnt here was learnt on the swarm's manifest."""
+    """Make sure that the checkpoints of this state directory were trained on the swarm's manifest."""
     checkpoints = Checkpoints(paths.checkpoints)
     for round in reversed(checkpoints.rounds()):
         try:
-            found = checkpoints.read(round)
+            checkpoint = checkpoints.read(round)
         except CheckpointError:
             continue
-        if found.manifest_digest == swarm.manifest.hex():
+        if checkpoint.manifest_digest == swarm.manifest.hex():
             return
-        other = membership.manifest(bytes.fromhex(found.manifest_digest))
+        other = membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
         raise StateError(
             f"{paths.state} holds {counted(round, 'round')} on {other.name if other else 'another manifest'}, "
             f"and this swarm trains on {swarm.name}",
-            "give --home DIR for a second node, or rename checkpoints and journal in there to begin anew",
+            "give --home DIR for a second node, or rename checkpoints and journal in there to start again",
         )
 
 
 def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
-    """Where the running node can be reached; empty without one."""
+    """Addresses of the running node; empty without one."""
     try:
         with connect(paths) as client:
-            found = _swarm_once_it_listens(client)
+            status = _wait_until_listening(client)
     except NoNodeError:
         return []
     except ControlError as error:
-        narrate(f"the running node was not asked for its addresses: {error}")
+        narrate(f"the running node gave no addresses: {error}")
         return []
-    if found.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
-        narrate("the running node is not in this swarm, so its addresses are left out; start it again")
+    if status.get("swarm") not in (swarm.id.hex(), swarm.manifest.hex()):
+        narrate("the running node is not in this swarm, so its addresses are left out; restart it")
         return []
-    return [address for address in found.get("addresses", ()) if isinstance(address, str)]
+    return [address for address in status.get("addresses", ()) if isinstance(address, str)]
 
 
-def _swarm_once_it_listens(client: ControlClient) -> dict[str, Any]:
-    """The swarm's part of the node's status; a node that was just started does not listen yet."""
+def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
+    """Wait until the node listens; returns the swarm's part of its status."""
     deadline = time.monotonic() + START_SECONDS
     while True:
-        found = client.request("status").get("swarm") or {}
-        if found.get("state") != "starting" or time.monotonic() >= deadline:
-            return dict(found)
+        status = client.request("status").get("swarm") or {}
+        if status.get("state") != "starting" or time.monotonic() >= deadline:
+            return dict(status)
         time.sleep(0.2)
 
 
 def _ask_for_invite() -> str:
     if sys.stdin is None:
-        raise ConfigError("no invite is given", "give the line behind `sapo swarm join`")
+        raise ConfigError("no invite is given", "give it after `sapo swarm join`")
     if sys.stdin.isatty():
         narrate("paste the invite:")
-    # Some terminals break what is pasted into lines; its last field shows where it ends.
+    # Some terminals break a pasted line into several; the last field of an invite shows where it ends.
     text = ""
     while "+check=" not in text and len(text) <= MAX_LINE:
         part = sys.stdin.readline(MAX_LINE + 1)
@@ -162,16 +188,17 @@ def _ask_for_invite() -> str:
             break
         text += part
     if not text.strip():
-        raise ConfigError("no invite is given", "paste the line that `sapo swarm invite` prints")
+        raise ConfigError("no invite is given", "paste what `sapo swarm invite` prints")
     return text
 
 
-def _tell(workspace: Workspace, membership: Membership, swarm: Swarm | None, *, as_json: bool) -> None:
+def _print_swarms(workspace: Workspace, swarm: Swarm | None, *, as_json: bool) -> None:
+    membership = workspace.membership
     others = [other for other in membership.swarms if swarm is None or other.id != swarm.id]
     manifest = None if swarm is None else membership.manifest(swarm.manifest)
-    here = manifest is not None or membership.current is None
+    has_manifest = manifest is not None or membership.current is None
     if as_json:
-        shown = None if swarm is None else {**_as_dict(swarm), "manifest_known": here}
+        shown = None if swarm is None else {**_as_dict(swarm), "manifest_known": has_manifest}
         record = {
             "joined": membership.current is not None,
             "swarm": shown,
@@ -180,15 +207,15 @@ def _tell(workspace: Workspace, membership: Membership, swarm: Swarm | None, *, 
         print_json(record)
         return
     if workspace.settings.network == "solo":
-        print(line("network", "solo, by the settings: a node works alone until that is changed"))
+        print(line("network", "solo, by the settings: a node works alone until you change that"))
     if swarm is None:
         print(line("swarm", "none: this node works alone"))
     else:
-        how = "private" if swarm.private else "open"
-        default = "" if membership.current is not None else "; by default, as no other was joined"
-        print(line("swarm", f"{swarm.name}, {how}{default}"))
+        kind = "private" if swarm.private else "open"
+        default = "" if membership.current is not None else "; by default, because no other was joined"
+        print(line("swarm", f"{swarm.name}, {kind}{default}"))
         print(line("id", swarm.id.hex()))
-        print(line("manifest", "known" if here else "not here yet: fetched from a peer by the next `sapo run`"))
+        print(line("manifest", "known" if has_manifest else "not here yet: the next `sapo run` fetches it from a peer"))
         for address in swarm.bootstrap:
             print(line("address", address))
     for other in others:
@@ -196,17 +223,17 @@ def _tell(workspace: Workspace, membership: Membership, swarm: Swarm | None, *, 
 
 
 def _as_dict(swarm: Swarm) -> dict[str, Any]:
-    """A swarm without its key, which only an invite shows."""
+    """A swarm as JSON, without its key: only an invite shows that."""
     return {
         "id": swarm.id.hex(), "manifest": swarm.manifest.hex(), "name": swarm.name, "private": swarm.private,
         "addresses": list(swarm.bootstrap),
     }  # fmt: skip
 
 
-def _tell_next(workspace: Workspace, text: str) -> None:
+def _print_next_step(workspace: Workspace, text: str) -> None:
     if workspace.settings.network == "solo":
-        narrate("the setting network is solo, so that a node works alone: `sapo config set network swarm` changes that")
+        narrate("the setting network is solo, so a node works alone: `sapo config set network swarm` changes that")
     else:
         narrate(text)
     if node_runs(workspace.paths):
-        narrate("the node that runs now stays as it is until you start it again")
+        narrate("the running node stays as it is until you restart it")

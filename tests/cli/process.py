@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HEAVY = ["torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "sapo_edge.cli.run"]
+HEAVY = [
+    "torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "sapo_edge.cli.main", "sapo_edge.cli.narrator",
+    "sapo_edge.control.server", "sapo_edge.node.controlled",
+]  # fmt: skip
 TIMEOUT = 90
 
 

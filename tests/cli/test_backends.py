@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.cli import bench
-from sapo_edge.cli.workspace import open_workspace
-from sapo_edge.errors import ExitCode
 from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import Invoke
 from tests.directories import write_directory
 from tests.models import SHAPES
 
@@ -51,7 +49,7 @@ def test_what_cannot_be_measured_is_told_with_its_remedy(sapo: Command, tmp_path
 
 
 def test_figures_are_shown_as_a_table_and_noise_is_named(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {
         "load_seconds": 2.5, "tokens_per_second": [100.0, 200.0, 180.0], "update_seconds": [4.0, 4.1, 4.0],
@@ -65,17 +63,17 @@ def test_figures_are_shown_as_a_table_and_noise_is_named(
         return subprocess.CompletedProcess([], -11, said[json.loads(input)["backend"]])
 
     monkeypatch.setattr(subprocess, "run", pretend)
-    workspace = open_workspace(tmp_path, {"model": str(model)})
-    assert bench.run_bench(workspace, list(said), repeats=3, as_json=False) is ExitCode.DONE
-    shown = capsys.readouterr()
+    arguments = ("bench", "--home", tmp_path, "--model", model)
+    shown = invoke(*arguments, *(part for name in said for part in ("--backend", name)))
+    assert shown.code == 0
     first, llama, torch, mlx = (" ".join(line.split()) for line in shown.out.splitlines())
     assert first.startswith("backend loads in samples")
     assert llama == "llama_cpp 2.5 s 180 tokens/s 100 to 200 4.0 s 4.0 to 4.1 2.00 GB 1.90 GB (-5%)"
     assert torch.endswith("3.00 GB of the GPU's 1.90 GB (-37%)")
-    assert mlx == "mlx: not measured: its process ended with code -11; see what it said above"
+    assert mlx == "mlx: not measured: its process ended with code -11; see its output above"
     assert "noisy: llama_cpp, by more than 20%" in shown.err
     monkeypatch.setitem(said, "mlx", "")
-    assert bench.run_bench(workspace, ["mlx"], repeats=3, as_json=True) is ExitCode.FAILED
+    assert invoke(*arguments, "--backend", "mlx", "--json").code == 1
 
 
 @pytest.mark.parametrize(("name", "said"), [("toch", "did you mean torch?"), ("zebra", "use one of")])

@@ -289,10 +289,10 @@ def test_a_full_disk_below_stdout_is_told_in_one_line(tmp_path: Path, arguments:
 def test_ctrl_c_before_the_run_has_begun(tmp_path: Path) -> None:
     code = """
 import signal, sys
-from sapo_edge.cli import inspect, main
+from sapo_edge.cli import config, main
 # As in a terminal: a test run in the background inherits that SIGINT is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-inspect.run_paths = lambda *_, **__: signal.raise_signal(signal.SIGINT)
+config.Paths.default = lambda *_: signal.raise_signal(signal.SIGINT)
 sys.argv = ["sapo", "paths"]
 main.main()
 """

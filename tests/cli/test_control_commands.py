@@ -55,8 +55,8 @@ def test_status_tells_all_in_80_columns(invoke: Invoke, tmp_path: Path) -> None:
         "peers       2 connections, 1 in the mesh",
         "rollouts    240 in, 120 out",
         "traffic     1.2 MB in, 800.0 kB out",
-        "reachable   only by those it dials itself",
-        "clock       90 s behind those of others; set it right",
+        "reachable   only by peers that it dials itself",
+        "clock       90 s behind the clocks of peers; set it right",
         "held back   upload, by the cap in the settings",
         "faults      host 1; 1 restart",
         "refused     rate 11, forged 2",
@@ -90,7 +90,7 @@ def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) ->
     node = FakeNode()
     with running(tmp_path, node) as server:
         assert json.loads(invoke("pause", "--home", tmp_path, "--json").out) == {"v": 1, "done": "pause"}
-        assert "going on" in invoke("resume", "--home", tmp_path).err
+        assert "resumed" in invoke("resume", "--home", tmp_path).err
         assert "saving" in invoke("stop", "--home", tmp_path).err
         threading.Timer(0.2, server.stop).start()
         ended = invoke("stop", "--now", "--wait", "--home", tmp_path)

@@ -30,7 +30,7 @@ def loaded(code: str, directory: Path, names: tuple[str, ...] = HEAVY) -> str:
         "sapo_edge", "sapo_edge.cli.main", "sapo_edge.node", "sapo_edge.sapo", "sapo_edge.state.store",
         "sapo_edge.tasks.manifest", "sapo_edge.tasks.source", "sapo_edge.swarm.memory", "sapo_edge.doctor.machine",
         "sapo_edge.backends.choose.detect", "sapo_edge.node.rounds", "sapo_edge.control.server",
-        "sapo_edge.doctor.bench", "sapo_edge.cli.bench",
+        "sapo_edge.doctor.bench", "sapo_edge.node.methods",
     ],
 )  # fmt: skip
 def test_importing_loads_nothing_heavy(module: str, tmp_path: Path) -> None:
@@ -51,5 +51,5 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
 
 
 def test_a_node_loads_no_terminal_app(tmp_path: Path) -> None:
-    code = "import sapo_edge.cli.run, sapo_edge.cli.adapters, sapo_edge.backends.llama.policy"
+    code = "import sapo_edge.cli.main, sapo_edge.node.controlled, sapo_edge.backends.llama.policy"
     assert loaded(code, tmp_path, ("textual", "sapo_edge.tui")) == ""

@@ -76,7 +76,7 @@ def test_one_signal_finishes_the_round(sapo: Command, model: Path, tmp_path: Pat
     assert [event["round"] for event in result.told("checkpoint")] == [1, 2]
     (stopped,) = result.told("node_stopped")
     assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
-    assert "once more to stop at once" in result.err
+    assert "press again to stop immediately" in result.err
 
 
 @pytest.mark.parametrize("step", ["generate", "update"])
@@ -162,7 +162,7 @@ def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: P
         error = process.stderr.read() if process.stderr is not None else ""
         assert process.wait(30) == 0, error
     assert told[-1]["event"] == "node_stopped" and told[-1]["reason"] == "asked to stop"
-    assert "once more to stop at once" in error and "Traceback" not in error
+    assert "press again to stop immediately" in error and "Traceback" not in error
 
 
 def test_a_reader_that_goes_away_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:

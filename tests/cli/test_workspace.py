@@ -141,7 +141,7 @@ def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
 
 
 def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.swarm.member.libp2p.fetch_manifest", lambda *_: INVITED)
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: INVITED)
     workspace = open_workspace(invited).fetch_manifest()
     assert workspace.require_manifest() == INVITED and workspace.settings.max_tokens == 40
     assert limit(invited) == (40, "manifest own-sums"), "it is kept"

@@ -18,9 +18,9 @@ TIMEOUT = 30
 _SERVE = """
 import sys
 from pathlib import Path
-from sapo_edge.cli.web.serve import run_serve
+from sapo_edge.cli.web.serve import serve_app
 home, *command = sys.argv[1:]
-sys.exit(run_serve(Path(home), port=0, command=command))
+serve_app(Path(home), port=0, command=command)
 """
 STUB = """
 import json, os, subprocess, sys, time

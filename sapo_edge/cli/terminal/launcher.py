@@ -86,8 +86,9 @@ class ProgramLauncher:
                 set_value(self._paths.config_file, name, value)
             if consent.network == "invite":
                 from sapo_edge.cli.swarm import join
+                from sapo_edge.swarm.joining.membership import Membership
 
-                join(self._paths, consent.invite)
+                join(self._paths, Membership(self._paths.state), consent.invite)
             elif consent.network == "swarm":
                 self._come_back()
             # The invite itself may hold a key, and stands in the file of swarms.

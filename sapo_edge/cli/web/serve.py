@@ -11,10 +11,13 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
-from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
@@ -23,24 +26,29 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8042
 HOST = "127.0.0.1"
-"""Nothing but loopback: whoever opens the page acts as the node's owner, and nothing here is encrypted."""
+"""Loopback only: whoever opens the page acts as the node's owner, and nothing is encrypted."""
 COMMAND = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
-"""The terminal app. Python does not look into the current directory for it."""
+"""Starts the terminal app. With -P, Python does not import from the current directory."""
 
 
-def run_serve(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[str] = COMMAND) -> ExitCode:
-    """Serve the page in the foreground until Ctrl-C or SIGTERM. Its address is printed on stdout.
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")] = DEFAULT_PORT,
+    home: Home = None,
+) -> None:
+    """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
+    serve_app(home, port=port)
+
+
+def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[str] = COMMAND) -> None:
+    """Serve the page in the foreground until Ctrl-C or SIGTERM, and print its address on stdout.
 
     Args:
         home: as of every command.
         port: TCP port; 0 for any.
         command: the app to serve.
 
-    Returns:
-        DONE.
-
     Raises:
-        SapoError: if textual-serve is not installed, or the port can't be listened on.
+        SapoError: if textual-serve is not installed, or the port is in use.
     """
     try:
         from sapo_edge.cli.web.server import PageServer
@@ -53,10 +61,9 @@ def run_serve(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     environment = {} if home is None else {HOME_VARIABLE: os.path.abspath(home.expanduser())}
     with _listen(port) as listening:
         server = PageServer(command, environment)
-        _tell(server.token, listening.getsockname()[1])
+        _print_address(server.token, listening.getsockname()[1])
         with contextlib.redirect_stdout(_Narration()):
             asyncio.run(_serve(server, listening))
-    return ExitCode.DONE
 
 
 def _listen(port: int) -> socket.socket:
@@ -64,7 +71,7 @@ def _listen(port: int) -> socket.socket:
         return socket.create_server((HOST, port))
     except OSError as error:
         raise SapoError(
-            f"port {port} of {HOST} can't be listened on ({error.strerror})", "choose another one with --port"
+            f"can't listen on port {port} of {HOST} ({error.strerror})", "choose another one with --port"
         ) from error
 
 
@@ -74,27 +81,27 @@ async def _serve(server: PageServer, listening: socket.socket) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # Without a log of requests, which would hold the address.
+    # Without an access log: it would contain the secret address.
     runner = web.AppRunner(await server.make_app(), access_log=None, shutdown_timeout=10.0)
     await runner.setup()
     try:
         await web.SockSite(runner, listening).start()
         await stop.wait()
-        narrate("closing the pages; the node goes on")
+        narrate("closing the pages; the node keeps running")
     finally:
         await runner.cleanup()
 
 
-def _tell(token: str, port: int) -> None:
+def _print_address(token: str, port: int) -> None:
     print(f"http://{HOST}:{port}/{token}/", flush=True)
     narrate(
-        "open this address in a browser on this machine; whoever has it is the node's owner. Ctrl-C ends it\n"
-        f"from another machine: ssh -L {port}:{HOST}:{port} THIS-MACHINE, and open the same address there"
+        "open this address in a browser on this machine; whoever has it controls the node. Ctrl-C ends it\n"
+        f"from another machine: ssh -L {port}:{HOST}:{port} THIS-MACHINE, then open the same address there"
     )
 
 
 class _Narration(io.TextIOBase):
-    """What textual-serve prints: errors of apps, which may quote anything."""
+    """Makes what textual-serve prints safe for a terminal: errors of apps may quote anything."""
 
     def write(self, text: str) -> int:
         if text.strip():

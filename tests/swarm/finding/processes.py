@@ -109,9 +109,9 @@ class Relay(Process):
 
     def __init__(self, home, *, port=0, listen="loopback", psk=None, namespace=None):
         code = (
-            "import sys; from pathlib import Path; from sapo_edge.cli.relay import relay;"
+            "import sys; from pathlib import Path; from sapo_edge.cli.relay import run_relay;"
             "psk = bytes.fromhex(sys.argv[4]) or None;"
-            "sys.exit(relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, as_json=True))"
+            "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, as_json=True)"
         )
         super().__init__("-c", code, str(home), str(port), listen, psk or "", namespace=namespace)
 

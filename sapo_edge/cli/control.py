@@ -1,102 +1,117 @@
-"""`sapo status`, `peers`, `pause`, `resume`, `stop`, `logs`: of the node that runs."""
+"""`sapo status`, `peers`, `pause`, `resume`, `stop`, `logs`: ask and steer the running node."""
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
-from sapo_edge.event_words import PHASES, describe_event
+from sapo_edge.event_words import PHASES, describe_event, format_share
 from sapo_edge.events import from_dict
 from sapo_edge.plain import counted, line, printable, reasons, size
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
 
 CLOCK_SECONDS = 60
-"""Difference of clocks that is worth a line."""
+"""Smallest difference between clocks that `sapo status` shows."""
 MAX_LOG_LINES = 1000
 """Most past events of `sapo logs`."""
 
 
-def run_status(home: Path | None, *, as_json: bool) -> None:
-    """Print what the node does and how it goes."""
+def status(home: Home = None, json: Json = False) -> None:
+    """Show what the running node does: rounds, rewards, swarm, traffic."""
     with connect(Paths.default(home)) as client:
-        status = client.request("status")
-    if as_json:
-        print_json(status)
+        record = client.request("status")
+    if json:
+        print_json(record)
         return
-    for text in status_lines(status):
+    for text in status_lines(record):
         print(text)
 
 
-def run_peers(home: Path | None, *, as_json: bool) -> None:
-    """Print the peers that the node is connected to."""
+def peers(home: Home = None, json: Json = False) -> None:
+    """Show the peers of the running node."""
     with connect(Paths.default(home)) as client:
-        found = client.request("peers")
-    if as_json:
-        print_json(found)
+        record = client.request("peers")
+    if json:
+        print_json(record)
         return
-    peers = found["peers"]
-    if not peers:
+    if not record["peers"]:
         narrate("no peer is connected; the node trains alone until one is")
         return
     print(f"{'PEER':19} {'ADDRESS':21} {'DIR':3} {'MESH':4} {'IN':>8} {'OUT':>8} {'REFUSED':>7}")
-    for peer in peers:
+    for peer in record["peers"]:
         print(_peer_line(peer))
-    for peer in peers:
-        if told := reasons(peer.get("rejected") or {}):
-            print(line("refused", f"{peer.get('name', '')}: {told}"))
+    for peer in record["peers"]:
+        if rejections := reasons(peer.get("rejected") or {}):
+            print(line("refused", f"{peer.get('name', '')}: {rejections}"))
 
 
-def run_pause(home: Path | None, *, as_json: bool) -> None:
-    """Have the node rest."""
-    _command(home, "pause", {}, "paused; `sapo resume` goes on", as_json=as_json)
+def pause(home: Home = None, json: Json = False) -> None:
+    """Pause the running node; it still receives rollouts."""
+    _steer(home, "pause", "paused; `sapo resume` continues", as_json=json)
 
 
-def run_resume(home: Path | None, *, as_json: bool) -> None:
-    """Have the node go on."""
-    _command(home, "resume", {}, "going on", as_json=as_json)
+def resume(home: Home = None, json: Json = False) -> None:
+    """Resume the running node."""
+    _steer(home, "resume", "resumed", as_json=json)
 
 
-def run_stop(home: Path | None, *, now: bool, wait: bool, as_json: bool) -> None:
-    """Have the node end, after its round or at once."""
+def stop(
+    now: Annotated[bool, typer.Option("--now", help="Immediately; the round in progress is lost.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the node has ended.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Stop the running node after it has finished its round and saved."""
     with connect(Paths.default(home)) as client:
         client.request("stop", {"when": "at_once" if now else "after_round"})
-        narrate("stopping at once; the round in progress is lost" if now else "finishing the round and saving it")
+        narrate("stopping; the round in progress is lost" if now else "finishing the round and saving it")
         if wait:
             client.wait_for_end()
             narrate("the node has ended")
-        if as_json:
+        if json:
             print_json({"done": "stop", "ended": wait})
 
 
-def run_logs(home: Path | None, *, follow: bool, level: str, lines: int, as_json: bool) -> None:
-    """Print the node's last events, and those to come."""
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", help="Keep printing events as they happen.")] = False,
+    level: Annotated[str, typer.Option("--level", help="Lowest level: debug, info, warning or error.")] = "info",
+    lines: Annotated[int, typer.Option("--lines", min=0, max=MAX_LOG_LINES, help="Past events to print.")] = 50,
+    home: Home = None,
+    json: JsonEvents = False,
+) -> None:
+    """Show the events of the running node."""
     if level not in LEVELS:
         raise ConfigError(f"there is no level {level!r}", f"choose one of {', '.join(LEVELS)}")
     with connect(Paths.default(home)) as client:
-        past = client.subscribe(min(lines, MAX_LOG_LINES), progress=level == "debug")
+        past = client.subscribe(lines, progress=level == "debug")
         for number, event in enumerate(client.events() if past or follow else (), start=1):
             if LEVELS.index(_level(event)) >= LEVELS.index(level):
-                print(json.dumps(event) if as_json else event_line(event), flush=True)
+                if json:
+                    print_json(event)
+                else:
+                    print(event_line(event), flush=True)
             if number >= past and not follow:
                 break
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
-    """A status for people, in lines of at most 80 columns."""
+    """A status in words, in lines of at most 80 columns."""
     state = f"{status.get('state')}, round {status.get('round')}"
     state += f" of {status['rounds']}" if status.get("rounds") else ""
     if status.get("state") == "running" and status.get("phase"):
         state += f", {PHASES.get(status['phase'], status['phase'])}"
     if status.get("state") == "paused" and status.get("paused"):
         state += f", {', '.join(status['paused'])}"
-    told = [
+    lines = [
         line("node", f"{state} (process {status.get('pid')})"),
         line("model", f"{status.get('model')} ({status.get('backend')})"),
         line("manifest", f"{status.get('manifest')}, as {status.get('role')}"),
@@ -106,21 +121,21 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     if status.get("own") is not None:
         groups = int(status["own"]) + int(status.get("external") or 0)
         batch = f"{status['own']} own + {status.get('external') or 0} of others"
-        told.append(line("last batch", f"{batch}, {status.get('informative') or 0} of {groups} informative"))
+        lines.append(line("last batch", f"{batch}, {status.get('informative') or 0} of {groups} informative"))
     if pool := status.get("pool"):
-        told.append(line("pool", f"{counted(pool['rollouts'], 'rollout')} of others, {size(pool['bytes'])}"))
-    told += _swarm_lines(status.get("swarm"))
-    if refused := reasons(status.get("rejections") or {}):
-        told.append(line("refused", refused))
-    return told
+        lines.append(line("pool", f"{counted(pool['rollouts'], 'rollout')} of others, {size(pool['bytes'])}"))
+    lines += _swarm_lines(status.get("swarm"))
+    if rejections := reasons(status.get("rejections") or {}):
+        lines.append(line("refused", rejections))
+    return lines
 
 
 def event_line(event: Mapping[str, Any]) -> str:
-    """An event as one line: time, level if it is none of the usual, what happened."""
+    """An event as one line: time, level (of warnings and errors), description."""
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(event.get("time") or 0)))
     level = _level(event)
     mark = f"{level}: " if level in ("warning", "error") else ""
-    return f"{moment}  {mark}{printable(_described(event))}"
+    return f"{moment}  {mark}{printable(_describe(event))}"
 
 
 def _rewards(status: Mapping[str, Any]) -> str:
@@ -136,8 +151,8 @@ def _held_out(status: Mapping[str, Any]) -> str:
     base, last = status.get("held_out_base"), status.get("held_out")
     if not last:
         return "not evaluated yet"
-    told = f"{_number(last.get('accuracy'))} after round {last.get('round')}"
-    return f"{told}, {_number(base.get('accuracy'))} before training" if base and last.get("round") else told
+    latest = f"{_share(last.get('accuracy'))} after round {last.get('round')}"
+    return f"{latest}, {_share(base.get('accuracy'))} before training" if base and last.get("round") else latest
 
 
 def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
@@ -145,42 +160,44 @@ def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
         return [line("swarm", "none: this node works alone")]
     peers = swarm.get("peers") or ()
     mesh = sum(bool(peer.get("mesh")) for peer in peers)
-    told = [
+    lines = [
         line("swarm", f"{swarm.get('state')} as {swarm.get('name')}"),
         line("peers", f"{counted(len(peers), 'connection')}, {mesh} in the mesh"),
         line("rollouts", f"{swarm.get('rollouts_in', 0)} in, {swarm.get('rollouts_out', 0)} out"),
         line("traffic", f"{size(swarm.get('bytes_in', 0))} in, {size(swarm.get('bytes_out', 0))} out"),
     ]
     if swarm.get("reachable") is not None:
-        told.append(line("reachable", "from other networks" if swarm["reachable"] else "only by those it dials itself"))
+        lines.append(
+            line("reachable", "from other networks" if swarm["reachable"] else "only by peers that it dials itself")
+        )
     if abs(ahead := float(swarm.get("clock_ahead") or 0)) >= CLOCK_SECONDS:
         how = "behind" if ahead > 0 else "ahead of"
-        told.append(line("clock", f"{abs(ahead):.0f} s {how} those of others; set it right"))
-    if held := swarm.get("paused"):
-        told.append(line("held back", f"{', '.join(held)}, by the cap in the settings"))
+        lines.append(line("clock", f"{abs(ahead):.0f} s {how} the clocks of peers; set it right"))
+    if capped := swarm.get("paused"):
+        lines.append(line("held back", f"{', '.join(capped)}, by the cap in the settings"))
     if faults := reasons(swarm.get("faults") or {}):
-        told.append(line("faults", f"{faults}; {counted(int(swarm.get('restarts') or 0), 'restart')}"))
-    return told
+        lines.append(line("faults", f"{faults}; {counted(int(swarm.get('restarts') or 0), 'restart')}"))
+    return lines
 
 
 def _peer_line(peer: Mapping[str, Any]) -> str:
     parts = str(peer.get("address", "")).split("/")
     # /ip4/192.0.2.1/tcp/4001/p2p/...
-    where = f"{parts[2]}:{parts[4]}" if len(parts) > 4 else "unknown"
-    refused = sum(int(number) for number in (peer.get("rejected") or {}).values())
-    name, where = printable(peer.get("name", ""))[:19], printable(where)[:21]
+    address = f"{parts[2]}:{parts[4]}" if len(parts) > 4 else "unknown"
+    rejected = sum(int(number) for number in (peer.get("rejected") or {}).values())
+    name, address = printable(peer.get("name", ""))[:19], printable(address)[:21]
     direction = {"in": "in", "out": "out"}.get(str(peer.get("direction")), "?")
     traffic = f"{size(peer.get('received', 0)):>8} {size(peer.get('sent', 0)):>8}"
-    return f"{name:19} {where:21} {direction:3} {'yes' if peer.get('mesh') else 'no':4} {traffic} {refused:7}"
+    return f"{name:19} {address:21} {direction:3} {'yes' if peer.get('mesh') else 'no':4} {traffic} {rejected:7}"
 
 
-def _command(home: Path | None, method: str, params: Mapping[str, Any], told: str, *, as_json: bool) -> None:
+def _steer(home: Path | None, method: str, message: str, *, as_json: bool) -> None:
     with connect(Paths.default(home)) as client:
-        client.request(method, params)
+        client.request(method)
     if as_json:
         print_json({"done": method})
     else:
-        narrate(told)
+        narrate(message)
 
 
 def _level(event: Mapping[str, Any]) -> str:
@@ -190,13 +207,13 @@ def _level(event: Mapping[str, Any]) -> str:
     return level if level in LEVELS else "info"
 
 
-def _described(event: Mapping[str, Any]) -> str:
+def _describe(event: Mapping[str, Any]) -> str:
     try:
         return describe_event(from_dict(event))
     except ValueError:
-        # Of a newer node.
+        # An event of a newer version.
         return str(event.get("event"))
 
 
-def _number(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, int | float) else "unknown"
+def _share(value: object) -> str:
+    return format_share(value) if isinstance(value, int | float) else "unknown"

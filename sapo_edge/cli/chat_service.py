@@ -1,0 +1,166 @@
+"""`sapo chat --json`: requests on stdin, answers on stdout, one JSON object a line (see `docs/commands.md`)."""
+
+from __future__ import annotations
+
+import json
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any
+
+from sapo_edge.cli.chat import MAX_TEMPERATURE, Models
+from sapo_edge.cli.output import SCHEMA
+from sapo_edge.conversation import Conversation, Piece
+from sapo_edge.errors import Cancelled, SapoError
+from sapo_edge.rollout import MAX_QUESTION_BYTES
+
+MAX_LINE_BYTES = 128 * 1024
+"""Longest request: a question of `MAX_QUESTION_BYTES` with every character escaped fits."""
+
+Opener = Callable[[Callable[[str], None]], AbstractContextManager[tuple[Conversation, Models]]]
+"""Opens a conversation; its argument is told what takes time."""
+
+
+class ChatService:
+    """Answers one request after the other; a second thread reads stdin, so that a request can be cancelled.
+
+    Args:
+        open_conversation: loads model and adapter.
+    """
+
+    def __init__(self, open_conversation: Opener) -> None:
+        self._open = open_conversation
+        self._requests: queue.Queue[Mapping[str, Any] | None] = queue.Queue()
+        self._lock = threading.Lock()
+        self._writing = threading.Lock()
+        self._current: int | str | None = None
+        self._cancelled = False
+        self._ended = False
+        self._conversation: Conversation | None = None
+
+    def run(self) -> None:
+        """Answer until stdin ends or SIGTERM comes.
+
+        Raises:
+            SapoError: if model or adapter can't be used.
+        """
+        # SystemExit runs all clean-up.
+        signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+        threading.Thread(target=self._read, name="chat-requests", daemon=True).start()
+        try:
+            with self._open(lambda text: self._write(loading=text)) as (conversation, models):
+                with self._lock:
+                    self._conversation = conversation
+                self._write(v=SCHEMA, ready=models.title, **asdict(models))
+                while (request := self._requests.get()) is not None:
+                    self._answer(conversation, request)
+        except SapoError as error:
+            self._write(error=_describe_error(error))
+            raise
+
+    def _answer(self, conversation: Conversation, request: Mapping[str, Any]) -> None:
+        number = request["id"]
+
+        def show(piece: Piece) -> None:
+            # The request may come between the two answers.
+            if self._cancelled or self._ended:
+                raise Cancelled
+            self._write(id=number, **asdict(piece))
+
+        try:
+            conversation.ask(request["ask"], task=request["task"], temperature=request["temperature"], show=show)
+        except Cancelled:
+            self._finish(number, {"finished": True, "cancelled": True})
+        except SapoError as error:
+            self._finish(number, {"error": _describe_error(error)})
+        else:
+            self._finish(number, {"finished": True, "cancelled": False})
+
+    def _finish(self, number: int | str, message: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._current, self._cancelled = None, False
+        self._write(id=number, **message)
+
+    def _read(self) -> None:
+        """Read requests until stdin ends."""
+        while sys.stdin is not None and (line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1)):
+            if len(line) > MAX_LINE_BYTES:
+                # The rest of the line is not a request.
+                break
+            if line.strip():
+                self._request(line)
+        with self._lock:
+            self._ended = True
+            if self._conversation is not None:
+                self._conversation.cancel()
+        self._requests.put(None)
+
+    def _request(self, line: bytes) -> None:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            request = None
+        if isinstance(request, dict) and "cancel" in request:
+            self._cancel(request["cancel"])
+            return
+        problem = _find_problem(request)
+        if problem:
+            number = (
+                request.get("id") if isinstance(request, dict) and isinstance(request.get("id"), int | str) else None
+            )
+            self._refuse(number, "bad_request", problem, "see `sapo chat` in docs/commands.md")
+            return
+        with self._lock:
+            busy = self._current is not None
+            if not busy:
+                self._current = request["id"]
+        if busy:
+            self._refuse(request["id"], "busy", "another question is being answered", "wait for it, or cancel it")
+        else:
+            self._requests.put({"task": False, "temperature": 0.0, **request})
+
+    def _cancel(self, number: object) -> None:
+        with self._lock:
+            if self._current is not None and number == self._current:
+                self._cancelled = True
+                if self._conversation is not None:
+                    self._conversation.cancel()
+
+    def _refuse(self, number: int | str | None, code: str, message: str, remedy: str) -> None:
+        self._write(id=number, error={"code": code, "message": message, "remedy": remedy})
+
+    def _write(self, **message: Any) -> None:
+        with self._writing:
+            print(json.dumps(message), flush=True)
+
+
+def _describe_error(error: SapoError) -> dict[str, str]:
+    return {"code": "failed", "message": error.message, "remedy": error.remedy}
+
+
+def _find_problem(request: object) -> str:
+    """What is wrong with a request; empty if nothing is."""
+    if not isinstance(request, dict):
+        return "a line is not a JSON object"
+    number, text, temperature = request.get("id"), request.get("ask"), request.get("temperature", 0.0)
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        return "a request lacks its id"
+    if not isinstance(text, str) or not text.strip() or not _fits(text):
+        return f"ask is not a text of at most {MAX_QUESTION_BYTES} bytes"
+    if not isinstance(request.get("task", False), bool):
+        return "task is neither true nor false"
+    if isinstance(temperature, bool) or not isinstance(temperature, int | float):
+        return "temperature is not a number"
+    # Written so that NaN fails.
+    return "" if 0 <= temperature <= MAX_TEMPERATURE else f"temperature is not from 0 to {MAX_TEMPERATURE:g}"
+
+
+def _fits(text: str) -> bool:
+    try:
+        return len(text.encode("utf-8")) <= MAX_QUESTION_BYTES
+    except UnicodeEncodeError:
+        return False

@@ -1,0 +1,53 @@
+"""`sapo config` and `sapo paths`: the settings, and where files are kept."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sapo_edge.cli.options import Home, Json
+from sapo_edge.cli.output import print_json
+from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.config.layers import set_value
+from sapo_edge.state.paths import Paths
+
+app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
+
+
+@app.command()
+def show(home: Home = None, json: Json = False) -> None:
+    """Show every setting with its value and where that comes from."""
+    rows = open_workspace(home).resolved.rows()
+    if json:
+        print_json({"settings": {name: {"value": value, "source": source} for name, value, source, _ in rows}})
+        return
+    for name, value, source, _ in rows:
+        print(f"{name:18} {value!s:14} {source}")
+
+
+@app.command("set")
+def set_setting(name: str, value: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
+    """Write a setting into config.toml; without a value, remove it."""
+    paths = Paths.default(home)
+    paths.create()
+    set_value(paths.config_file, name, value)
+    print(paths.config_file)
+
+
+@app.command()
+def validate(home: Home = None) -> None:
+    """Check config.toml, the environment and the manifest that they name."""
+    print(f"{open_workspace(home).paths.config_file}: valid")
+
+
+def paths(home: Home = None, json: Json = False) -> None:
+    """Show where settings, state and derived files are kept."""
+    directories = Paths.default(home)
+    names = ("config_file", "state", "checkpoints", "journal", "identity", "log", "cache", "runtime")
+    places = {name.removesuffix("_file"): str(getattr(directories, name)) for name in names}
+    if json:
+        print_json(places)
+        return
+    for name, path in places.items():
+        print(f"{name:12} {path}")

@@ -1,0 +1,58 @@
+"""Delivers a node's events to everyone who follows them: journal, log, user, control socket."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sapo_edge.cli.output import discard_output
+from sapo_edge.events import Event, Progress, to_json
+
+Receiver = Callable[[Event], None]
+_LOGGER = logging.getLogger("sapo_edge.node")
+
+
+class EventFanout:
+    """Delivers events from any thread.
+
+    Args:
+        journal: records an event.
+        show: prints an event for the user, on a terminal or a pipe that may be closed at any time.
+        on_closed: called once when it is; later events are not shown any more.
+    """
+
+    def __init__(self, journal: Receiver, show: Receiver, on_closed: Callable[[], None]) -> None:
+        self._journal = journal
+        self._show: Receiver | None = show
+        self._on_closed = on_closed
+        self._publish: Receiver = lambda event: None
+        # Re-entrant, because a signal handler may run while an event is printed.
+        self._lock = threading.RLock()
+
+    def publish_on(self, publish: Receiver) -> None:
+        """Also deliver events to the control socket from now on."""
+        self._publish = publish
+
+    def record(self, event: Event) -> None:
+        """Record an event in the journal and deliver it."""
+        self._journal(event)
+        self.deliver(event)
+
+    def deliver(self, event: Event) -> None:
+        """Deliver an event that the node records itself."""
+        with self._lock:
+            if not isinstance(event, Progress):
+                _LOGGER.info(to_json(event))
+            self._show_event(event)
+        self._publish(event)
+
+    def _show_event(self, event: Event) -> None:
+        if self._show is None:
+            return
+        try:
+            self._show(event)
+        except OSError:
+            self._show = None
+            discard_output()
+            self._on_closed()
