@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import struct
 from collections.abc import Mapping
 from functools import lru_cache
@@ -26,17 +25,22 @@ CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 ROPES = ("default", "linear", "llama3", "yarn")
-"""Scalings of positions that depend on the position alone, not on the length of what is computed at once."""
+"""Scalings of positions (RoPE) that depend on the position alone, not on the length of the sequence."""
 MAX_JSON = 64 * 1024 * 1024
 REMEDY = "use the directory of an instruction-tuned model as transformers saves it, or a GGUF file"
 
 
 class HfDirectory:
-    """What a directory says about its model.
+    """A model's directory: its configuration, sizes and files, checked.
 
     Args:
         path: the directory.
-        mlx: whether MLX reads it, which knows weights that were quantised for it.
+        mlx: whether MLX reads it, which can load weights that were quantised for it.
+
+    Attributes:
+        config: the content of config.json.
+        shape: the model's sizes.
+        files: the file of each tensor by name.
 
     Raises:
         ModelError: if it holds no model, or one that can't be trained here.
@@ -60,17 +64,17 @@ class HfDirectory:
 
     @property
     def architecture(self) -> str:
-        """transformers' name of the kind of model."""
+        """transformers' name of the architecture."""
         return str(self.config["model_type"])
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over the configuration's and the weights' names and digests: the identity of a base model."""
+        """SHA-256 (hex) over names and digests of the configuration and the weights: the identity of a base model."""
         return _digest((self.path / CONFIG, *sorted(set(self.files.values()))))
 
     @property
     def bytes(self) -> int:
-        """Size of the weights' files."""
+        """Size of the weights' files in bytes."""
         return sum(file.stat().st_size for file in set(self.files.values()))
 
     def _check(self) -> None:
@@ -81,20 +85,21 @@ class HfDirectory:
         if not by_mlx and (quantised is not None or "quantization_config" in self.config):
             raise ModelError(
                 f"{self.path} holds quantised weights of a kind that can't be trained here",
-                "use the model as it was before; one quantised for MLX runs with --backend mlx",
+                "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX",
             )
         layers = self.config.get("layer_types") or ()
         sliding = self.config.get("use_sliding_window", architecture.windowed) and self.config.get("sliding_window")
         if sliding or any(layer != "full_attention" for layer in layers):
             raise ModelError(
-                f"{where} asks for attention within a sliding window, which is not supported",
-                "use a model whose layers all attend to everything before",
+                f"{where} sets a sliding window for attention, which is not supported",
+                "use a model whose layers all attend to the whole context",
             )
         rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
         name = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, dict) else rope
         if name not in ROPES:
             raise ModelError(
-                f"{where} scales positions by {name!r}, which is not supported", "use a model without this scaling"
+                f"{where} scales positions (RoPE) by {name!r}, which is not supported",
+                "use a model without this scaling",
             )
 
     def _find_files(self) -> dict[str, Path]:
@@ -109,14 +114,14 @@ class HfDirectory:
             names = {WEIGHTS}
         files: dict[str, Path] = {}
         for name in sorted(map(str, names)):
-            # A name with a directory in it could point anywhere.
+            # Without its directories, a name can't point outside this one.
             file = self.path / Path(name).name
-            files |= dict.fromkeys(_tensor_shapes(file), file)
+            files |= dict.fromkeys(_tensor_names(file), file)
         return files
 
 
 class HfTensors:
-    """Reads a directory's tensors by transformers' names, as they are stored, one at a time.
+    """A directory's tensors by transformers' names, read one at a time in the number format of the file.
 
     Args:
         directory: the model.
@@ -130,7 +135,7 @@ class HfTensors:
             self._unused.discard("lm_head.weight")
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
-        """A parameter by its name in the model.
+        """A parameter by transformers' name.
 
         Raises:
             ModelError: if the directory has none of this shape.
@@ -151,37 +156,15 @@ class HfTensors:
         return values
 
     def finish(self) -> None:
-        """Make sure that all of them were asked for.
+        """Check that every tensor of the directory was used.
 
         Raises:
             ModelError: naming one that was not.
         """
         if self._unused:
             raise ModelError(
-                f"{self._directory.path} has a {min(self._unused)}, which this kind of model does not", REMEDY
+                f"{self._directory.path} has a {min(self._unused)}, which its architecture does not have", REMEDY
             )
-
-
-def hub_snapshot(name: str, *, download: bool) -> Path:
-    """The local copy of a model of the Hugging Face hub, as transformers' own cache keeps it.
-
-    Args:
-        name: "organisation/model".
-        download: whether what is missing is fetched; the hub then learns this machine's address.
-
-    Raises:
-        ModelError: if there is none.
-    """
-    from huggingface_hub import snapshot_download
-
-    try:
-        wanted = ["*.json", "*.safetensors", "*.jinja", "tokenizer*", "*.txt"]
-        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
-    except (OSError, ValueError, RuntimeError) as error:
-        first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ModelError(
-            f"the hub's model {name} can't be had ({first})", "check its name and the network, or give a directory"
-        ) from error
 
 
 @lru_cache(maxsize=8)
@@ -209,8 +192,8 @@ def _read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Names and shapes in a safetensors file, whose header says how long the file has to be.
+def _tensor_names(path: Path) -> list[str]:
+    """Names of the tensors in a safetensors file, whose header tells how long the file has to be.
 
     Raises:
         ModelError: if it is missing, truncated or not of that format.
@@ -225,9 +208,6 @@ def _tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         end = max((int(info["data_offsets"][1]) for info in tensors.values()), default=0)
         if path.stat().st_size < 8 + length + end:
             raise ValueError("it is truncated")
-        shapes = {name: tuple(int(size) for size in info["shape"]) for name, info in tensors.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
         raise ModelError(f"{path} can't be read ({error})", REMEDY) from error
-    if not all(math.prod(shape) >= 0 for shape in shapes.values()):
-        raise ModelError(f"{path} has a tensor of impossible shape", REMEDY)
-    return shapes
+    return list(tensors)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
@@ -167,22 +166,3 @@ def test_a_directory_without_a_template_is_refused(copied: Path) -> None:
     (copied / "chat_template.jinja").unlink(missing_ok=True)
     with pytest.raises(ModelError, match="no chat template"):
         HfVocabulary(HfDirectory(copied))
-
-
-def test_a_model_of_the_hub_is_had_from_the_local_cache(
-    directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import huggingface_hub.constants
-
-    commit = "0123456789012345678901234567890123456789"
-    model = tmp_path / "models--someone--tiny"
-    (model / "refs").mkdir(parents=True)
-    (model / "refs" / "main").write_text(commit)
-    shutil.copytree(directory, model / "snapshots" / commit)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    found = find_model("hf:someone/tiny", download=False)
-    assert HfDirectory(found).digest == HfDirectory(directory).digest
-    with pytest.raises(ModelError, match="can't be had"):
-        find_model("hf:someone/else", download=False)
-    with pytest.raises(ModelError, match="can't be had"):
-        find_model("hf:../else", download=False)

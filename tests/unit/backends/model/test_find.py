@@ -1,0 +1,108 @@
+"""Finding the model that the user set: where it may be, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends.model import find
+from sapo_edge.backends.model.find import embedded_model, find_model
+from sapo_edge.errors import ModelError
+from tests.directories import write_directory
+from tests.models import SHAPES
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's empty cache on this machine."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_no_name_is_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "embedded_model", lambda: Path("embedded.gguf"))
+    assert find_model("") == Path("embedded.gguf")
+
+
+def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "EMBEDDED_PACKAGE", "no_such_package_at_all")
+    assert embedded_model() is None
+    with pytest.raises(ModelError, match="no model is installed") as caught:
+        find_model("")
+    assert "sapo-edge[starter]" in caught.value.remedy
+
+
+def test_a_file_and_a_directory_are_found(models: dict[str, Path], tmp_path: Path) -> None:
+    assert find_model(str(models["llama"])) == models["llama"].resolve()
+    directory = write_directory(tmp_path / "model", SHAPES["llama"])
+    assert find_model(str(directory)) == directory.resolve()
+
+
+def test_a_path_that_does_not_exist_is_answered_with_all_possibilities(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no model file") as caught:
+        find_model(str(tmp_path / "missing"))
+    assert all(part in caught.value.remedy for part in (".gguf", "config.json", "hf:", "embedded"))
+
+
+def test_a_directory_without_a_model_names_the_files_that_are_one(models: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="config.json is missing") as caught:
+        find_model(str(tmp_path))
+    assert "config.json" in caught.value.remedy
+    file = Path(shutil.copy(models["llama"], tmp_path / "model.gguf"))
+    with pytest.raises(ModelError) as caught:
+        find_model(str(tmp_path))
+    assert str(file) in caught.value.remedy
+
+
+def test_a_model_of_the_hub_comes_from_the_local_cache(hub: Path, tmp_path: Path) -> None:
+    directory = write_directory(tmp_path / "model", SHAPES["llama"])
+    commit = "0123456789012345678901234567890123456789"
+    cached = hub / "models--someone--tiny"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(commit)
+    shutil.copytree(directory, cached / "snapshots" / commit)
+    assert find_model("hf:someone/tiny", download=False) == cached / "snapshots" / commit
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("someone/else", "is not on this machine yet", "sapo run downloads it"),
+        ("../else", "is no name of a model", "hf:ORGANISATION/MODEL"),
+        ("", "is no name of a model", "hf:ORGANISATION/MODEL"),
+    ],
+)
+def test_a_model_of_the_hub_that_is_not_cached_is_not_downloaded_unasked(
+    hub: Path, name: str, problem: str, remedy: str
+) -> None:
+    with pytest.raises(ModelError, match=problem) as caught:
+        find_model(f"hf:{name}", download=False)
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "remedy"),
+    [
+        ("GatedRepoError", "is gated", "hf auth login"),
+        ("RepositoryNotFoundError", "not on the hub", "check the name"),
+        ("LocalEntryNotFoundError", "can't be downloaded", "check the network"),
+    ],
+)
+def test_each_failure_of_a_download_has_its_remedy(
+    hub: Path, monkeypatch: pytest.MonkeyPatch, kind: str, problem: str, remedy: str
+) -> None:
+    import huggingface_hub
+
+    error = getattr(huggingface_hub.errors, kind)
+
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise error.__new__(error)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(ModelError, match=problem) as caught:
+        find_model("hf:someone/tiny")
+    assert remedy in caught.value.remedy
