@@ -17,14 +17,14 @@ RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """How the suite makes a policy, and reaches the few things that the contract does not show.
+    """How the suite makes a policy, and controls the few things that the contract does not show.
 
     Attributes:
         name: for the test's id.
         make: (model, working directory, adapter shape, trainable) to a policy that computes on one thread.
-        limit_slots: let later calls decode at most so many answers at once.
-        limit_batch: let later policies decode at most so many tokens at once.
-        limit_pack: let a policy's updates report and check for cancellation at least every so many tokens.
+        limit_slots: make later calls decode at most so many answers in parallel.
+        limit_batch: make later policies decode at most so many tokens in one pass.
+        limit_pack: make a policy's updates report and check for cancellation at least every so many tokens.
         count_decodes: returns a list that grows by one element with every decode step.
     """
 

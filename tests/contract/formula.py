@@ -1,7 +1,7 @@
 """The loss of an update and its gradient, computed plainly in float64 by transformers and PEFT.
 
-Written as `sapo_edge.backends.common.loss` states the formula: one answer after the other, no packing, no shortcuts.
-Nothing of `sapo_edge.backends` is used here.
+Follows the formula of `sapo_edge.backends.common.loss` literally: one answer after the other, no packing, no shortcuts.
+Uses nothing of `sapo_edge.backends`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Gradients = dict[str, np.ndarray]
 
 @dataclass
 class Expected:
-    """What an epoch should give: the adapter's gradient by PEFT's names, and means over the tokens trained on."""
+    """Results of an epoch: the adapter's gradient by PEFT's names, and means over the tokens trained on."""
 
     gradients: Gradients = field(default_factory=dict)
     loss: float = 0.0
@@ -37,7 +37,7 @@ class Expected:
 
 
 def answer_ids(answer: TrainingAnswer) -> list[int]:
-    """Token ids of an answer: as sampled, or its text's with the end token that its author chose."""
+    """Token ids of an answer: as sampled, or those of its text, with an end token if the answer ended by itself."""
     if answer.token_ids is not None:
         return list(answer.token_ids)
     return encode_text(answer.text) + ([IM_END] if answer.ended and STOP_TEXT not in answer.text else [])
@@ -66,7 +66,7 @@ def expected(
 ) -> Expected:
     """One epoch over all groups, from `adapter`; `before` is the adapter before the first epoch."""
     policy, old_policy = adapted(model, adapter), adapted(model, before)
-    found, own_tokens, clipped = Expected(), 0, 0
+    result, own_tokens, clipped = Expected(), 0, 0
     total = sum(len(answer_ids(answer)) for group in groups for answer in group.answers)
     loss = torch.zeros((), dtype=torch.float64)
     for group in groups:
@@ -88,7 +88,7 @@ def expected(
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)
-                    found.mismatch_kl += math.exp(gap) - 1 - gap
+                    result.mismatch_kl += math.exp(gap) - 1 - gap
                     own_tokens += 1
                 loss = loss - weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
                 clipped += int(bounded * answer.advantage < ratio * answer.advantage)
@@ -96,21 +96,21 @@ def expected(
                     difference = base[k] - new[k]
                     divergence = torch.exp(difference) - 1 - difference
                     loss = loss + settings.kl_coefficient * divergence
-                    found.reference_kl += float(divergence.detach())
-            found.entropy -= float((rows.exp() * rows).sum().detach())
-            found.tokens += len(ids)
+                    result.reference_kl += float(divergence.detach())
+            result.entropy -= float((rows.exp() * rows).sum().detach())
+            result.tokens += len(ids)
     torch.autograd.backward(loss / total)
-    found.gradients = {
+    result.gradients = {
         name.replace(".default.", "."): parameter.grad.numpy()
         for name, parameter in policy.named_parameters()
         if parameter.grad is not None
     }
-    found.loss = float(loss.detach()) / total
-    found.entropy /= found.tokens
-    found.reference_kl /= found.tokens
-    found.clip_fraction = clipped / found.tokens
-    found.mismatch_kl /= max(own_tokens, 1)
-    return found
+    result.loss = float(loss.detach()) / total
+    result.entropy /= result.tokens
+    result.reference_kl /= result.tokens
+    result.clip_fraction = clipped / result.tokens
+    result.mismatch_kl /= max(own_tokens, 1)
+    return result
 
 
 def distance(first: Gradients, second: Gradients) -> float:

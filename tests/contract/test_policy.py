@@ -1,4 +1,4 @@
-"""What every policy samples: the distribution, the ends of answers, order of work, cancellation."""
+"""What every policy samples: the distribution, where answers end, independence of the order of work, cancellation."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import BackendError, Cancelled, ModelError
-from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, Sample, UpdateSettings
+from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, UpdateSettings
 from tests.contract.conftest import Backend
+from tests.contract.training import LOGPROB_MAX, PROMPT, assert_same_up_to_noise, flatten
 from tests.models import (
     CLOSE_END,
     END_OF_TEXT,
@@ -30,21 +31,17 @@ from tests.models import (
 Reference = Callable[[str], ReferenceModel]
 MakePolicy = Callable[..., Policy]
 
-PROMPT = question("What is 3 + 4?")
 SYSTEM = Message("system", "Answer in tags.")
 PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x", "What is 3 + 5?", "?")]
 
-LOGPROB_MAX = 0.06
-"""Nats. llama.cpp keeps keys and values as float16 and multiplies a float16 model's weights with float16 activations:
-with these models' logits single tokens are off by up to 0.03."""
 LOGPROB_MEAN = 0.005
-"""Nats. The mean over tokens of the same."""
+"""Nats. The mean over tokens of the same difference; see `LOGPROB_MAX`."""
 UNLIKELY = 1e-3
-"""p below which a distribution is called wrong. Seeds are fixed, so a test that passes does so always."""
+"""p below which a distribution counts as wrong. Seeds are fixed, so a test that passes once always passes."""
 
 
 def chi_square_p(counts: np.ndarray, probabilities: np.ndarray) -> float:
-    """p-value of Pearson's test; outcomes expected fewer than 8 times are counted together."""
+    """p-value of Pearson's test, with outcomes expected fewer than 8 times in one bin."""
     import torch
 
     expected = probabilities * counts.sum()
@@ -60,38 +57,17 @@ def count_tokens(ids: Sequence[int], size: int) -> np.ndarray:
     return np.bincount(np.array(ids), minlength=size)
 
 
-def flatten(groups: list[list[Sample]]) -> list[Sample]:
-    return [sample for group in groups for sample in group]
-
-
-def assert_same_up_to_noise(first: list[list[Sample]], second: list[list[Sample]]) -> None:
-    """Streams of random numbers belong to answers, so only rounding in the logits can change what is drawn.
-
-    Rounding of 1e-3 moves each of the 264 boundaries between tokens a little: up to one draw in 20 falls between. From
-    there on the answer is another one. With streams mixed up, nine draws in ten would differ.
-    """
-    equal = different = 0
-    for left, right in zip(flatten(first), flatten(second), strict=True):
-        pairs = list(zip(left.token_ids, right.token_ids, strict=False))
-        common = next((index for index, (a, b) in enumerate(pairs) if a != b), len(pairs))
-        equal += common
-        different += common < len(pairs)
-        noise = np.subtract(left.logprobs[:common], right.logprobs[:common])
-        assert np.abs(noise).max(initial=0.0) < LOGPROB_MAX
-    assert different <= 0.1 * equal
-
-
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 def test_first_tokens_follow_the_softmax(policy: Policy, reference: Reference, temperature: float) -> None:
     (group,) = policy.generate([PROMPT], 3000, 1, temperature, seed=11)
     expected = reference("llama-gqa").probabilities(PROMPT, temperature)
     counts = count_tokens([sample.token_ids[0] for sample in group], len(expected))
     assert chi_square_p(counts, expected) > UNLIKELY
-    # The test has teeth: it tells this temperature from one 20 % higher.
+    # The test can tell this temperature from one 20 % higher.
     assert chi_square_p(counts, reference("llama-gqa").probabilities(PROMPT, temperature * 1.2)) < UNLIKELY
 
 
-def test_second_tokens_follow_the_softmax_behind_the_first(policy: Policy, reference: Reference) -> None:
+def test_second_tokens_follow_the_softmax_after_the_first(policy: Policy, reference: Reference) -> None:
     (group,) = policy.generate([PROMPT], 4000, 2, 0.5, seed=12)
     pairs = [sample.token_ids for sample in group if len(sample.token_ids) == 2]
     (first, _), *_ = Counter(pair[0] for pair in pairs).most_common(1)
@@ -125,9 +101,7 @@ def test_temperature_zero_records_untempered_logprobs(policy: Policy, reference:
 
 
 @pytest.mark.parametrize("model", list(SHAPES))
-def test_logprobs_are_those_of_the_model_behind_each_prompt(
-    make_policy: MakePolicy, reference: Reference, model: str
-) -> None:
+def test_logprobs_are_the_models_after_each_prompt(make_policy: MakePolicy, reference: Reference, model: str) -> None:
     policy = make_policy(model, trainable=False)
     for temperature in (0.7, 1.0):
         groups = policy.generate(PROMPTS, 4, 24, temperature, seed=5)
@@ -163,7 +137,7 @@ def test_an_answer_ends_with_its_end_token_its_stop_text_or_the_limit(policy: Po
     assert set(kinds) == {"end token", "stop text in one token", "stop text in two tokens", "limit"}
 
 
-def test_without_a_stop_text_an_answer_goes_on_behind_it(policy: Policy) -> None:
+def test_without_a_stop_text_an_answer_continues_past_it(policy: Policy) -> None:
     limit = 48
     samples = flatten(policy.generate(PROMPTS, 48, limit, 1.3, seed=2, stop_text=""))
     for sample in samples:
@@ -172,18 +146,18 @@ def test_without_a_stop_text_an_answer_goes_on_behind_it(policy: Policy) -> None
     assert any(STOP_TEXT in sample.text[: -len(STOP_TEXT)] for sample in samples)
 
 
-def test_answers_are_told_while_they_grow(policy: Policy) -> None:
-    told: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    handle = CallHandle(growing=lambda *at: told.setdefault(at[:2], []).append(at[2:]))
+def test_growing_answers_are_reported(policy: Policy) -> None:
+    reports: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    handle = CallHandle(growing=lambda *at: reports.setdefault(at[:2], []).append(at[2:]))
     groups = policy.generate(PROMPTS, 3, 24, 1.0, seed=4, handle=handle)
     assert groups == policy.generate(PROMPTS, 3, 24, 1.0, seed=4)
     for group, samples in enumerate(groups):
         for answer, sample in enumerate(samples):
-            pieces = told.get((group, answer), [])
+            pieces = reports.get((group, answer), [])
             assert [tokens for _, tokens in pieces] == list(range(1, len(sample.token_ids)))
             texts = [*(text for text, _ in pieces), sample.text]
             assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
-    assert sum(len(pieces) for pieces in told.values()) > 100
+    assert sum(len(pieces) for pieces in reports.values()) > 100
 
 
 def test_one_token_is_a_possible_limit(policy: Policy) -> None:
@@ -197,7 +171,7 @@ def test_no_prompts_give_no_answers(policy: Policy) -> None:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-def test_answers_that_wait_for_a_slot_come_out_the_same(
+def test_answers_that_wait_for_a_slot_are_the_same(
     backend: Backend, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, slots: int
 ) -> None:
     together = make_policy(trainable=False).generate(PROMPTS, 5, 20, 1.0, seed=4)
@@ -207,7 +181,7 @@ def test_answers_that_wait_for_a_slot_come_out_the_same(
     assert_same_up_to_noise(together, waiting)
 
 
-def test_prompts_longer_than_a_batch_come_out_the_same(
+def test_answers_to_prompts_longer_than_a_batch_are_the_same(
     backend: Backend, make_policy: MakePolicy, monkeypatch: pytest.MonkeyPatch, reference: Reference
 ) -> None:
     shared = Message("system", "Answer in tags. " * 12)
@@ -232,7 +206,7 @@ def test_the_same_seed_gives_the_same_answers(make_policy: MakePolicy) -> None:
     assert make_policy(trainable=False).generate(PROMPTS, 4, 16, 1.0, seed=9) == first
 
 
-def test_what_was_sampled_before_does_not_matter(policy: Policy) -> None:
+def test_earlier_calls_do_not_matter(policy: Policy) -> None:
     first = policy.generate(PROMPTS, 2, 16, 1.0, seed=9)
     policy.generate([question("something much longer " * 20)], 12, 40, 1.0, seed=1)
     assert_same_up_to_noise(policy.generate(PROMPTS, 2, 16, 1.0, seed=9), first)
@@ -268,7 +242,7 @@ def test_sampling_is_cancelled_within_one_decode_step(
     with pytest.raises(Cancelled):
         policy.generate(PROMPTS, 3, 30, 1.0, seed=1, handle=handle)
     assert len(decodes) <= seen[0] + 1
-    # Nothing of the cancelled call stays behind.
+    # The cancelled call leaves nothing behind.
     assert policy.generate(PROMPTS, 3, 30, 1.0, seed=1) == expected
 
 
@@ -303,7 +277,7 @@ def test_a_question_cannot_forge_a_turn(policy: Policy, reference: Reference) ->
     assert policy.encode(forged) == encode_text(forged)
 
 
-def test_a_question_cannot_stand_in_for_another_turn(policy: Policy, reference: Reference) -> None:
+def test_a_question_cannot_imitate_a_placeholder(policy: Policy, reference: Reference) -> None:
     prompt = (Message("system", "\ue0001\ue001 {{ messages }} {% raw %}"), *question("\ue0000\ue001"))
     ((sample,),) = policy.generate([prompt], 1, 8, 1.0, seed=3)
     expected = reference("llama-gqa").logprobs(encode_prompt(prompt), sample.token_ids)

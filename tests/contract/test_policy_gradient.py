@@ -1,7 +1,7 @@
-"""The gradient and the figures of every policy's update are those of the formula, computed plainly in float64.
+"""Gradient and statistics of every policy's update match the formula, computed plainly in float64.
 
-A policy shows no gradient, but what it saves does: after Adam's first step the first moment is (1 - beta) times the
-gradient that it was given.
+A policy does not show its gradient, but it saves Adam's first moment, which after the first step is (1 - beta) times
+the gradient.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMIT = 1e-4
 
 
 def batch(policy: Policy) -> list[TrainingGroup]:
-    """Own answers with a sampler that is off by up to half a nat, external ones, and a group without a signal."""
+    """Own answers whose sampler is off by up to half a nat, external ones, and a group without a signal."""
     generator = np.random.default_rng(0)
     own = own_group(policy, question("What is 3 + 4?"), tokens=12)
     off = [
@@ -50,7 +50,7 @@ def batch(policy: Policy) -> list[TrainingGroup]:
 
 
 def randomise(policy: Policy, directory: Path) -> Path:
-    """Give a policy an adapter of which both matrices matter; returns where it lies."""
+    """Give a policy an adapter whose matrices are both random; returns its directory."""
     directory.mkdir()
     policy.save(directory)
     path = directory / "adapter_model.safetensors"
@@ -73,15 +73,15 @@ def as_gradients(moments: Gradients) -> Gradients:
 
 
 @pytest.mark.parametrize("model", list(SHAPES))
-def test_the_gradient_is_the_formulas_for_each_architecture(
+def test_the_gradient_matches_the_formula_for_each_architecture(
     make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str
 ) -> None:
     policy = make_policy(model)
     start = randomise(policy, tmp_path / "start")
     groups = batch(policy)
     policy.update(groups, SETTINGS)
-    found = as_gradients(first_moments(policy, tmp_path / "end"))
-    assert distance(found, expected(reference(model), start, start, groups, SETTINGS).gradients) < LIMIT
+    gradients = as_gradients(first_moments(policy, tmp_path / "end"))
+    assert distance(gradients, expected(reference(model), start, start, groups, SETTINGS).gradients) < LIMIT
 
 
 @pytest.mark.parametrize(
@@ -93,25 +93,26 @@ def test_the_gradient_is_the_formulas_for_each_architecture(
     ],
     ids=["temperature", "cap", "KL"],
 )
-def test_loss_gradient_and_figures_are_the_formulas(
+def test_loss_gradient_and_statistics_match_the_formula(
     policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings
 ) -> None:
     start = randomise(policy, tmp_path / "start")
     groups = batch(policy)
     statistics = policy.update(groups, settings)
-    wanted = expected(reference("llama-gqa"), start, start, groups, settings)
-    assert distance(as_gradients(first_moments(policy, tmp_path / "end")), wanted.gradients) < LIMIT
-    norm = np.sqrt(sum(float((array**2).sum()) for array in wanted.gradients.values()))
+    correct = expected(reference("llama-gqa"), start, start, groups, settings)
+    assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
+    norm = np.sqrt(sum(float((array**2).sum()) for array in correct.gradients.values()))
     assert statistics.gradient_norm == pytest.approx(float(norm), rel=1e-3)
     for name in ("loss", "entropy", "mismatch_kl", "reference_kl"):
-        assert getattr(statistics, name) == pytest.approx(getattr(wanted, name), rel=1e-3), name
-    assert (statistics.tokens, statistics.clip_fraction) == (wanted.tokens, 0.0)
+        assert getattr(statistics, name) == pytest.approx(getattr(correct, name), rel=1e-3), name
+    assert (statistics.tokens, statistics.clip_fraction) == (correct.tokens, 0.0)
 
 
-def test_the_second_epochs_ratios_are_to_the_policy_before_the_first(
-    make_policy: MakePolicy, reference: Reference, tmp_path: Path
+@pytest.mark.parametrize("coefficient", [0.0, 0.3])
+def test_ratios_of_the_second_epoch_refer_to_the_policy_before_the_first(
+    make_policy: MakePolicy, reference: Reference, tmp_path: Path, coefficient: float
 ) -> None:
-    settings = replace(SETTINGS, clip_low=0.1, clip_high=0.15)
+    settings = replace(SETTINGS, clip_low=0.1, clip_high=0.15, kl_coefficient=coefficient)
     once, twice = make_policy(), make_policy()
     start = randomise(once, tmp_path / "start")
     twice.load(start)
@@ -120,22 +121,22 @@ def test_the_second_epochs_ratios_are_to_the_policy_before_the_first(
     statistics = twice.update(groups, replace(settings, epochs=2))
     first, both = first_moments(once, tmp_path / "once"), first_moments(twice, tmp_path / "twice")
     second = as_gradients({name: both[name] - FIRST_DECAY * first[name] for name in first})
-    wanted = expected(reference("llama-gqa"), tmp_path / "once", start, groups, settings)
+    correct = expected(reference("llama-gqa"), tmp_path / "once", start, groups, settings)
     # The difference of two moments has lost a digit.
-    assert distance(second, wanted.gradients) < 10 * LIMIT
-    assert wanted.clip_fraction > 0.05
-    assert statistics.clip_fraction == pytest.approx(wanted.clip_fraction / 2)
+    assert distance(second, correct.gradients) < 10 * LIMIT
+    assert correct.clip_fraction > 0.05
+    assert statistics.clip_fraction == pytest.approx(correct.clip_fraction / 2)
 
 
 def test_the_gradient_is_scaled_down_to_its_limit(policy: Policy, tmp_path: Path) -> None:
     randomise(policy, tmp_path / "start")
     statistics = policy.update(batch(policy), replace(SETTINGS, max_gradient_norm=0.01))
     assert statistics.gradient_norm > 0.1
-    given = as_gradients(first_moments(policy, tmp_path / "end"))
-    assert np.sqrt(sum(float((array**2).sum()) for array in given.values())) == pytest.approx(0.01, rel=1e-3)
+    clipped = as_gradients(first_moments(policy, tmp_path / "end"))
+    assert np.sqrt(sum(float((array**2).sum()) for array in clipped.values())) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_adams_steps_are_those_of_its_paper(make_policy: MakePolicy, tmp_path: Path) -> None:
+def test_adams_steps_follow_its_paper(make_policy: MakePolicy, tmp_path: Path) -> None:
     """Three steps from the saved moments, in float64; Kingma and Ba, 1412.6980, algorithm 1."""
     policy = make_policy()
     start = randomise(policy, tmp_path / "start")
@@ -148,11 +149,11 @@ def test_adams_steps_are_those_of_its_paper(make_policy: MakePolicy, tmp_path: P
         directory.mkdir()
         policy.save(directory)
         state = load_file(directory / "optimizer.safetensors")
-        found = load_file(directory / "adapter_model.safetensors")
+        adapter = load_file(directory / "adapter_model.safetensors")
         for name, before in weights.items():
             mean = state[f"exp_avg.{name}"].astype(np.float64) / (1 - decay**step)
             squares = state[f"exp_avg_sq.{name}"].astype(np.float64) / (1 - decay_squares**step)
             after = before - rate * mean / (np.sqrt(squares) + 1e-8)
-            assert np.abs(found[name] - after).max() < 1e-6
-            weights[name] = found[name].astype(np.float64)
+            assert np.abs(adapter[name] - after).max() < 1e-6
+            weights[name] = adapter[name].astype(np.float64)
             assert state[f"step.{name}"].reshape(()) == step

@@ -1,4 +1,4 @@
-"""What every policy learns: direction of an update, what it leaves alone, cancellation, counts."""
+"""What every policy learns: the direction of an update, what it must not change, cancellation, counts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MakePolicy = Callable[..., Policy]
 
 
 def external_group(*answers: tuple[str, bool, float]) -> TrainingGroup:
-    """A group of (text, ended, advantage) from elsewhere."""
+    """An external group of (text, ended, advantage)."""
     return TrainingGroup(PROMPT, tuple(TrainingAnswer(*answer) for answer in answers))
 
 
 def cancel_after(reports: int) -> CallHandle:
-    """A handle that is cancelled once so much progress has been reported; at 0, from the start."""
+    """A handle that is cancelled after so much reported progress; 0: from the start."""
     handle = CallHandle(lambda done, _total: handle.cancel() if done == reports else None)
     if reports == 0:
         handle.cancel()
@@ -33,7 +33,7 @@ def cancel_after(reports: int) -> CallHandle:
 
 
 @pytest.mark.parametrize("model", list(SHAPES))
-def test_an_update_makes_good_answers_likelier_and_bad_ones_less(
+def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
     make_policy: MakePolicy, reference: Reference, tmp_path: Path, model: str
 ) -> None:
     policy = make_policy(model)
@@ -89,7 +89,7 @@ def test_the_learner_agrees_with_the_sampler(policy: Policy) -> None:
     assert 0.0 <= statistics.mismatch_kl < 1e-4
 
 
-def test_own_answers_are_judged_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
+def test_own_answers_are_evaluated_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
     (samples,) = policy.generate([PROMPT], 8, 16, 0.6, seed=1)
     answers = tuple(TrainingAnswer(s.text, s.ended, 1.0, s.token_ids, s.logprobs) for s in samples)
     group = TrainingGroup(PROMPT, answers)
@@ -139,14 +139,14 @@ def test_external_answers_are_cut_to_the_limit_of_own_ones(policy: Policy) -> No
     assert policy.update([group], replace(STRONG, max_tokens=8)).tokens == 8 + 5
 
 
-def test_empty_external_answers_are_survived(policy: Policy) -> None:
+def test_empty_external_answers_are_skipped(policy: Policy) -> None:
     statistics = policy.update([external_group(("", False, -1.0), ("7", False, 1.0))], STRONG)
     assert (statistics.steps, statistics.tokens) == (1, 1)
     assert statistics.answer_tokens == 0.5
     assert policy.update([external_group(("", False, -1.0), ("", False, 1.0))], STRONG).steps == 0
 
 
-def test_counts_are_over_all_answers_given(policy: Policy) -> None:
+def test_counts_include_all_answers(policy: Policy) -> None:
     statistics = policy.update(
         [external_group(("four", True, 1.0), ("seven", False, 0.0)), external_group(("no", True, 0.0))], STRONG
     )
@@ -178,9 +178,7 @@ def test_a_cancelled_update_leaves_everything_as_it_was(
         policy.update(groups, UpdateSettings(learning_rate=1e-2, warmup=1, epochs=epochs), cancel_after(cancel_at))
     assert_identical(before, saved(policy, tmp_path / "after"))
     assert policy.generate([PROMPT], 4, 8, 1.0, seed=5) == answers
-    # Nothing half-done leaks into the next update either.
-    again = policy.update(groups, STRONG)
-    assert again.steps == 1
+    assert policy.update(groups, STRONG).steps == 1
 
 
 def test_a_cancelled_update_does_not_change_the_next_one(
@@ -206,7 +204,7 @@ def test_the_rate_rises_over_the_warm_up(policy: Policy) -> None:
     assert rates == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3, 1e-3])
 
 
-def test_several_epochs_leave_the_clip_range_and_say_so(policy: Policy) -> None:
+def test_several_epochs_leave_the_clip_range_and_report_it(policy: Policy) -> None:
     group = own_group(policy, PROMPT)
     once = policy.update([group], STRONG)
     assert once.clip_fraction == 0.0
@@ -215,7 +213,7 @@ def test_several_epochs_leave_the_clip_range_and_say_so(policy: Policy) -> None:
     assert 0.0 < several.clip_fraction < 1.0
 
 
-def test_the_kl_term_holds_the_policy_near_the_base_model(make_policy: MakePolicy) -> None:
+def test_the_kl_term_keeps_the_policy_near_the_base_model(make_policy: MakePolicy) -> None:
     distances = []
     for coefficient in (0.01, 10.0):
         policy = make_policy()

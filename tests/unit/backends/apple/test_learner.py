@@ -1,4 +1,4 @@
-"""The MLX learner beside what the contract shows: its shortcuts change nothing, and nothing is left half-done."""
+"""The MLX learner beyond the contract: its shortcuts change nothing, and nothing is left half-done."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from sapo_edge.backends.common.packing import EncodedGroup, encode_group, pack
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, LoraSettings, Sample, TrainingGroup, UpdateSettings
 from tests import needs
+from tests.contract.formula import Gradients, distance
 from tests.contract.test_policy_gradient import batch, randomise
 from tests.contract.training import PROMPT, STRONG, own_group, saved
 from tests.models import question
@@ -24,7 +25,6 @@ from tests.models import question
 pytestmark = needs.MLX
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, kl_coefficient=0.1)
-Gradients = dict[str, Any]
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxP
 
 
 def gradient(policy: MlxPolicy, groups: list[TrainingGroup], settings: UpdateSettings = SETTINGS) -> Gradients:
-    """The gradient that an update makes, without its step."""
+    """The gradient of an update, without its step."""
     learner = policy.learner
     assert learner is not None
     kept: Gradients = {}
@@ -55,12 +55,6 @@ def gradient(policy: MlxPolicy, groups: list[TrainingGroup], settings: UpdateSet
     policy.update(groups, settings)
     learner._step = step  # type: ignore[method-assign]
     return kept
-
-
-def distance(first: Gradients, second: Gradients) -> float:
-    assert first.keys() == second.keys()
-    flat = [np.concatenate([g[name].ravel() for name in sorted(g)]).astype(np.float64) for g in (first, second)]
-    return float(np.linalg.norm(flat[0] - flat[1]) / np.linalg.norm(flat[1]))
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3"])
@@ -86,8 +80,8 @@ def test_the_size_of_packs_changes_nothing(make: Callable[..., MlxPolicy], token
 
 
 @pytest.mark.parametrize("model", ["llama-gqa", "qwen2", "qwen3"])
-def test_a_packs_way_through_the_layers_is_that_of_mlx_lms_model(make: Callable[..., MlxPolicy], model: str) -> None:
-    """mlx-lm's own model on each answer by itself, and its own layers' gradient."""
+def test_a_pack_through_the_layers_matches_mlx_lms_model(make: Callable[..., MlxPolicy], model: str) -> None:
+    """Compared with mlx-lm's own model and gradient on each answer by itself."""
     policy = make(model)
     import mlx.core as mx
     import mlx.nn as nn
@@ -111,16 +105,12 @@ def test_a_packs_way_through_the_layers_is_that_of_mlx_lms_model(make: Callable[
     for keep in (True, False):
         trunk = Trunk(policy.model, pack([group]), keep=keep)
         assert float((trunk.forward() * weights).sum()) == pytest.approx(float(expected), rel=1e-4)
-        found = [array for layer in trunk.backward(weights) for array in layer]
+        backward = [np.array(array) for layer in trunk.backward(weights) for array in layer]
         assert policy.adapter is not None
         flat = dict(tree_flatten(gradients))
         names = [f"{layer.path}.{matrix}" for layer in policy.adapter.layers for matrix in ("lora_a", "lora_b")]
-        assert (
-            distance(
-                dict(zip(names, map(np.array, found), strict=True)), {name: np.array(flat[name]) for name in names}
-            )
-            < 1e-5
-        )
+        correct = {name: np.array(flat[name]) for name in names}
+        assert distance(dict(zip(names, backward, strict=True)), correct) < 1e-5
 
 
 def test_logprobs_of_a_group_are_the_samplers(make: Callable[..., MlxPolicy]) -> None:
@@ -149,7 +139,7 @@ def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(
 
 
 class CancelledWhilePaused(CallHandle):
-    """Not cancelled when it is looked at, but in `check`, where a node rests."""
+    """Cancelled within `check`, where a node pauses, and not before."""
 
     def __init__(self, checks: int) -> None:
         super().__init__()
@@ -162,7 +152,7 @@ class CancelledWhilePaused(CallHandle):
         super().check()
 
 
-def test_an_update_that_is_cancelled_while_it_rests_leaves_everything_as_it_was(
+def test_an_update_that_is_cancelled_while_paused_leaves_everything_as_it_was(
     make: Callable[..., MlxPolicy], tmp_path: Path
 ) -> None:
     policy = make()
@@ -177,16 +167,16 @@ def test_an_update_that_is_cancelled_while_it_rests_leaves_everything_as_it_was(
 
 
 def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: Path) -> None:
-    """MLX's streams belong to threads: nothing may be left uncomputed when a call returns."""
+    """MLX's streams belong to threads, so a call must not return lazy arrays."""
     policy = make()
     groups = batch(policy)
     policy.update(groups, SETTINGS)
     expected = policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1)
-    found: list[list[list[Sample]]] = []
+    samples: list[list[list[Sample]]] = []
     done = []
 
     def work() -> None:
-        found.append(policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1))
+        samples.append(policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1))
         policy.update(groups, SETTINGS)
         policy.save(tmp_path)
         policy.load(tmp_path)
@@ -195,12 +185,12 @@ def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert done and found == [expected]
+    assert done and samples == [expected]
     policy.generate([PROMPT], 1, 4, 1.0, seed=1)
     policy.update(groups, SETTINGS)
 
 
-def test_a_long_pack_keeps_each_layers_input_alone(
+def test_a_long_pack_keeps_only_each_layers_input(
     make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = make()
