@@ -130,7 +130,7 @@ class Workspace:
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
         from sapo_edge.backends.backend import RoundShape
-        from sapo_edge.node.rounds import round_settings
+        from sapo_edge.node.conversion import round_settings
 
         settings = self.node_settings
         if not settings.max_tokens:

@@ -1,4 +1,4 @@
-"""What a node tells of itself on its control socket."""
+"""What clients of the control socket can ask of a running node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = Settings(own=2, external=2, answers=3, rounds=3, held_out=4, evaluate
 
 
 class Watched(Node):
-    """A node that notes its own status at every event."""
+    """A node that records its status at every event."""
 
     def __init__(self, *arguments: Any) -> None:
         self.seen: list[tuple[Event, dict[str, Any]]] = []
@@ -81,7 +81,7 @@ def test_the_status_follows_the_node(store: Store, source: LengthScored) -> None
     assert best is not None and last["best"] == {"round": best.round, "accuracy": best.accuracy}
 
 
-def test_the_best_is_known_as_soon_as_it_is_told(store: Store, source: LengthScored) -> None:
+def test_the_status_has_the_best_checkpoint_at_its_event(store: Store, source: LengthScored) -> None:
     node = make(store, source, replace(SETTINGS, evaluate_every=1))
     node.run()
     accuracies = {event.round: event.accuracy for event, _ in node.seen if isinstance(event, HeldOut)}
@@ -90,7 +90,9 @@ def test_the_best_is_known_as_soon_as_it_is_told(store: Store, source: LengthSco
             assert status["best"]["accuracy"] == max(accuracies[number] for number in range(1, event.round + 1))
 
 
-def test_a_second_start_knows_the_last_rounds_and_the_best(store: Store, source: LengthScored) -> None:
+def test_after_a_restart_the_status_continues(
+    store: Store, source: LengthScored
+) -> None:
     make(store, source, replace(SETTINGS, rounds=RECENT + 2)).run()
     first = store.journal.rounds(RECENT)
     node = make(store, source, replace(SETTINGS, rounds=RECENT + 2))
@@ -102,9 +104,7 @@ def test_a_second_start_knows_the_last_rounds_and_the_best(store: Store, source:
     assert before["best"] is None and after["best"] is not None
 
 
-def test_what_was_trained_on_stands_in_the_journal_with_its_rewards(
-    store: Store, source: LengthScored, tmp_path: Path
-) -> None:
+def test_external_rollouts_are_journaled_with_their_rewards(store: Store, source: LengthScored, tmp_path: Path) -> None:
     swarm = MemorySwarm()
     with Store(Paths.default(tmp_path / "other")) as elsewhere:
         reader = make(store, source, transport=swarm.join())

@@ -1,4 +1,4 @@
-"""The node with a scripted policy: checkpoints, recovery, the ways to end, what is written down."""
+"""The node with a scripted policy: checkpoints, recovery, ways to stop, events and journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source() -> LengthScored:
 
 
 class Machine:
-    """A state directory on which nodes are started one after the other, as on a real one."""
+    """A state directory on which nodes run one after the other."""
 
     def __init__(self, home: Path, source: LengthScored) -> None:
         self.paths = Paths.default(home)
@@ -46,7 +46,7 @@ class Machine:
         transport: Transport | None = None,
         **policy: object,
     ) -> events.NodeStopped:
-        """Run a node of a fresh process to its end."""
+        """Run a new node to its end."""
         self.policy, self.events = FakePolicy(**policy), []  # type: ignore[arg-type]
         with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
             self.node = Node(settings, self.source, store, self.policy, transport or Solo(), self.events.append, ("r",))
@@ -73,7 +73,7 @@ def machine(tmp_path: Path, source: LengthScored) -> Machine:
 
 
 def in_round(number: int, act: Callable[[Machine], None], machine: Machine) -> Callable[[FakePolicy], None]:
-    """Calls `act` when the policy is at work for the `number`-th time."""
+    """A hook that calls `act` at the policy's call number `number`."""
     calls = 0
 
     def hook(_policy: FakePolicy) -> None:
@@ -97,10 +97,10 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, "evaluate"]
 
 
-def test_events_tell_the_run_in_order(machine: Machine) -> None:
+def test_events_come_in_order(machine: Machine) -> None:
     machine.start()
-    told = [event.event for event in machine.events if not isinstance(event, events.Progress)]
-    assert told == ["node_started", "held_out", *["round", "checkpoint"] * 3, "held_out", "node_stopped"]
+    names = [event.event for event in machine.events if not isinstance(event, events.Progress)]
+    assert names == ["node_started", "held_out", *["round", "checkpoint"] * 3, "held_out", "node_stopped"]
     started = machine.events[0]
     assert isinstance(started, events.NodeStarted)
     assert started.reasons == ("r",) and started.settings == SETTINGS.as_dict() and started.round == 0
@@ -108,7 +108,7 @@ def test_events_tell_the_run_in_order(machine: Machine) -> None:
         assert events.from_json(events.to_json(event)) == event
 
 
-def test_a_round_event_is_what_the_round_did(machine: Machine) -> None:
+def test_a_round_event_describes_the_round(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1, external=1))
     (event,) = machine.of(events.RoundFinished)
     assert isinstance(event, events.RoundFinished)
@@ -132,9 +132,7 @@ def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> 
         assert all(answer.token_ids is None for answer in scored.rollout.answers)
 
 
-def test_a_second_start_goes_on_at_the_right_round_with_the_tasks_of_an_unbroken_run(
-    machine: Machine, tmp_path: Path, source: LengthScored
-) -> None:
+def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_path: Path, source: LengthScored) -> None:
     unbroken = Machine(tmp_path / "unbroken", source)
     unbroken.start(replace(SETTINGS, rounds=4))
     machine.start(replace(SETTINGS, rounds=2))
@@ -160,26 +158,26 @@ def test_nothing_is_left_to_do_when_the_rounds_are_done(machine: Machine) -> Non
     assert machine.start(replace(SETTINGS, rounds=2)).rounds == 0
 
 
-def test_another_seed_on_the_same_state_is_refused(machine: Machine) -> None:
+def test_another_seed_on_the_same_state_is_rejected(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     with pytest.raises(ConfigError, match="made with seed 5, not 6; give --seed 5"):
         machine.start(replace(SETTINGS, seed=6))
     assert machine.start(SETTINGS).rounds == 2
 
 
-def test_without_a_seed_the_identity_gives_one_that_stays(machine: Machine) -> None:
+def test_without_a_seed_the_identity_gives_a_lasting_one(machine: Machine) -> None:
     unseeded = replace(SETTINGS, seed=None, rounds=1)
     machine.start(unseeded)
     assert machine.start(replace(unseeded, rounds=2)).rounds == 1
 
 
-def test_another_model_on_the_same_state_is_refused(machine: Machine) -> None:
+def test_another_model_on_the_same_state_is_rejected(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     with pytest.raises(CheckpointError, match="another model; continue with"):
         machine.start(model_digest="another")
 
 
-def test_another_manifest_on_the_same_state_is_refused(machine: Machine) -> None:
+def test_another_manifest_on_the_same_state_is_rejected(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     machine.source = LengthScored(load_manifest("reasoning-gym-nine"))
     with pytest.raises(CheckpointError, match="another manifest; continue with"):
@@ -202,7 +200,7 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(
     hook = in_round(2, lambda machine: machine.node.stop.immediately(), machine)
     stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
     assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
-    # Nothing of the step itself is finished either.
+    # The step itself is not finished either.
     assert machine.policy.log[-1] == step.removeprefix("before_")
     machine.start()
     assert machine.rounds == [2, 3]
@@ -231,7 +229,7 @@ def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
     assert machine.rounds == [] and "generate" not in machine.policy.log
 
 
-def test_a_generator_shares_goes_on_and_never_learns(machine: Machine) -> None:
+def test_a_generator_shares_continues_and_never_learns(machine: Machine) -> None:
     swarm = MemorySwarm()
     arrived: list[Rollout] = []
     swarm.join().subscribe(arrived.append)
@@ -242,13 +240,13 @@ def test_a_generator_shares_goes_on_and_never_learns(machine: Machine) -> None:
     assert [rollout.round for rollout in arrived] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert len({rollout.question for rollout in arrived}) == len(arrived)
     assert machine.of(events.CheckpointSaved) == []
-    # As a trainer it begins to count rounds anew, but asks no question twice.
+    # As a trainer it counts rounds from the start again, but asks no question twice.
     machine.start(transport=swarm.join())
     assert len({rollout.question for rollout in arrived}) == len(arrived)
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
-def test_it_evaluates_at_start_at_the_end_and_every_so_many_rounds(
+def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
     machine: Machine, every: int, expected: list[int]
 ) -> None:
     machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
@@ -260,7 +258,7 @@ def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> No
     assert "evaluate" not in machine.policy.log and machine.of(events.HeldOut) == []
 
 
-def test_an_evaluation_tells_its_interval(machine: Machine) -> None:
+def test_an_evaluation_has_its_confidence_interval(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     for event in machine.of(events.HeldOut):
         assert isinstance(event, events.HeldOut)
@@ -269,7 +267,7 @@ def test_an_evaluation_tells_its_interval(machine: Machine) -> None:
 
 
 def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
-    # The answers to the four questions after each round; an even length is right.
+    # Right answers to the four questions after each round; an even length is right.
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
 
     class Known(FakePolicy):
@@ -307,7 +305,7 @@ def test_the_final_evaluation_belongs_to_the_last_checkpoint(machine: Machine) -
     assert newest is not None and newest.accuracy == final.accuracy
 
 
-def test_a_gradient_that_is_not_finite_is_told_and_the_run_goes_on(machine: Machine) -> None:
+def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(machine: Machine) -> None:
     machine.start(steps=0, script=lambda prompt, position: "x" * position)
     notices = [event for event in machine.events if isinstance(event, events.Notice)]
     assert [event.level for event in notices] == ["warning"] * 3
@@ -315,22 +313,22 @@ def test_a_gradient_that_is_not_finite_is_told_and_the_run_goes_on(machine: Mach
     assert machine.rounds == [1, 2, 3]
 
 
-def test_equally_rewarded_groups_are_no_reason_for_a_notice(machine: Machine) -> None:
+def test_equally_rewarded_groups_cause_no_notice(machine: Machine) -> None:
     machine.start(steps=0, script=lambda prompt, position: "x")
     assert machine.of(events.Notice) == []
 
 
-def test_statistics_that_are_not_finite_end_no_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_statistics_that_are_not_finite_do_not_end_a_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
     monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
     assert machine.start().rounds == 3
 
 
-def test_a_killed_node_makes_the_rounds_again_that_have_no_checkpoint(
+def test_a_killed_node_repeats_rounds_without_a_checkpoint(
     machine: Machine, tmp_path: Path, source: LengthScored
 ) -> None:
     class Killed(BaseException):
-        """As abrupt as a process can end and be tested here; tests/cli kills a real one."""
+        """Stands for an abrupt end of the process; tests/cli kills a real one."""
 
     def die(_machine: Machine) -> None:
         raise Killed
@@ -338,7 +336,7 @@ def test_a_killed_node_makes_the_rounds_again_that_have_no_checkpoint(
     with pytest.raises(Killed):
         machine.start(before_update=in_round(3, die, machine))
     with Store(machine.paths) as store:
-        # As if it had been killed between journal and checkpoint.
+        # As if killed between journal and checkpoint.
         store.journal.record(replace(store.journal.rounds()[-1], round=3))
     machine.start()
     assert machine.rounds == [3]
@@ -360,7 +358,7 @@ def test_two_identities_draw_different_tasks_and_have_different_names(tmp_path: 
     assert shared < 4 and not set(first.policy.seeds) & set(second.policy.seeds)
 
 
-def test_the_same_seed_gives_two_nodes_the_same_tasks_and_still_two_names(tmp_path: Path, source: LengthScored) -> None:
+def test_the_same_seed_gives_two_nodes_the_same_tasks_but_two_names(tmp_path: Path, source: LengthScored) -> None:
     first, second = Machine(tmp_path / "a", source), Machine(tmp_path / "b", source)
     for machine in (first, second):
         machine.start()
@@ -374,7 +372,7 @@ def test_the_secret_is_not_in_the_authors_name(machine: Machine) -> None:
     assert secret.hex()[:16] not in machine.node.author and machine.node.author.startswith("12D3KooW")
 
 
-def test_rollouts_of_others_reach_the_pool_and_own_ones_do_not_come_back(machine: Machine, tmp_path: Path) -> None:
+def test_external_rollouts_reach_the_pool_and_own_ones_do_not(machine: Machine, tmp_path: Path) -> None:
     swarm = MemorySwarm()
     other = Machine(tmp_path / "other", machine.source)
     with Store(other.paths) as store:
@@ -388,34 +386,34 @@ def warnings(machine: Machine) -> list[str]:
     return [event.text for event in machine.events if isinstance(event, events.Notice) and event.level == "warning"]
 
 
-def test_missing_rollouts_are_told_when_their_number_changes(machine: Machine) -> None:
+def test_missing_rollouts_are_reported_when_their_number_changes(machine: Machine) -> None:
     machine.start(replace(SETTINGS, external=2))
-    (told,) = warnings(machine)
-    assert told.startswith("round 1: ") and "missing" in told and told.endswith(": 2")
+    (text,) = warnings(machine)
+    assert text.startswith("round 1: ") and "missing" in text and text.endswith(": 2")
 
 
-def test_refused_rollouts_are_counted_by_reason_and_told(machine: Machine) -> None:
+def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) -> None:
     def prepare(machine: Machine) -> None:
         for sequence in range(3):
             machine.node.pool.add(make_rollout("liar", sequence, entry="none"))
 
     machine.start(replace(SETTINGS, external=1), prepare=prepare)
-    (told,) = [text for text in warnings(machine) if "refused" in text]
-    assert told.startswith("round 1: ") and "no such task" in told and told.endswith(": 3")
+    (text,) = [text for text in warnings(machine) if "rejected" in text]
+    assert text.startswith("round 1: ") and "no such task" in text and text.endswith(": 3")
     assert len(machine.node.pool) == 0
 
 
-def test_progress_is_told_of_each_step_at_most_ten_times_a_second_and_at_its_end(machine: Machine) -> None:
+def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_step(machine: Machine) -> None:
     machine.start(replace(SETTINGS, own=16, rounds=1))
-    told = [event for event in machine.events if isinstance(event, events.Progress)]
-    ends = [(event.phase, event.unit, event.total) for event in told if event.done == event.total]
+    reports = [event for event in machine.events if isinstance(event, events.Progress)]
+    ends = [(event.phase, event.unit, event.total) for event in reports if event.done == event.total]
     assert ends == [
         ("evaluate", "answers", 4),
         ("generate", "answers", 48),
         ("update", "groups", 16),
         ("evaluate", "answers", 4),
     ]
-    assert len(told) <= 4 + 4 * 2 and PROGRESS_INTERVAL == 0.1
+    assert len(reports) <= 4 + 4 * 2 and PROGRESS_INTERVAL == 0.1
 
 
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

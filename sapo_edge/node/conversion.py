@@ -1,0 +1,71 @@
+"""Conversions between a node's settings and records and those of one round."""
+
+from __future__ import annotations
+
+from sapo_edge.advantage import group_advantages
+from sapo_edge.config.settings import Settings
+from sapo_edge.events import RoundFinished
+from sapo_edge.policy import UpdateSettings
+from sapo_edge.rollout import ScoredRollout
+from sapo_edge.sapo import RoundResult, RoundSettings
+from sapo_edge.selection import STRATEGIES
+from sapo_edge.state.journal import JournaledRollout
+
+
+def round_settings(settings: Settings, max_tokens: int) -> RoundSettings:
+    """The settings of a round. A node that works alone replaces external rollouts by own ones."""
+    alone = settings.network == "solo"
+    return RoundSettings(
+        own=settings.own + settings.external if alone else settings.own,
+        external=0 if alone else settings.external,
+        questions=settings.drawn,
+        answers=settings.answers,
+        max_tokens=max_tokens,
+        temperature=settings.temperature,
+        strategy=STRATEGIES[settings.strategy],
+        update=UpdateSettings(
+            learning_rate=settings.learning_rate,
+            warmup=settings.warmup,
+            decay_after=settings.decay_after,
+            clip_low=settings.clip_low,
+            clip_high=settings.clip_high,
+            importance_cap=settings.importance_cap,
+            max_gradient_norm=settings.max_gradient_norm,
+            kl_coefficient=settings.kl,
+            epochs=settings.epochs,
+            temperature=settings.temperature,
+            max_tokens=max_tokens,
+        ),
+        train=settings.role == "trainer",
+    )
+
+
+def round_event(result: RoundResult, received: int) -> RoundFinished:
+    """The event of a finished round; `received` counts the rollouts of other nodes since the round before."""
+    return RoundFinished(
+        round=result.number,
+        reward_own=result.reward_own,
+        reward_external=result.reward_external,
+        groups=result.statistics.groups,
+        informative=result.statistics.informative,
+        own=result.statistics.groups - len(result.external) if result.statistics.groups else len(result.own),
+        external=len(result.external),
+        tokens=result.tokens,
+        seconds_generate=result.seconds_generate,
+        seconds_update=result.seconds_update,
+        statistics=result.statistics.as_dict(),
+        shared=result.shared,
+        received=received,
+    )
+
+
+def journaled_rollouts(result: RoundResult) -> list[JournaledRollout]:
+    """The rollouts of a round as the journal keeps them: own ones first."""
+    return [
+        *(_journaled(scored, own=True) for scored in result.own),
+        *(_journaled(scored, own=False) for scored in result.external),
+    ]
+
+
+def _journaled(scored: ScoredRollout, *, own: bool) -> JournaledRollout:
+    return JournaledRollout(scored.rollout.as_text(), scored.rewards, group_advantages(scored.rewards), own)
