@@ -1,4 +1,4 @@
-"""A conversation with base model and adapter side by side. Each question stands alone: nothing before it is known."""
+"""A conversation with base model and adapter side by side. Each question is answered without the ones before it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy
 from sapo_edge.tasks.manifest import Manifest
 
 PLAIN_TOKENS = 512
-"""Longest answer in plain chat, in tokens, if nothing else is asked for."""
+"""Longest answer in plain chat by default, in tokens."""
 SHOW_SECONDS = 0.05
-"""At least this long between two pieces of an answer."""
+"""Shortest time between two pieces of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What an answer has become.
+    """An answer as far as it was generated.
 
     Attributes:
-        adapter: whether the adapter writes it, or the base model.
+        adapter: whether the adapter generates it, or the base model.
         text: the whole answer so far.
         done: whether it is complete.
-        ended: whether the model ended it by itself; False before it is complete.
+        ended: whether the model ended it, not the token limit; False before it is complete.
         tokens: so far.
         tokens_per_second: so far; 0 while unknown.
     """
@@ -42,10 +42,10 @@ class Conversation:
     """Asks one policy twice: as the base model, and with the adapter that it has loaded.
 
     Args:
-        policy: with an adapter, if `adapted`.
-        manifest: whose prompt goes before a task.
-        adapted: whether there is an adapter; without one the base model alone answers.
-        max_tokens: longest answer; 0 takes the manifest's for a task, and `PLAIN_TOKENS` else.
+        policy: the model, with an adapter if `adapted`.
+        manifest: gives the prompt of tasks.
+        adapted: whether an adapter is loaded; otherwise only the base model answers.
+        max_tokens: longest answer; 0 uses the manifest's limit for a task, and `PLAIN_TOKENS` otherwise.
     """
 
     def __init__(self, policy: Policy, manifest: Manifest, *, adapted: bool, max_tokens: int = 0) -> None:
@@ -57,22 +57,22 @@ class Conversation:
         self._handle: CallHandle | None = None
 
     def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[Piece], None]) -> None:
-        """Have both answer, one after the other.
+        """Let both answer, one after the other.
 
         Args:
             text: the question.
-            task: ask with the manifest's prompt, and stop at its answer tag, as in training; else as plain chat.
+            task: use the manifest's prompt and stop at the answer tag, as in training; otherwise plain chat.
             temperature: 0 is greedy.
-            show: called as the answers grow, and once for each when it is complete.
+            show: called while an answer grows, and once when it is complete.
 
         Raises:
-            Cancelled: if `cancel` was called meanwhile.
+            Cancelled: if `cancel` was called.
             ModelError: if the question is too long for the model.
         """
         handle = CallHandle()
         with self._lock:
             self._handle = handle
-        # The same for both: with an adapter that does nothing, the answers are the same.
+        # The same seed for both: an adapter without effect gives the same answer.
         seed = secrets.randbits(31)
         try:
             for adapter in (False, True) if self._adapted else (False,):
@@ -82,7 +82,7 @@ class Conversation:
                 self._handle = None
 
     def cancel(self) -> None:
-        """End the question in progress, if there is one; may be called from any thread."""
+        """Cancel the question in progress, if any. May be called from any thread."""
         with self._lock:
             if self._handle is not None:
                 self._handle.cancel()
@@ -114,13 +114,14 @@ class Conversation:
 
 
 class _Clock:
-    """When to show an answer, and how fast it grows behind its first token, which comes with the prompt."""
+    """When to show an answer, and its speed after the first token, whose time includes the prompt's."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self._shown = 0.0
 
     def due(self, tokens: int) -> bool:
+        """Whether enough time has passed to show the answer again."""
         now = time.monotonic()
         if self._first is None:
             self._first = now

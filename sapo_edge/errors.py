@@ -1,7 +1,7 @@
-"""Every error a user can meet, and the exit code each one ends with.
+"""Errors that users see, each with its exit code.
 
-An error says what happened, what it means, and what to do next: `message` and `remedy`. The command line prints both
-on one line and exits with `exit_code`; nothing else in the project decides exit codes.
+An error says what happened (`message`) and what to do next (`remedy`). The command line prints both on one line and
+exits with `exit_code`; exit codes are decided nowhere else.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class ExitCode(IntEnum):
 
 
 class SapoError(Exception):
-    """Base of all errors that are shown to the user without a traceback.
+    """Base of all errors that users see without a traceback.
 
     Args:
-        message: what happened, in one sentence without a final full stop.
-        remedy: what to do next, in one sentence without a final full stop.
+        message: what happened; one sentence without a full stop.
+        remedy: what to do next; one sentence without a full stop.
     """
 
     exit_code: ClassVar[ExitCode] = ExitCode.FAILED
@@ -46,17 +46,13 @@ class ConfigError(SapoError):
 
 
 class ManifestError(SapoError):
-    """A manifest can't be read, or asks for something outside its bounds."""
+    """A manifest can't be read, or has a value outside its bounds."""
 
     exit_code = ExitCode.USAGE
 
 
-class UnknownGeneratorError(ManifestError):
-    """A manifest names a task generator that is not on the allow-list."""
-
-
 class UnknownTaskError(SapoError):
-    """A task reference points at nothing that this manifest can make."""
+    """A task reference from which this manifest can't generate a task."""
 
 
 class ModelError(SapoError):
@@ -64,11 +60,11 @@ class ModelError(SapoError):
 
 
 class BackendError(SapoError):
-    """A backend is not installed or can't run on this host."""
+    """A backend is not installed or can't run on this computer."""
 
 
 class StateError(SapoError):
-    """The state directory can't be read or written, or holds something else."""
+    """The state directory, or a file in it, can't be read or written or is damaged."""
 
 
 class StateLockedError(StateError):
@@ -80,17 +76,17 @@ class CheckpointError(StateError):
 
 
 class NoNodeError(SapoError):
-    """A command needs a running node and there is none."""
+    """A command needs a running node, but none runs."""
 
     exit_code = ExitCode.NO_NODE
 
 
-class Cancelled(SapoError):  # noqa: N818 -- what happened, as in trio and asyncio
-    """The user stopped the work in progress; raised between decode steps and between groups."""
+class Cancelled(SapoError):  # noqa: N818 -- named as in trio and asyncio
+    """The user cancelled the work; raised between decode steps and between groups."""
 
     exit_code = ExitCode.INTERRUPTED
 
     def __init__(self) -> None:
         super().__init__(
-            "stopped before the round was finished", "run the same command again to go on from the last checkpoint"
+            "stopped before the round was finished", "run the same command again to resume from the last checkpoint"
         )

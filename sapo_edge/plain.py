@@ -15,24 +15,24 @@ _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def printable(text: object, *, lines: bool = False) -> str:
-    """Text of others with every control, invisible or unassigned character written out: no escape sequences.
+    """Untrusted text with every control, invisible or unassigned character escaped.
 
     Args:
-        text: shown as `str(text)`.
-        lines: whether line ends and tabs stay.
+        text: converted by `str`.
+        lines: keep line ends and tabs.
     """
     return "".join(
         character if unicodedata.category(character) not in _INVISIBLE or (lines and character in "\n\t")
-        # As it would be written in a program, so that nobody takes it for something else.
+        # Escaped as in a program.
         else character.encode("unicode_escape").decode("ascii")
         for character in str(text)
     )  # fmt: skip
 
 
 def line(name: str, text: object) -> str:
-    """A name at the left and its text beside it, wrapped."""
+    """A name and its text beside it, wrapped."""
     indent = " " * NAME_WIDTH
-    # A digest or an address stays whole, so that it can be copied.
+    # Digests and addresses are not broken, so that they can be copied.
     return textwrap.fill(
         printable(text), WIDTH, initial_indent=f"{name:{NAME_WIDTH}}", subsequent_indent=indent,
         break_long_words=False, break_on_hyphens=False,
@@ -40,19 +40,19 @@ def line(name: str, text: object) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes as people say them: 999 B, 1.2 kB, 3.4 MB; at most 9999 TB, however many somebody claims."""
+    """Bytes as text: 999 B, 1.2 kB, 3.4 MB; at most 9999 TB, since the number may be a peer's."""
     if count < 999.5:
         return f"{count:.0f} B"
     for unit in ("kB", "MB", "GB"):
         count /= 1000
-        # What would be rounded to 1000 is told in the next unit.
+        # A number that rounds to 1000 takes the next unit.
         if count < 999.95:
             return f"{count:.1f} {unit}"
     return f"{min(count / 1000, 9999):.0f} TB"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 45 s, 3 min 20 s, 2 h 5 min."""
+    """Seconds as text: 45 s, 3 min 20 s, 2 h 5 min."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -62,12 +62,12 @@ def duration(seconds: float) -> str:
 
 
 def counted(number: int, singular: str, plural: str = "") -> str:
-    """A number and its noun."""
+    """A number with its noun: 1 peer, 2 peers."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
 def reasons(counts: Mapping[str, int]) -> str:
-    """Counts by name, the largest first: "forged 2, rate 1"."""
+    """Counts by name, largest first: "forged 2, rate 1"."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name} {number}" for name, number in ordered if number)
 

@@ -1,7 +1,7 @@
-"""The contract that every backend meets: what a policy can be asked to do.
+"""The policy: the interface between the algorithm and its backends.
 
-A backend is one object with a language model, a LoRA adapter on it and an optimizer. The round (`sapo.py`), the node
-and the commands know only this Protocol. `tests/contract/` holds one suite that every implementation passes.
+A policy has a language model, a LoRA adapter and an optimizer. The round (`sapo.py`), the node and the commands know
+only the Protocol `Policy`; every implementation passes the suite in `tests/contract/`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 from sapo_edge.errors import Cancelled
 
 STOP_TEXT = "</answer>"
-"""An answer is complete when the policy has written this; nothing after it is sampled."""
+"""An answer is complete when it contains this text; nothing after it is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Sample:
         text: the decoded completion without the end token.
         logprobs: log-probability (nats) of each id under the distribution it was drawn from (temperature applied;
             at temperature 0, under the untempered one).
-        ended: whether the policy ended it by itself.
+        ended: whether the policy ended it, not the token limit.
     """
 
     token_ids: tuple[int, ...]
@@ -50,7 +50,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TrainingAnswer:
-    """One answer to train on: ids with log-probabilities if it is the policy's own, text otherwise."""
+    """One answer to train on: an own one has token ids and log-probabilities, an external one only text."""
 
     text: str
     ended: bool
@@ -61,33 +61,33 @@ class TrainingAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TrainingGroup:
-    """All answers to one prompt, with their group-relative advantages."""
+    """All answers to one prompt, with their advantages."""
 
     prompt: Prompt
     answers: tuple[TrainingAnswer, ...]
 
     @property
     def informative(self) -> bool:
-        """Whether the group has a gradient at all."""
+        """Whether the group has a gradient."""
         return any(answer.advantage != 0.0 for answer in self.answers)
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatistics:
-    """What one update did. Means are over answer tokens unless a line says otherwise.
+    """Statistics of one update. Means are over answer tokens unless noted.
 
     Attributes:
         loss: the clipped surrogate (plus KL term if any), averaged over optimizer steps.
         gradient_norm: L2 norm of the adapter's gradient before clipping, averaged over steps.
-        clip_fraction: share of tokens whose ratio left the clip range in the direction that is clipped.
+        clip_fraction: share of tokens whose ratio was clipped.
         entropy: of the learner's next-token distribution, nats.
         mismatch_kl: sampler against learner on own tokens, nats: k3 estimate of KL(sampler || learner).
-        reference_kl: k3 estimate of KL(policy || base), nats; 0 when no KL term is asked for.
-        answer_tokens: mean length of all answers given, in tokens.
-        ended: share of all answers given that ended by themselves.
-        groups: groups given.
+        reference_kl: k3 estimate of KL(policy || base), nats; 0 without a KL term.
+        answer_tokens: mean length of all answers, in tokens.
+        ended: share of all answers that the policy ended.
+        groups: number of groups.
         informative: groups that had a gradient.
-        tokens: answer tokens that were trained on.
+        tokens: answer tokens trained on.
         steps: optimizer steps taken.
         learning_rate: of the last step.
     """
@@ -107,7 +107,7 @@ class UpdateStatistics:
     learning_rate: float = 0.0
 
     def as_dict(self) -> dict[str, float]:
-        """All fields by name, for events and the journal."""
+        """All fields by name."""
         return asdict(self)
 
 
@@ -122,20 +122,20 @@ class LoraSettings:
 
 @dataclass(frozen=True, slots=True)
 class UpdateSettings:
-    """How an update is made. Defaults are those that proved stable (`docs/benchmarks.md`).
+    """Numbers of an update. The defaults proved stable (`docs/benchmarks.md`).
 
     Attributes:
         learning_rate: Adam's, after the warm-up.
         warmup: updates over which the rate rises linearly to `learning_rate`.
-        decay_after: update from which it falls with the inverse square root of the updates made; 0 keeps it.
+        decay_after: update from which the rate falls with the inverse square root of their number; 0: never.
         betas: Adam's decay rates.
         clip_low, clip_high: the ratio is clipped to [1 - clip_low, 1 + clip_high].
-        importance_cap: the sampler/learner importance weight is truncated here.
+        importance_cap: upper bound of the sampler/learner importance weight.
         max_gradient_norm: the gradient is scaled down to this L2 norm.
-        kl_coefficient: weight of the KL term against the base model; 0 leaves it out.
-        epochs: passes over the batch; from the second on, old log-probabilities are those before the first.
-        temperature: at which own answers were sampled; the learner's logits are divided by it.
-        max_tokens: answers of others are cut to so many tokens, as own ones are when they are sampled; 0 cuts none.
+        kl_coefficient: weight of the KL term against the base model; 0: no such term.
+        epochs: passes over the batch; from the second on, old log-probabilities are those before the first pass.
+        temperature: of sampling; the learner's logits are divided by it.
+        max_tokens: external answers are cut to this length, the limit of own ones; 0: never.
     """
 
     learning_rate: float = 2e-4
@@ -154,7 +154,7 @@ class UpdateSettings:
     def rate(self, update: int) -> float:
         """The learning rate of an update, counted from 1: warm-up, then constant, then inverse square root.
 
-        A node has no last round that a schedule could aim at; and late rounds, with few informative groups, are noisy.
+        A node has no last round to schedule for, and late rounds, with few informative groups, are noisy.
         """
         rising = min(1.0, update / self.warmup) if self.warmup else 1.0
         falling = min(1.0, math.sqrt(self.decay_after / update)) if self.decay_after else 1.0
@@ -163,7 +163,7 @@ class UpdateSettings:
 
 @dataclass(frozen=True, slots=True)
 class MemoryEstimate:
-    """Bytes that a policy needs at its peak, by purpose."""
+    """Peak memory of a policy by purpose, in bytes."""
 
     sampler: int
     learner: int
@@ -173,7 +173,7 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """Sum of all parts, bytes."""
+        """Sum of all parts."""
         return self.sampler + self.learner + self.adapter + self.activations + self.runtime
 
 
@@ -212,7 +212,7 @@ class CallHandle:
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Called between decode steps and between groups.
+        """Raise if the call was cancelled. Policies call it between decode steps and between groups.
 
         Raises:
             Cancelled: if `cancel()` was called.
@@ -221,7 +221,7 @@ class CallHandle:
             raise Cancelled
 
     def report(self, done: int, total: int) -> None:
-        """Tell the caller how far the work is, in answers or groups."""
+        """Report progress to the caller, in answers or groups."""
         if self._progress is not None:
             self._progress(done, total)
 
@@ -236,17 +236,17 @@ class Policy(Protocol):
 
     @property
     def backend(self) -> str:
-        """The backend by the name that it has in the settings."""
+        """Name of the backend in the settings."""
         ...
 
     @property
     def model_digest(self) -> str:
-        """SHA-256 (hex) of the base model's file: a checkpoint belongs to exactly one."""
+        """SHA-256 (hex) of the base model's file; a checkpoint belongs to exactly one model."""
         ...
 
     @property
     def threads(self) -> int:
-        """Processor threads that it computes with now."""
+        """Processor threads in use."""
         ...
 
     def generate(
@@ -268,26 +268,26 @@ class Policy(Protocol):
             answers: L, completions per prompt.
             max_tokens: most tokens per completion, the end token included.
             temperature: 0 is greedy.
-            seed: with the same seed, prompts and adapter the result is the same.
+            seed: the same seed, prompts and adapter give the same result.
             handle: progress (in answers) and cancellation.
             use_adapter: False samples from the base model.
-            stop_text: an answer that holds it is complete; "" for none.
+            stop_text: an answer is complete when it contains this text; "": none.
 
         Returns:
             G lists of L samples.
 
         Raises:
             Cancelled: between decode steps.
-            ModelError: if a prompt does not fit into the model's context.
+            ModelError: if a prompt doesn't fit into the model's context.
         """
         ...
 
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
-        """Make one policy-gradient update of the adapter, and let the next `generate` sample from it.
+        """Make one policy-gradient update of the adapter; the next `generate` samples from it.
 
-        Groups whose advantages are all zero cost nothing. Cancellation leaves the adapter as it was.
+        Groups whose advantages are all zero cost nothing. A cancelled update leaves the adapter unchanged.
 
         Raises:
             Cancelled: between groups.
@@ -295,7 +295,7 @@ class Policy(Protocol):
         ...
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a completion's text, as the model would have written it (no special tokens added or parsed)."""
+        """Token ids of a completion's text; no special tokens are added or parsed."""
         ...
 
     def save(self, directory: Path) -> None:
@@ -306,14 +306,14 @@ class Policy(Protocol):
         """Read what `save` wrote, bit for bit.
 
         Raises:
-            CheckpointError: if it is incomplete or belongs to another model.
+            CheckpointError: if the files are incomplete or belong to another model.
         """
         ...
 
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """What a round of this shape needs at its peak, in bytes."""
+        """Peak memory of a round of this shape, in bytes."""
         ...
 
     def close(self) -> None:
-        """Free native memory; the policy can't be used afterwards."""
+        """Free native memory. The policy can't be used afterwards."""
         ...

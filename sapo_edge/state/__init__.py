@@ -1,1 +1,1 @@
-"""What a node keeps on disk: its lock, identity, journal, checkpoints and logs."""
+"""The state directory: lock, identity, journal, checkpoints, pool and logs."""

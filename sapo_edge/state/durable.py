@@ -1,6 +1,6 @@
 """Writing files so that a crash, a power cut or a full disk leaves either the old content or the new one.
 
-Everything that must survive goes the same way: write beside the target, fsync, rename, fsync the directory.
+The steps are always the same: write beside the target, fsync, rename, fsync the directory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from sapo_edge.errors import StateError
 
 SPACE_MARGIN = 16 * 1024 * 1024
-"""Bytes that a checked write leaves free on the disk, so that journal and log can still be written."""
+"""Bytes that a checked write leaves free for journal and log."""
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _FULL_REMEDY = "free some space on that disk, or use --home to keep state elsewhere"
@@ -25,8 +25,7 @@ _FULL_REMEDY = "free some space on that disk, or use --home to keep state elsewh
 def is_disk_full(error: BaseException, directory: Path) -> bool:
     """Whether `error` came from a full disk or an exhausted quota.
 
-    Libraries with native writers raise errors of their own without an errno, so their text and the free space left
-    count too.
+    Libraries with native writers raise their own errors without an errno, so the text and the free space count too.
     """
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
@@ -34,12 +33,12 @@ def is_disk_full(error: BaseException, directory: Path) -> bool:
 
 
 def free_bytes(directory: Path) -> int:
-    """Bytes that this user may still write on the disk that holds `directory`."""
+    """Bytes that this user may still write on the disk of `directory`."""
     return shutil.disk_usage(directory).free
 
 
 def check_space(directory: Path, needed: int) -> None:
-    """Make sure that `needed` bytes fit on the disk of `directory`, with a margin.
+    """Check that `needed` bytes fit on the disk of `directory`, with a margin.
 
     Raises:
         StateError: if they don't.
@@ -53,11 +52,11 @@ def check_space(directory: Path, needed: int) -> None:
 
 
 def state_error(error: OSError, action: str, path: Path) -> StateError:
-    """The error that tells the user what an `OSError` means for `path`.
+    """The `StateError`, with a remedy, for an `OSError` about `path`.
 
     Args:
-        error: what the operating system said.
-        action: what was tried, as in "write" or "read".
+        error: of the operating system.
+        action: the verb that failed: "write", "read".
         path: the file or directory.
     """
     message = f"can't {action} {path}: {error.strerror or error}"
@@ -78,11 +77,7 @@ def state_error(error: OSError, action: str, path: Path) -> StateError:
 
 @contextmanager
 def reported(action: str, path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the block into a `StateError` about `path`.
-
-    Raises:
-        StateError: for any `OSError`.
-    """
+    """Turn an `OSError` of the block into a `StateError` about `path`."""
     try:
         yield
     except OSError as error:
@@ -90,7 +85,7 @@ def reported(action: str, path: Path) -> Iterator[None]:
 
 
 def make_private_directory(path: Path) -> None:
-    """Create a directory that only its owner can enter (mode 0700); one that exists keeps its mode.
+    """Create a directory with mode 0700; an existing one keeps its mode.
 
     Raises:
         StateError: if it can't be created or written to, or if a file is in its place.
@@ -103,7 +98,7 @@ def make_private_directory(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flush a directory's entries to the disk, where the system can (not on Windows)."""
+    """Flush a directory's entries to the disk; does nothing on Windows, which can't."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -114,14 +109,14 @@ def sync_directory(path: Path) -> None:
 
 
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Replace the content of `path`, or leave the old one.
+    """Replace the content of `path` completely or not at all.
 
-    A symbolic link is followed, so that a linked configuration file stays linked.
+    Follows a symbolic link, so that a linked configuration file stays linked.
 
     Args:
         path: the file, in a directory that exists.
         data: the whole new content.
-        mode: permissions of a file that is new; one that exists keeps its own.
+        mode: permissions of a new file; an existing one keeps its own.
 
     Raises:
         OSError: if the disk is full or the directory can't be written; the old content is untouched.
@@ -138,7 +133,7 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
         os.chmod(name, mode)
         os.replace(name, target)
     except BaseException:
-        # The error that matters is the one being raised; a leftover is only an odd hidden file.
+        # The error being raised matters more than a leftover hidden file.
         with suppress(OSError):
             os.unlink(name)
         raise

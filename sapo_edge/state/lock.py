@@ -1,4 +1,4 @@
-"""One node per state directory, held by a lock that the operating system drops when its holder dies."""
+"""The lock of a state directory: one node at a time. The operating system releases it when its holder dies."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sapo_edge.errors import StateError, StateLockedError
 from sapo_edge.state.durable import reported
 
 PROBE_SECONDS = 0.3
-"""How long a lock is tried again: `lock_holder` of another process takes it for a moment."""
+"""Time for which locking is tried again: `lock_holder` in another process holds the lock for a moment."""
 
-# Far behind the holder's pid: a lock on Windows would also keep others from reading it.
+# Far behind the holder's pid, which a lock on Windows would make unreadable for others.
 _LOCKED_BYTE = 1 << 20
 
 
 class StateLock:
-    """A lock on a file, which stays where it is: removing it would let two nodes lock two files of the same name."""
+    """A lock on a file. The file is never removed: otherwise two nodes could lock two files of the same name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,7 +28,7 @@ class StateLock:
         """Take the lock and write this process's pid into the file.
 
         Raises:
-            StateLockedError: if another node, or another part of this process, holds it; it names the holder.
+            StateLockedError: if another node, or another part of this process, holds it; names the holder.
             StateError: if the file can't be written or its file system has no locks.
         """
         with reported("lock", self.path):
@@ -50,14 +50,14 @@ class StateLock:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back; without it, nothing happens."""
+        """Release the lock, if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def lock_holder(path: Path) -> int | None:
-    """The process that holds a lock, 0 if it can't be named; None if nobody holds it. Changes nothing.
+    """The id of the process that holds a lock, 0 if unknown; None if the lock is free. Changes nothing.
 
     Raises:
         StateError: if the file can't be read or its file system has no locks.
@@ -87,12 +87,12 @@ def _lock_soon(descriptor: int, path: Path) -> bool:
 
 
 def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
-    """Lock without waiting; False if someone else has it.
+    """Lock without waiting; False if another process has the lock.
 
     Args:
         descriptor: of the open file.
         path: its path, for messages.
-        shared: so that two who only look don't take each other for a holder, where the system can.
+        shared: take a shared lock, where the system has them, so that two readers don't block each other.
     """
     try:
         if sys.platform == "win32":

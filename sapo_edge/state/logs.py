@@ -1,7 +1,4 @@
-"""Logging for a command line: short lines on stderr, full ones in a rotating file.
-
-What a command tells its user is narration, not logging, and does not pass through here.
-"""
+"""Logging: short lines on stderr, full ones in a rotating file. A command's messages to its user are not logged."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.state.durable import reported
 
 LEVELS = ("debug", "info", "warning", "error")
-"""Names that `configure` takes, most talkative first."""
+"""Levels of `configure`, most verbose first."""
 MAX_BYTES = 1024 * 1024
 """Size at which the file is rotated."""
 OLDER_FILES = 2
-"""Rotated files that are kept."""
+"""Number of rotated files kept."""
 
 
 class _LogFile(RotatingFileHandler):
-    """A rotating file that a full disk can't turn into a traceback per line."""
+    """A rotating file that reports a write error once, not with a traceback per line."""
 
     failed = False
 
@@ -34,15 +31,15 @@ class _LogFile(RotatingFileHandler):
 
 
 def configure(level: str = "warning", file: Path | None = None, *, stderr: bool = True) -> None:
-    """Set logging up; a second call replaces the first.
+    """Set up logging; a second call replaces the first.
 
     Args:
-        level: one of `LEVELS`, for stderr. The file gets "info" and above, or "debug" if `level` is that.
-        file: the rotating file; only the node's own process names one, because two can't rotate the same file.
-        stderr: False while something else owns the terminal.
+        level: one of `LEVELS`, for stderr. The file gets "info" and above, or everything if `level` is "debug".
+        file: the rotating file; only for the node, because two processes can't rotate the same file.
+        stderr: False if something else owns the terminal.
 
     Raises:
-        ConfigError: if there is no such level.
+        ConfigError: if the level is unknown.
         StateError: if the file can't be opened.
     """
     if level not in LEVELS:
@@ -66,6 +63,6 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
         stream.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
         stream.setLevel(number)
         handlers.append(stream)
-    # Without any handler, Python's handler of last resort would write to the terminal that something else owns.
+    # Without a handler, Python's handler of last resort would write to the terminal.
     logging.basicConfig(level=logging.WARNING, handlers=handlers or [logging.NullHandler()], force=True)
     logging.getLogger("sapo_edge").setLevel(min(number, logging.INFO))

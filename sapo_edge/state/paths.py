@@ -1,4 +1,4 @@
-"""Where everything lives: XDG directories, or all below one directory with `--home` or `SAPO_EDGE_HOME`."""
+"""The directories: the platform's own, or all below one directory with `--home` or `SAPO_EDGE_HOME`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.durable import make_private_directory
 
 HOME_VARIABLE = "SAPO_EDGE_HOME"
-"""Environment variable that puts everything below one directory."""
+"""Environment variable with one directory for everything."""
 _APPLICATION = "sapo-edge"
 
 
@@ -21,9 +21,9 @@ class Paths:
     """The directories of one installation, all absolute.
 
     Attributes:
-        state: what must not be lost: identity, journal, checkpoints, log.
-        config: what the user writes.
-        cache: what can be fetched again: models.
+        state: identity, journal, checkpoints, pool, log: data that must not be lost.
+        config: the user's settings.
+        cache: data that can be created again.
         runtime: the control socket.
     """
 
@@ -37,7 +37,7 @@ class Paths:
         """The directories to use; creates nothing.
 
         Args:
-            home: one directory for everything; without it `SAPO_EDGE_HOME`, and without that the platform's own places.
+            home: one directory for everything; None: `SAPO_EDGE_HOME`, or else the platform's own directories.
 
         Raises:
             StateError: if a home directory can't be determined.
@@ -55,8 +55,8 @@ class Paths:
             raise StateError(
                 f"this user has no home directory: {error}", f"name one with --home or {HOME_VARIABLE}"
             ) from error
-        # Not XDG_RUNTIME_DIR: it is unset under cron and sudo, and logout removes it while a node may go on, so that
-        # node and command would look for each other in different places.
+        # Not XDG_RUNTIME_DIR: it is unset under cron and sudo, and logout removes it while a node may still run. Node
+        # and command would then use different sockets.
         return cls(state, config, cache, state / "run")
 
     @property
@@ -81,36 +81,36 @@ class Paths:
 
     @property
     def pool(self) -> Path:
-        """Rollouts of others that wait to be trained on."""
+        """The saved pool of other nodes' rollouts."""
         return self.state / "pool"
 
     @property
     def lock(self) -> Path:
-        """Held by the one node that uses the state directory."""
+        """The lock of the node that uses the state directory."""
         return self.state / "lock"
 
     @property
     def log(self) -> Path:
-        """The node's log; two older ones stand beside it."""
+        """The node's log; older ones are beside it."""
         return self.state / "sapo-edge.log"
 
     @property
     def background(self) -> Path:
-        """Which process was started in the background last."""
+        """The process that was last started in the background."""
         return self.state / "background.json"
 
     @property
     def background_output(self) -> Path:
-        """What that process says, beside its log."""
+        """Output of that process."""
         return self.state / "background.log"
 
     @property
     def consent(self) -> Path:
-        """What the owner agreed to on the terminal app's first screen."""
+        """The user's consent from the terminal app's first screen."""
         return self.state / "consent.json"
 
     def create(self) -> None:
-        """Create all four directories with mode 0700; those that exist keep their mode.
+        """Create all four directories with mode 0700; existing ones keep their mode.
 
         Raises:
             StateError: if one can't be created or written to, or if a file is in its place.

@@ -1,4 +1,4 @@
-"""The node's secret: 32 random bytes, made once. It becomes the seed of the node's Ed25519 key in a swarm."""
+"""The node's secret: 32 random bytes, the seed of its Ed25519 key in a swarm."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SECRET_BYTES = 32
 
 
 def read_or_create_secret(path: Path) -> bytes:
-    """The secret that `path` holds as hexadecimal text; made at the first call, with mode 0600.
+    """Read the secret in `path`, hexadecimal text; the first call creates it with mode 0600.
 
     Raises:
-        StateError: if it can't be read or written, is not such a secret, or others may read it.
+        StateError: if it can't be read or written, is not a secret, or other users may read it.
     """
     with reported("create the identity", path):
         if not path.exists():
@@ -27,16 +27,18 @@ def read_or_create_secret(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret that `path` holds.
+    """Read the secret in `path`.
 
     Raises:
-        StateError: if it can't be read, is not such a secret, or others may read it.
+        StateError: if it can't be read, is not a secret, or other users may read it.
     """
     with reported("read the identity", path):
         mode = path.stat().st_mode
         content = path.read_bytes()
     if os.name != "nt" and mode & 0o077:
-        raise StateError(f"others may read the identity {path} (mode {mode & 0o777:04o})", f"run `chmod 600 {path}`")
+        raise StateError(
+            f"other users may read the identity {path} (mode {mode & 0o777:04o})", f"run `chmod 600 {path}`"
+        )
     try:
         secret = bytes.fromhex(content.decode("ascii"))
     except ValueError:
@@ -44,13 +46,13 @@ def read_secret(path: Path) -> bytes:
     if len(secret) != SECRET_BYTES:
         raise StateError(
             f"the identity {path} does not hold {SECRET_BYTES} bytes of hexadecimal text",
-            "restore it from a backup, or move it away to become a new node",
+            "restore it from a backup, or move it away to start as a new node",
         )
     return secret
 
 
 def write_secret(path: Path, secret: bytes) -> None:
-    """Make `secret` the identity, in place of another one; with mode 0600, whole or not at all.
+    """Replace the identity by `secret`, completely or not at all, with mode 0600.
 
     Raises:
         StateError: if it can't be written.
@@ -66,7 +68,7 @@ def write_secret(path: Path, secret: bytes) -> None:
 
 
 def seed_from_secret(secret: bytes) -> int:
-    """The node's own seed for its tasks, 0 to 2**63 - 1; it is public, so it tells nothing about the secret."""
+    """The node's task seed, 0 to 2**63 - 1. It is public and reveals nothing about the secret."""
     digest = hashlib.sha256(b"sapo-edge task seed\0" + secret).digest()
     return int.from_bytes(digest[:8], "big") >> 1
 
@@ -86,12 +88,12 @@ def _create(path: Path) -> None:
 
 
 def _publish(beside: Path, path: Path) -> None:
-    """Give the whole file its name, but never over another one: whoever came first is the identity."""
+    """Give the complete file its name, unless one exists: the first one is the identity."""
     try:
         os.link(beside, path)
     except FileExistsError:
         return
     except OSError:
-        # Some file systems have no hard links. The state directory's lock then keeps others from coming between.
+        # Some file systems have no hard links. The state directory's lock then keeps other nodes out.
         if not path.exists():
             beside.rename(path)

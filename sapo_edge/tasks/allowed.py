@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sapo_edge.errors import ManifestError, UnknownGeneratorError
+from sapo_edge.errors import ManifestError
 from sapo_edge.plain import did_you_mean
 
 ConfigValue: TypeAlias = bool | int | float | str | tuple[str, ...]
@@ -250,16 +250,16 @@ def check_generator(name: str) -> str:
     """The name, if it is on the allow-list.
 
     Raises:
-        UnknownGeneratorError: if it is not; with the reason if there is a special one.
+        ManifestError: if it is not; with the reason if there is a special one.
     """
     if name in ALLOWED:
         return name
     remedy = nearest(name, ALLOWED)
     if name in EVALUATING:
-        raise UnknownGeneratorError(f"generator {name} evaluates text as code and never runs here", remedy)
+        raise ManifestError(f"generator {name} evaluates text as code and never runs here", remedy)
     if name in IRREPRODUCIBLE:
-        raise UnknownGeneratorError(f"generator {name} can't be verified by others: {IRREPRODUCIBLE[name]}", remedy)
-    raise UnknownGeneratorError(f"generator {name} is not on the allow-list", remedy)
+        raise ManifestError(f"generator {name} can't be verified by others: {IRREPRODUCIBLE[name]}", remedy)
+    raise ManifestError(f"generator {name} is not on the allow-list", remedy)
 
 
 def check_config(where: str, generator: str, config: Mapping[str, object]) -> dict[str, ConfigValue]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from sapo_edge.policy import STOP_TEXT
+
 OPEN_TAG = "<answer>"
-CLOSE_TAG = "</answer>"
+CLOSE_TAG = STOP_TEXT
 MAX_ANSWER_CHARACTERS = 4096
 """Longest answer that is verified; a longer one is wrong. Bounds the cost of every verifier, and stays below the 4300
 digits at which Python refuses to parse an integer."""
