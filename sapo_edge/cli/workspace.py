@@ -125,7 +125,9 @@ class Workspace:
         narrate(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm.manifest, swarm.bootstrap, swarm.key, FETCH_SECONDS)
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
-        return replace(self, manifest=manifest, resolved=_with_limit(self.resolved, manifest))
+        return replace(
+            self, manifest=manifest, resolved=self.resolved.with_manifest(manifest.name, manifest.max_tokens)
+        )
 
     def round_shape(self) -> RoundShape | None:
         """Sizes of a node's largest round, for an estimate of memory; None while the manifest is missing."""
@@ -200,7 +202,9 @@ def open_workspace(
     else:
         manifest = find_manifest(membership, resolved.settings.manifest)
         swarm = membership.chosen(manifest)
-    return Workspace(paths, _with_limit(resolved, manifest), membership, manifest, swarm)
+    if manifest is not None:
+        resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
+    return Workspace(paths, resolved, membership, manifest, swarm)
 
 
 def find_manifest(membership: Membership, name: str) -> Manifest:
@@ -251,13 +255,3 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
             raise ConfigError(f"--set {assignment} has no value", "write it as --set name=value")
         pairs[name.strip()] = value.strip()
     return pairs
-
-
-def _with_limit(resolved: Resolved, manifest: Manifest | None) -> Resolved:
-    """The settings with the manifest's limit of tokens, unless another one is set."""
-    if manifest is None or resolved.settings.max_tokens:
-        return resolved
-    return Resolved(
-        replace(resolved.settings, max_tokens=manifest.max_tokens),
-        {**resolved.sources, "max_tokens": f"manifest {manifest.name}"},
-    )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,21 +38,26 @@ class Resolved:
         values = self.settings.as_dict()
         return [(name, values[name], self.sources[name], item.explanation) for name, item in SETTINGS.items()]
 
+    def with_manifest(self, name: str, max_tokens: int) -> Resolved:
+        """These settings with the limit of a manifest, unless a layer above it sets one."""
+        if self.settings.max_tokens:
+            return self
+        sources = {**self.sources, "max_tokens": f"manifest {name}"}
+        return Resolved(replace(self.settings, max_tokens=max_tokens), sources)
+
 
 def resolve(
     flags: Mapping[str, object] | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
-    manifest: Callable[[str], Mapping[str, object]] | None = None,
 ) -> Resolved:
-    """Resolve every setting.
+    """Resolve every setting, without a manifest: see `Resolved.with_manifest`.
 
     Args:
         flags: by setting name; None for a flag that was not given.
         environ: the process's own by default; an empty variable counts as unset.
         file: `config.toml`; need not exist.
-        manifest: returns the settings that a manifest suggests, by its name; called once, with the resolved name.
 
     Raises:
         ConfigError: for an unknown name or a value that is not allowed, with its source; for a malformed file, with
@@ -67,22 +72,12 @@ def resolve(
         layers.append((f"file {file}", read_file(file)))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-
-    def add(layer: Mapping[str, object], source: str) -> None:
+    for source, layer in layers:
         for name, value in layer.items():
             # Checked even if a layer above hides it: the mistake would show later.
             checked = SETTINGS[name].check(value, source)
             if name not in values:
                 values[name], sources[name] = checked, source
-
-    for source, layer in layers:
-        add(layer, source)
-    if manifest is not None:
-        manifest_name = values.get("manifest", Settings().manifest)
-        source = f"manifest {manifest_name}"
-        suggestions = manifest(manifest_name)
-        _check_suggestions(suggestions, source)
-        add(suggestions, source)
     settings = Settings(**values)
     _check_together(settings, sources)
     return Resolved(settings, {name: sources.get(name, "default") for name in SETTINGS})
@@ -192,13 +187,6 @@ def _check_names(names: Iterable[str], source: str) -> None:
     for name in names:
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} ({source})", _suggest(name, SETTINGS, "remove it"))
-
-
-def _check_suggestions(names: Iterable[str], source: str) -> None:
-    for name in names:
-        if name not in SETTINGS or not SETTINGS[name].manifest:
-            allowed = ", ".join(setting.name for setting in SETTINGS.values() if setting.manifest)
-            raise ConfigError(f"{source} sets {name!r}", f"use another manifest: manifests may set only {allowed}")
 
 
 def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:

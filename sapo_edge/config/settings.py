@@ -38,7 +38,6 @@ class Setting:
         parse: raises ValueError for a value that is not of that form.
         unit: of a number; "" without one.
         explanation: what it does, and what special values mean.
-        manifest: whether a manifest, which may come from a stranger, may suggest it.
         live: whether a running node accepts a new value, from its next round on.
     """
 
@@ -54,7 +53,6 @@ class Setting:
     parse: Callable[[Any], object] | None = None
     unit: str = ""
     explanation: str = ""
-    manifest: bool = False
     live: bool = False
 
     @property
@@ -141,7 +139,7 @@ class Settings:
     """The values of all settings, validated by `layers.resolve`."""
 
     manifest: str = _setting(
-        "starter", "Tasks to train on: the name of a manifest that comes with the program, or a file."
+        "starter", "Tasks to train on: a shipped manifest's name, a file, or the name or digest of a swarm's manifest."
     )
     model: str = _setting("", "GGUF file or Hugging Face directory of the model to train. Empty: the built-in model.")
     backend: str = _setting(
@@ -192,9 +190,7 @@ class Settings:
         0, "Stop after this round. 0: run until stopped.", low=0, high=1_000_000_000, unit="rounds", live=True
     )
     temperature: float = _setting(1.0, "Sampling temperature of own answers.", low=0.05, high=2, live=True)
-    max_tokens: int = _setting(
-        0, "Longest answer. 0: the manifest's limit.", low=0, high=2048, unit="tokens", manifest=True
-    )
+    max_tokens: int = _setting(0, "Longest answer. 0: the manifest's limit.", low=0, high=2048, unit="tokens")
     learning_rate: float = _setting(
         2e-4, "Learning rate of Adam after the warm-up.", low=0, high=1e-2, above=True, live=True
     )

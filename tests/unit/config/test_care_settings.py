@@ -58,10 +58,3 @@ def test_a_rejected_value_leaves_the_file_unchanged(tmp_path: Path) -> None:
 
 def test_all_but_the_priority_take_effect_in_a_running_node() -> None:
     assert [SETTINGS[name].live for name in NAMES] == [True, True, True, True, False]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_may_not_set_how_the_machine_is_used(name: str) -> None:
-    assert not SETTINGS[name].manifest
-    with pytest.raises(ConfigError, match=f"sets '{name}'"):
-        resolve(environ={}, manifest=lambda _: {name: SETTINGS[name].default})

@@ -44,8 +44,7 @@ def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> N
         {"own": 5, "seed": None},
         environ={"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"},
         file=file,
-        manifest=lambda name: {"max_tokens": 200},
-    )
+    ).with_manifest("starter", 200)
     settings, sources = resolved.settings, resolved.sources
     assert (settings.own, sources["own"]) == (5, "flag")
     assert (settings.answers, sources["answers"]) == (6, "environment SAPO_EDGE_ANSWERS")
@@ -56,19 +55,8 @@ def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> N
 
 
 def test_the_manifest_wins_over_the_default() -> None:
-    resolved = resolve(environ={}, manifest=lambda name: {"max_tokens": 200})
+    resolved = resolve(environ={}).with_manifest("starter", 200)
     assert (resolved.settings.max_tokens, resolved.sources["max_tokens"]) == (200, "manifest starter")
-
-
-def test_the_manifest_is_looked_up_by_its_resolved_name() -> None:
-    asked: list[str] = []
-    resolve({"manifest": "other"}, environ={}, manifest=lambda name: asked.append(name) or {})  # type: ignore[func-returns-value]
-    assert asked == ["other"]
-
-
-def test_a_manifest_may_not_set_other_settings() -> None:
-    with pytest.raises(ConfigError, match=r"manifest starter sets 'threads'.*manifests may set only"):
-        resolve(environ={}, manifest=lambda name: {"threads": 64})
 
 
 @pytest.mark.parametrize(
