@@ -1,7 +1,7 @@
-"""Give the memory of freed buffers back to the system.
+"""Gives the memory of freed buffers back to the system.
 
-glibc raises its threshold for mapping a buffer of its own to 32 MB as soon as one was freed, and keeps the activations
-below it as holes in its heap: a training node grew by half a gigabyte within a few updates.
+glibc raises the size from which a buffer gets a mapping of its own to 32 MB as soon as one is freed, and then keeps
+freed activations below that size as holes in its heap: a training node grew by half a gigabyte within a few updates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ THRESHOLD = 1 << 20
 
 @lru_cache(maxsize=1)
 def _glibc() -> Any:
-    """The C library, its thresholds fixed at 1 MB for the life of the process; None where it is not glibc."""
+    """The C library, with its thresholds fixed at 1 MB for the life of the process; None if it is not glibc."""
     library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
         return None
@@ -29,7 +29,7 @@ def _glibc() -> Any:
 
 
 def return_freed_memory() -> None:
-    """Hand back what is free now. Takes milliseconds; does nothing where the C library is not glibc."""
+    """Give free memory back. Takes milliseconds; does nothing without glibc."""
     library = _glibc()
     if library is not None:
         library.malloc_trim(0)

@@ -1,4 +1,4 @@
-"""What detection asks about this machine, so that a test can answer otherwise. Nothing here imports a backend."""
+"""What the choice of a backend depends on: system, packages, GPUs, memory. Importing this loads no backend."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from sapo_edge.backends.machine.nvidia import Nvidia, find_nvidia
 
 @dataclass(frozen=True, slots=True)
 class TorchBuild:
-    """What an installed torch was built for; "" where it was not.
+    """The platforms that an installed torch was built for.
 
     Attributes:
         version: of torch.
-        cuda, hip, xpu: versions of NVIDIA's, AMD's and Intel's platforms.
+        cuda, hip, xpu: versions of NVIDIA's, AMD's and Intel's platforms; "" if torch was not built for them.
     """
 
     version: str
@@ -30,15 +30,14 @@ class TorchBuild:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """This machine.
+    """A machine. Its answers are functions, so that each is asked only if it matters, and tests can replace it.
 
     Attributes:
         system, machine: as Python's `platform` names them.
         installed: whether a package of this name can be found.
-        torch: how torch was built; None if it is not installed or says nothing.
-        nvidia: NVIDIA's GPUs; None without any.
-        exists: whether there is a file of this name: a device.
-        memory: bytes of the machine's memory.
+        torch: how torch was built; None if that is unknown.
+        nvidia: NVIDIA's GPUs; None if there are none.
+        exists: whether a file or device of this name exists.
     """
 
     system: str
@@ -47,7 +46,6 @@ class Host:
     torch: Callable[[], TorchBuild | None]
     nvidia: Callable[[], Nvidia | None]
     exists: Callable[[str], bool]
-    memory: Callable[[], int]
 
     def missing(self, *names: str) -> str:
         """Those of some packages that are not installed, separated by commas."""
@@ -55,7 +53,7 @@ class Host:
 
     @property
     def apple_silicon(self) -> bool:
-        """Whether this is a Mac with a GPU that MLX knows."""
+        """Whether this is a Mac with a GPU that MLX supports."""
         return self.system == "Darwin" and self.machine == "arm64"
 
 
@@ -68,12 +66,11 @@ def this_host() -> Host:
         torch_build,
         lru_cache(maxsize=1)(find_nvidia),
         lambda path: Path(path).exists(),
-        _memory,
     )
 
 
 def is_installed(name: str) -> bool:
-    """Whether a package can be found, without importing it."""
+    """Whether a package can be found; does not import it."""
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError, AttributeError):
@@ -81,11 +78,11 @@ def is_installed(name: str) -> bool:
 
 
 def torch_build() -> TorchBuild | None:
-    """How torch was built, from the file in which it says so: importing it takes seconds."""
+    """How torch was built, read from its version file: importing torch takes seconds."""
     try:
         spec = importlib.util.find_spec("torch")
-        places = list(spec.submodule_search_locations or []) if spec is not None else []
-        text = (Path(places[0]) / "version.py").read_text("utf-8")
+        directories = list(spec.submodule_search_locations or []) if spec is not None else []
+        text = (Path(directories[0]) / "version.py").read_text("utf-8")
     except (ImportError, ValueError, OSError, IndexError):
         return None
     values = {
@@ -96,9 +93,3 @@ def torch_build() -> TorchBuild | None:
     return TorchBuild(
         values.get("__version__", "unknown"), values.get("cuda", ""), values.get("hip", ""), values.get("xpu", "")
     )
-
-
-def _memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().total)

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs and driver, asked without torch: through the driver's own library, or the files that it leaves.
+"""NVIDIA's GPUs and driver, found without torch: through the driver's own library, or on Linux's PCI bus.
 
 Nothing here starts CUDA, which takes seconds and hundreds of megabytes.
 """
@@ -17,16 +17,17 @@ LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 PCI = Path("/sys/bus/pci/devices")
 VENDOR = "0x10de"
 MISMATCH = 18
-"""NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated and the machine not restarted."""
+"""NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated, but the machine was not restarted."""
 LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""First driver for each CUDA version (docs.nvidia.com/deploy/cuda-compatibility)."""
+"""Oldest driver for each CUDA version (docs.nvidia.com/deploy/cuda-compatibility)."""
 LEAST_CAPABILITY = {11: (3, 5), 12: (5, 0), 13: (7, 5)}
 """Oldest GPUs for each CUDA version, by compute capability."""
+UNNAMED = "an NVIDIA GPU"
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: name, bytes in all and free (0: unknown), compute capability."""
+    """One GPU: its name, total and free bytes (0: unknown), compute capability."""
 
     name: str
     total: int = 0
@@ -36,13 +37,13 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Nvidia:
-    """What is known.
+    """The GPUs of a machine and their driver.
 
     Attributes:
-        gpus: those that can be seen; with `trouble`, those that a bus shows.
-        driver: its version, "" if it does not run.
-        trouble: why none can be used, in words; "" if they can.
-        remedy: against it.
+        gpus: at least one.
+        driver: its version; "" if it does not run.
+        trouble: why no GPU can be used, in words; "" if they can.
+        remedy: what to do about it.
     """
 
     gpus: tuple[Gpu, ...]
@@ -51,10 +52,10 @@ class Nvidia:
     remedy: str = ""
 
     def unfit_for(self, cuda: str) -> tuple[str, str]:
-        """Why a program built for this version of CUDA can't use the first GPU, and the remedy; "" if it can."""
+        """Why a torch built for this version of CUDA can't use the first GPU, and the remedy; "" if it can."""
         if self.trouble:
             return self.trouble, self.remedy
-        major, driver = _number(cuda), _number(self.driver)
+        major, driver = _major(cuda), _major(self.driver)
         least = LEAST_DRIVER.get(major, 0)
         if driver and driver < least:
             return (
@@ -71,18 +72,18 @@ class Nvidia:
 
 
 def find_nvidia() -> Nvidia | None:
-    """NVIDIA's GPUs; None where there is none."""
-    found = _ask_library() or _read_bus()
-    if found is None or not found.gpus:
+    """NVIDIA's GPUs; None if there are none."""
+    nvidia = _ask_library() or _read_bus()
+    if nvidia is None or not nvidia.gpus:
         return None
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if hidden is not None and hidden.strip() in ("", "-1"):
-        return Nvidia(found.gpus, found.driver, "CUDA_VISIBLE_DEVICES hides it", "unset CUDA_VISIBLE_DEVICES")
-    return found
+        return Nvidia(nvidia.gpus, nvidia.driver, "CUDA_VISIBLE_DEVICES hides it", "unset CUDA_VISIBLE_DEVICES")
+    return nvidia
 
 
-def _number(version: str) -> int:
-    """The major number of a version; 0 if there is none."""
+def _major(version: str) -> int:
+    """The major number of a version; 0 if it has none."""
     first = version.partition(".")[0]
     return int(first) if first.isdigit() else 0
 
@@ -92,7 +93,7 @@ class _Memory(ctypes.Structure):
 
 
 def _ask_library() -> Nvidia | None:
-    """What the driver's management library says; None without a driver."""
+    """What the driver's management library (NVML) reports; None without a driver."""
     try:
         library: Any = ctypes.CDLL(LIBRARY)
         code = library.nvmlInit_v2()
@@ -100,8 +101,8 @@ def _ask_library() -> Nvidia | None:
         return None
     if code == MISMATCH:
         bus = _read_bus()
-        gpus = bus.gpus if bus is not None else (Gpu("an NVIDIA GPU"),)
-        return Nvidia(gpus, "", "its driver was updated since the machine started", "restart the machine")
+        gpus = bus.gpus if bus is not None else (Gpu(UNNAMED),)
+        return Nvidia(gpus, "", "its driver was updated after the machine started", "restart the machine")
     if code != 0:
         return None
     try:
@@ -124,33 +125,28 @@ def _devices(library: Any) -> Iterator[Gpu]:
         library.nvmlDeviceGetName(handle, name, 96)
         library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         major, minor = ctypes.c_int(), ctypes.c_int()
-        known = library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)) == 0
+        failed = library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
         yield Gpu(
-            name.value.decode(errors="replace") or "an NVIDIA GPU",
+            name.value.decode(errors="replace") or UNNAMED,
             memory.total,
             memory.free,
-            (major.value, minor.value) if known else None,
+            None if failed else (major.value, minor.value),
         )
 
 
 def _read_bus() -> Nvidia | None:
-    """A GPU that Linux sees on its bus and no driver runs."""
-    gpus = [Gpu("an NVIDIA GPU") for device in _bus_devices() if _is_gpu(device)]
-    if not gpus:
-        return None
-    return Nvidia(tuple(gpus), "", "its driver is not installed or does not run", "install NVIDIA's driver")
-
-
-def _bus_devices() -> list[Path]:
+    """GPUs that Linux lists on its PCI bus, although no driver runs them; None without any."""
     try:
-        return sorted(PCI.iterdir())
+        gpus = tuple(Gpu(UNNAMED) for device in PCI.iterdir() if _is_gpu(device))
     except OSError:
-        return []
+        return None
+    trouble, remedy = "its driver is not installed or does not run", "install NVIDIA's driver"
+    return Nvidia(gpus, "", trouble, remedy) if gpus else None
 
 
 def _is_gpu(device: Path) -> bool:
     try:
-        # Classes 0x03.... are displays; NVIDIA makes network cards too.
+        # Classes 0x03.... are displays: NVIDIA makes network cards too.
         return (device / "vendor").read_text().strip() == VENDOR and (device / "class").read_text().startswith("0x03")
     except OSError:
         return False

@@ -1,9 +1,8 @@
-"""How many threads to compute with, so that the machine stays pleasant for the one who uses it.
+"""How many threads to compute with, so that the machine stays responsive for its user.
 
-Threads of llama.cpp spin: with as many as there are cores, one other busy program makes decoding 5 to 10 times slower.
-So the load of others is measured, and as many cores are left to them as they use. With more than two cores one is left
-free from the start: whoever begins to use the machine need not wait for the next measurement. Of two, that would be
-half the speed.
+llama.cpp's threads spin: with as many threads as cores, one other busy program makes decoding 5 to 10 times slower. So
+the load of other programs is measured, and they keep as many cores as they use. A machine with more than two cores
+always keeps one free, so that it responds before the next measurement. On two cores, that would cost half the speed.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import psutil
 INTERVAL = 1.0
 """Seconds between two measurements."""
 ALL_CORES = 2
-"""Cores up to which all of them are used while nobody else needs one."""
+"""A machine with at most this many cores uses all of them while no other program needs one."""
 BUSY = 0.3
-"""Cores used by others from which on one is left to them; a desktop at rest stays below."""
+"""Other programs that use more cores than this get cores of their own; an idle desktop stays below."""
 
 
 def available_cores() -> int:
@@ -31,7 +30,7 @@ def available_cores() -> int:
 
 
 def cores_in_use(seconds: float) -> float:
-    """Cores that all programs of this machine use, measured for so long."""
+    """Number of cores that all programs of this machine use, measured for some seconds."""
     return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
 
 
@@ -39,7 +38,7 @@ class ThreadGovernor:
     """Chooses the number of threads from the load of other programs.
 
     Args:
-        fixed: a number that the user asked for; 0 measures.
+        fixed: the number that the user set; 0 measures.
     """
 
     def __init__(self, fixed: int = 0) -> None:
@@ -51,9 +50,9 @@ class ThreadGovernor:
 
     @property
     def reason(self) -> str:
-        """The choice in words."""
+        """The number and its reason, in words."""
         if self.fixed:
-            return f"{self.fixed} threads, as asked for"
+            return f"{self.fixed} thread{'s' if self.fixed > 1 else ''}, as set"
         most = most_threads(self.cores)
         free = f": one of {self.cores} cores is left free" if most < self.cores else ""
         return f"up to {most} thread{'s' if most > 1 else ''}{free}, fewer while other programs are busy"
@@ -76,12 +75,12 @@ class ThreadGovernor:
 
 
 def most_threads(cores: int) -> int:
-    """Threads on a machine of `cores` cores that nobody else uses."""
+    """Threads on a machine whose other programs are idle."""
     return cores if cores <= ALL_CORES else cores - 1
 
 
 def threads_for(cores: int, others: float) -> int:
-    """Threads on a machine of `cores` cores of which other programs use `others`."""
+    """Threads on a machine whose other programs use `others` of its cores."""
     if others < BUSY:
         return most_threads(cores)
     return max(1, cores - math.ceil(others - BUSY))

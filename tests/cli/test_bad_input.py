@@ -166,7 +166,7 @@ def test_an_adapter_of_another_model(
     (adapter / "checkpoint.json").unlink()
     arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", other_model, "--adapter", adapter)
-    refused(result, 1, "not made for", "the model it was made from")
+    refused(result, 1, "not made for", "the model it was trained on")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])

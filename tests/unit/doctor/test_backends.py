@@ -117,5 +117,5 @@ def test_each_estimate_is_of_its_backend(model: Path, monkeypatch: pytest.Monkey
 
 def test_a_machine_is_what_it_says_it_is() -> None:
     machine = this_host()
-    assert isinstance(machine, Host) and machine.memory() > 1_000_000_000 and machine.installed("numpy")
+    assert isinstance(machine, Host) and machine.installed("numpy")
     assert not machine.installed("no_such_package_at_all") and not machine.exists("/no/such/device")

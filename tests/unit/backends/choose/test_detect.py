@@ -39,9 +39,7 @@ def host(
 ) -> Host:
     """A machine that answers what it is told to."""
     there, files = set(installed), set(devices)
-    return Host(
-        system, machine, there.__contains__, lambda: torch, lambda: nvidia, files.__contains__, lambda: 16_000_000_000
-    )
+    return Host(system, machine, there.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
 
 
 def without(*names: str) -> list[str]:

@@ -115,7 +115,7 @@ def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     governor = ThreadGovernor(4)
     machine.run(60.0, own=0.0, others=4.0)
     assert governor.current() == governor.threads == 4
-    assert "as asked" in governor.reason
+    assert governor.reason == "4 threads, as set"
 
 
 def test_the_real_machine_can_be_read() -> None:

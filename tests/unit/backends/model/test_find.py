@@ -49,7 +49,7 @@ def test_a_path_that_does_not_exist_is_answered_with_all_possibilities(tmp_path:
 
 
 def test_a_directory_without_a_model_names_the_files_that_are_one(models: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="config.json is missing") as caught:
+    with pytest.raises(ModelError, match=r"config\.json is missing") as caught:
         find_model(str(tmp_path))
     assert "config.json" in caught.value.remedy
     file = Path(shutil.copy(models["llama"], tmp_path / "model.gguf"))
