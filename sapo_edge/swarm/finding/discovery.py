@@ -18,6 +18,7 @@ from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
+from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import Answer, Request, swarm_tag
 
@@ -125,7 +126,7 @@ class Discovery:
         self._psk = bytes.fromhex(key) if key else None
         self._tag = swarm_tag(config.swarm, self._psk, "peers")
         self._own_id = str(host.get_id())
-        self._port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
+        self._port = listen_port(host)
         self._networks = find_local_networks(config.listen)
         self._ask_due: dict[str, float] = {}
         self._saved = time.monotonic()

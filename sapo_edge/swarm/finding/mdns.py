@@ -101,16 +101,14 @@ class _Listener(ServiceListener):
         self.services: OrderedDict[str, tuple[Address, ...]] = OrderedDict()
 
     def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """Resolve a service that appeared."""
+        """Resolve a service that appeared or changed."""
         if name == self._own_name or (name not in self.services and len(self.services) >= MAX_SERVICES):
             return
         info = zc.get_service_info(type_, name, timeout=RESOLVE_MS)
         self.services[name] = self._announcement.read(info.text or b"") if info is not None else ()
         self.report(name)
 
-    def update_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """Resolve a service that changed."""
-        self.add_service(zc, type_, name)
+    update_service = add_service
 
     def remove_service(self, zc: Zeroconf, type_: str, name: str) -> None:
         """Forget a service that disappeared."""

@@ -160,15 +160,11 @@ class PeerBook:
         return sorted(ready, key=lambda peer: (peer.origin, peer.failures, peer.due))
 
     def save(self, path: Path) -> None:
-        """Write the peers that were reached; blocks on the disk.
+        """Write the peers that were reached last; blocks on the disk.
 
         Raises:
             OSError: if that fails; the old file stays.
         """
-        write_atomically(path, self.as_bytes())
-
-    def as_bytes(self) -> bytes:
-        """The content of the file: the peers that were reached last."""
         best = sorted(
             (peer for peer in self.peers.values() if peer.last_connected), key=lambda peer: -peer.last_connected
         )
@@ -176,7 +172,7 @@ class PeerBook:
             {"addresses": [str(address) for address in peer.addresses], "reached": int(peer.last_connected)}
             for peer in best[:MAX_SAVED]
         ]
-        return json.dumps({"v": VERSION, "peers": entries}, indent=1).encode()
+        write_atomically(path, json.dumps({"v": VERSION, "peers": entries}, indent=1).encode())
 
     def load(self, data: bytes) -> int:
         """Add the peers of a file, and return how many it had.

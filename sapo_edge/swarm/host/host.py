@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Literal
 
 import trio
@@ -63,21 +64,6 @@ class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
         raise PermissionError("the secret key is not revealed")
 
 
-class _InboundLimit:
-    """Replaces a limiter that the library never releases: it refuses everything after 250 connections in total.
-
-    `Meter` bounds the number of open sockets.
-    """
-
-    total_tokens = MAX_CONNECTIONS
-
-    def acquire_nowait(self) -> None:
-        """Do nothing."""
-
-    def release(self) -> None:
-        """Do nothing."""
-
-
 def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally, keepalive: float) -> IHost:
     """Make a host; `running` starts it.
 
@@ -110,7 +96,11 @@ def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally,
     use_own_muxer(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
-    network._inbound_limiter = _InboundLimit()
+    # The library never releases its limiter, which refuses everything after 250 connections in total. `Meter` bounds
+    # the number of open sockets instead.
+    network._inbound_limiter = SimpleNamespace(
+        total_tokens=MAX_CONNECTIONS, acquire_nowait=lambda: None, release=lambda: None
+    )
     # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0
     # It would dial every address that a peer names, unchecked.
@@ -149,6 +139,11 @@ async def running(
         finally:
             # An orderly end would wait for peers that read nothing.
             meter.abort_all()
+
+
+def listen_port(host: IHost) -> int:
+    """The TCP port of a host that listens."""
+    return int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
 
 
 def forget_strangers(host: IHost) -> None:

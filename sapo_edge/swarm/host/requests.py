@@ -17,7 +17,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host.hardening import quietly
+from sapo_edge.swarm.host.hardening import Blame, quietly
 from sapo_edge.swarm.tally import Tally, innermost
 
 MAX_REMEMBERED_PEERS = 256
@@ -72,7 +72,7 @@ class RequestServer:
         answer: returns the response.
         tally: counts requests that are served or refused, by reason.
         refusal: another reason to refuse a peer's request now; empty for none.
-        blame: called with the id of a peer that sends an invalid request.
+        blame: called with a peer that sends an invalid request, and "request".
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class RequestServer:
         answer: Responder,
         tally: Tally,
         refusal: Callable[[str], str] = lambda peer_id: "",
-        blame: Callable[[str], None] = lambda peer_id: None,
+        blame: Blame = lambda peer_id, offence: None,
     ) -> None:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
@@ -102,7 +102,7 @@ class RequestServer:
                 await self._serve(stream)
             except RequestError:
                 refusal = "not a request"
-                self._blame(peer_id)
+                self._blame(peer_id, "request")
             except trio.TooSlowError:
                 refusal = "too slow"
             finally:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import Manifest
-
-if TYPE_CHECKING:
-    from sapo_edge.swarm.joining.identity import Identity
 
 
 @dataclass(frozen=True)

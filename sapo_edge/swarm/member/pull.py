@@ -12,11 +12,9 @@ import trio
 from libp2p.abc import IHost, INetStream
 
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host.hardening import Blame
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter
-from sapo_edge.swarm.judging.records import RecordStore
-from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.wire import messages as wire
 
 PULLS = Protocol(
@@ -50,36 +48,19 @@ MAX_REMEMBERED_PEERS = 256
 
 
 class PullServer:
-    """Answers pulls of other peers.
+    """Answers pulls of other peers from the records of a member.
 
     Args:
         host: a host that listens.
-        records: rollouts that may be sent.
-        swarm: id of the swarm.
-        manifest: its bytes.
+        member: its state.
         meter: with the upload cap.
-        blame: called with a peer and its offence, for requests that no honest peer sends.
-        ignored: whether a peer is ignored for now.
-        tally: counts.
     """
 
-    def __init__(
-        self,
-        host: IHost,
-        records: RecordStore,
-        swarm: bytes,
-        manifest: bytes,
-        meter: Meter,
-        blame: Blame,
-        ignored: Callable[[str], bool],
-        tally: Tally,
-    ) -> None:
-        self._records, self._swarm, self._manifest = records, swarm, manifest
-        self._digest = hashlib.sha256(manifest).digest()
-        self._upload, self._ignored, self._tally = meter.upload, ignored, tally
-        self._server = RequestServer(
-            host, PULLS, self._respond, tally, self._refusal, lambda peer_id: blame(peer_id, "request")
-        )
+    def __init__(self, host: IHost, member: Member, meter: Meter) -> None:
+        self._member, self._upload = member, meter.upload
+        self._manifest = member.config.manifest.to_bytes()
+        self._digest = hashlib.sha256(self._manifest).digest()
+        self._server = RequestServer(host, PULLS, self._respond, member.tally, self._refusal, member.blame)
 
     def start(self) -> None:
         """Answer from now on."""
@@ -94,14 +75,15 @@ class PullServer:
         if request.kind == "manifest":
             return wire.encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
         if request.kind == "recent":
-            records = self._records.recent(request.count, limit) if request.swarm == self._swarm else []
+            own_swarm = request.swarm == self._member.swarm
+            records = self._member.records.recent(request.count, limit) if own_swarm else []
         else:
-            records = self._records.find(request.digests, limit)
-        self._tally.count("rollouts served", len(records))
+            records = self._member.records.find(request.digests, limit)
+        self._member.tally.count("rollouts served", len(records))
         return wire.encode_response(records)
 
     def _refusal(self, peer_id: str) -> str:
-        if self._ignored(peer_id):
+        if self._member.is_ignored(peer_id):
             return "ignored peer"
         if self._upload.exhausted():
             return "upload cap"
@@ -121,27 +103,22 @@ class Puller:
 
     Args:
         host: a running host.
-        neighbours: peer ids of connected members of the swarm, best first.
-        on_records: called with records and the peer that sent them.
-        has_record: whether this node has a digest already.
-        is_established: whether a peer is known for good rollouts.
+        member: its state.
         meter: with the download cap.
-        tally: counts.
+        neighbours: returns the peer ids of connected members of the swarm, best first.
+        on_records: called with records and the peer that sent them.
     """
 
     def __init__(
         self,
         host: IHost,
+        member: Member,
+        meter: Meter,
         neighbours: Callable[[], Sequence[str]],
         on_records: Callable[[Sequence[wire.RawRecord], str], None],
-        has_record: Callable[[bytes], bool],
-        is_established: Callable[[str], bool],
-        meter: Meter,
-        tally: Tally,
     ) -> None:
-        self._host, self._neighbours = host, neighbours
-        self._on_records, self._has_record, self._is_established = on_records, has_record, is_established
-        self._meter, self._tally = meter, tally
+        self._host, self._member, self._tally = host, member, member.tally
+        self._download, self._neighbours, self._on_records = meter.download, neighbours, on_records
         self._wanted: OrderedDict[bytes, _Want] = OrderedDict()
         self._busy: set[str] = set()
         # Failures in a row, and when to ask again; 0 failures for a peer that delivered.
@@ -152,7 +129,7 @@ class Puller:
     def want(self, digests: Sequence[bytes], sources: Sequence[str]) -> None:
         """Pull these rollouts, from `sources` before other peers."""
         for digest in digests:
-            if self._has_record(digest):
+            if digest in self._member.records:
                 continue
             want = self._wanted.setdefault(digest, _Want())
             want.sources += [peer for peer in sources if peer not in want.sources]
@@ -173,15 +150,15 @@ class Puller:
         """Pull until cancelled."""
         async with trio.open_nursery() as nursery:
             while True:
-                while not self._meter.download.exhausted() and (batch := self._next()) is not None:
+                while not self._download.exhausted() and (batch := self._next()) is not None:
                     nursery.start_soon(self._pull, *batch)
                 self._changed = trio.Event()
                 with trio.move_on_after(0.5):
                     await self._changed.wait()
 
-    async def recent(self, peer_id: str, swarm: bytes, count: int) -> None:
+    async def recent(self, peer_id: str, count: int) -> None:
         """Ask a peer for its most recent rollouts."""
-        data = wire.encode_request(wire.Request("recent", swarm=swarm, count=count))
+        data = wire.encode_request(wire.Request("recent", swarm=self._member.swarm, count=count))
         try:
             records = await self._ask(peer_id, data)
             self._tally.count("rollouts of backfill", len(records))
@@ -193,7 +170,7 @@ class Puller:
 
     def _next(self) -> tuple[str, list[bytes]] | None:
         """A free peer, and the digests to request from it."""
-        slots = 1 if self._meter.download.rate else MAX_PULLS
+        slots = 1 if self._download.rate else MAX_PULLS
         if len(self._busy) >= slots:
             return None
         now = time.monotonic()
@@ -202,7 +179,7 @@ class Puller:
         free = {peer for peer in neighbours if peer not in self._busy and (self._is_proven(peer) or not only_proven)}
         batches: dict[str, list[bytes]] = {}
         for digest, want in list(self._wanted.items()):
-            if self._has_record(digest):
+            if digest in self._member.records:
                 del self._wanted[digest]
             elif want.due <= now and (source := self._source(want, neighbours)) in free:
                 batches.setdefault(source, []).append(digest)
@@ -258,7 +235,7 @@ class Puller:
     def _is_proven(self, peer_id: str) -> bool:
         """Whether a peer answered the last request, or is known for good rollouts if none was sent."""
         answered = self._answers.get(peer_id)
-        return answered[0] == 0 if answered is not None else self._is_established(peer_id)
+        return answered[0] == 0 if answered is not None else self._member.admission.reputation.established(peer_id)
 
     def _remember(self, peer_id: str, failures: int) -> None:
         backoff = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0.0

@@ -14,7 +14,7 @@ from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.host import forget_strangers, make_host, running
+from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
@@ -25,7 +25,7 @@ from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.member.config import SwarmConfig
+    pass
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""
@@ -63,10 +63,7 @@ class Session:
             lambda: not self.meter.upload.exhausted(),
             self.tally,
         )
-        self.puller = Puller(
-            self.host, self._neighbours, self._receive, member.records.__contains__,
-            member.admission.reputation.established, self.meter, self.tally,
-        )  # fmt: skip
+        self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
         self._established: deque[SignedRollout] = deque()
         self._newcomers: deque[SignedRollout] = deque()
         self._has_unchecked = trio.Event()
@@ -100,21 +97,16 @@ class Session:
             SwarmError: if it can't listen on the port.
             ExceptionGroup: of other errors; the host is closed then.
         """
-        config = self.member.config
-        server = PullServer(
-            self.host, self.member.records, self.member.swarm, config.manifest.to_bytes(), self.meter,
-            self.member.blame, self.member.is_ignored, self.tally,
-        )  # fmt: skip
-        server.start()
+        PullServer(self.host, self.member, self.meter).start()
         try:
             with self._scope:
-                await self._run(config)
+                await self._run()
         finally:
             self.member.mark_ended()
 
-    async def _run(self, config: SwarmConfig) -> None:
+    async def _run(self) -> None:
         member = self.member
-        host = running(self.host, config.listen, member.port, self.meter, self.tally, member.blame)
+        host = running(self.host, member.config.listen, member.port, self.meter, self.tally, member.blame)
         async with host as nursery, self.gossip.running(nursery):
             self._mark_listening()
             for task in (self._publish, self._check_tasks, self.puller.run):
@@ -127,18 +119,15 @@ class Session:
             with contextlib.suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._set_outgoing)
 
-        self.member.mark_listening(self._find_addresses(), self._port(), self.meter, wake)
+        self.member.mark_listening(self._find_addresses(), listen_port(self.host), self.meter, wake)
 
     def _set_outgoing(self) -> None:
         # Runs in the event loop, because `_publish` replaces the event.
         self._has_outgoing.set()
 
-    def _port(self) -> int:
-        return int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
-
     def _find_addresses(self) -> tuple[str, ...]:
         """Addresses at which others can dial this node, directly and through relays."""
-        port, own = self._port(), self.member.config.identity.peer_id
+        port, own = listen_port(self.host), self.member.config.identity.peer_id
         direct = [
             direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
         ]
@@ -147,10 +136,10 @@ class Session:
 
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
         config = self.member.config
-        settings = DiscoveryConfig(
+        discovery_config = DiscoveryConfig(
             bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.listen, config.known_peers
         )
-        self._discovery = Discovery(self.host, settings, self.tally)
+        self._discovery = Discovery(self.host, discovery_config, self.tally)
         await self._discovery.run(task_status)
 
     async def _publish(self) -> None:
@@ -258,7 +247,7 @@ class Session:
         for peer in neighbours:
             if peer not in self._backfilled and not self.meter.download.exhausted() and self._backfills.take():
                 self._backfilled.add(peer)
-                nursery.start_soon(self.puller.recent, peer, self.member.swarm, BACKFILL_ROLLOUTS)
+                nursery.start_soon(self.puller.recent, peer, BACKFILL_ROLLOUTS)
 
     async def _respect_download_cap(self) -> None:
         """Leave the topic while the cap is used up: neighbours then send no messages to this node."""

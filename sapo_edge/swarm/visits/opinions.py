@@ -9,6 +9,7 @@ from typing import Literal
 import trio
 
 from sapo_edge.swarm.finding.directory import ask
+from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.visits.meeting import meet, visiting_host
 from sapo_edge.swarm.wire.exchange import Request, swarm_tag
 from sapo_edge.transport import SwarmError
@@ -41,8 +42,7 @@ async def ask_peers(
     opinions: list[Opinion] = []
     try:
         async with visiting_host(psk, listen, port) as host:
-            own_port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
-            request = Request(swarm_tag(swarm, psk, "peers"), own_port, probe=True)
+            request = Request(swarm_tag(swarm, psk, "peers"), listen_port(host), probe=True)
             with trio.move_on_after(ASK_SECONDS):
                 async for peer_id in meet(host, bootstrap, swarm):
                     sent = time.time()

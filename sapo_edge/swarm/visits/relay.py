@@ -20,10 +20,10 @@ from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
 from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 
-from sapo_edge.swarm.addresses import Address, find_local_networks, host_address
+from sapo_edge.swarm.addresses import find_local_networks, host_address
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.host.hardening import ENDED, disconnect, quietly
-from sapo_edge.swarm.host.host import forget_strangers, make_host, running
+from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -213,6 +213,7 @@ async def run_relay(
 
     Raises:
         SwarmError: if it can't listen on the port.
+        ValueError: if an announced host is neither a host name nor an IP address.
     """
     meter = Meter(config.upload, config.download, tally)
     host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE)
@@ -222,7 +223,9 @@ async def run_relay(
         disconnect(host, ID.from_string(peer_id))
 
     async with running(host, config.listen, config.port, meter, tally, blame):
-        own = own_addresses(host, config)
+        port, peer_id = listen_port(host), config.identity.peer_id
+        names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
+        own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
         hop = Hop(host, meter, tally)
         hop.start()
         Directory(
@@ -235,15 +238,3 @@ async def run_relay(
             if report is not None:
                 connections = len(host.get_network().connections)
                 await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
-
-
-def own_addresses(host: IHost, config: RelayConfig) -> tuple[Address, ...]:
-    """Addresses at which a running relay is reached, announced ones first.
-
-    Raises:
-        ValueError: if an announced host is neither a host name nor an IP address.
-    """
-    port = int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
-    peer_id = config.identity.peer_id
-    names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
-    return tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
