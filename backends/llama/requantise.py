@@ -80,7 +80,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     rates: dict[str, float] = {}
     for name in CANDIDATES:
         try:
-            rates[name] = round(_rate(_derive(header, directory, name), threads), 1)
+            rates[name] = round(_rate(convert(header, directory, name), threads), 1)
         except ModelError as error:
             narrate(f"not sampling from {name}: {error.message}")
     if not rates:
@@ -123,7 +123,7 @@ def _machine() -> str:
     return f"{platform.machine()} {platform.processor()} {os.cpu_count()}"
 
 
-def _derive(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
+def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     """Convert the model to another format, in a temporary file that is renamed when complete."""
     if name == "original":
         return header

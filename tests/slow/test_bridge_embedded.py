@@ -1,4 +1,4 @@
-"""The adapter bridge on the embedded model, with the file that llama.cpp samples from."""
+"""The adapter of the embedded model in torch and in llama.cpp, with each file that llama.cpp may sample from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.adapter import gguf as adapter_gguf
-from sapo_edge.backends.llama.requantise import _derive
+from sapo_edge.backends.llama.requantise import convert
 from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.policy import LoraSettings
@@ -50,12 +50,12 @@ def encode(header: GgufHeader) -> list[int]:
 def test_llama_cpp_decodes_what_torch_learned(
     header: GgufHeader, side: TorchSide, tmp_path: Path, form: str, limit: float
 ) -> None:
-    """Each file that the policy may choose to sample from, against torch on the original's weights.
+    """Each file that the policy may sample from, compared with torch on the original's weights.
 
-    Limits are about four times what was measured: 0.0022 nats for the original (Q4_1, whose activations llama.cpp
-    rounds to 8 bits), 0.0002 for bf16, 0.0039 for Q8_0. An adapter may not add as much again.
+    Limits are about four times the measured values: 0.0022 nats for the original (Q4_1, whose activations llama.cpp
+    rounds to 8 bits), 0.0002 for bf16, 0.0039 for Q8_0. An adapter must not add as much again.
     """
-    sampler = _derive(header, tmp_path, form)
+    sampler = convert(header, tmp_path, form)
     distances = measure(header, sampler, encode(header), side, tmp_path / "adapter.gguf")
     assert distances.effect > 0.1
     assert distances.base < limit
@@ -63,7 +63,7 @@ def test_llama_cpp_decodes_what_torch_learned(
 
 
 @pytest.mark.slow
-def test_a_wrong_row_order_would_be_seen(
+def test_a_wrong_row_order_is_noticed(
     header: GgufHeader, side: TorchSide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter_gguf, "rope_heads", lambda _header, _target: 0)

@@ -1,4 +1,4 @@
-"""The embedded model in MLX beside the CPU backend: the same tokens, probabilities and adapter."""
+"""The embedded model in MLX and in the CPU backend: the same tokens, probabilities and adapter."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def groups(cpu: LlamaCppPolicy) -> list[TrainingGroup]:
 
 @pytest.fixture(scope="module")
 def checkpoint(cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the CPU backend saved after three updates that show."""
+    """The CPU backend's checkpoint after three updates large enough to show."""
     directory = tmp_path_factory.mktemp("checkpoint")
     for _ in range(3):
         cpu.update(groups, SETTINGS)
@@ -72,7 +72,7 @@ def checkpoint(cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path_factor
     return directory
 
 
-def answered(policy: Policy) -> Evaluation:
+def evaluate_on_tasks(policy: Policy) -> Evaluation:
     return evaluate(policy, TASKS, MANIFEST.prompt_for, SOURCE.score, MANIFEST.max_tokens)
 
 
@@ -86,9 +86,9 @@ def test_both_backends_see_the_same_tokens(mlx: MlxPolicy, cpu: LlamaCppPolicy) 
 def test_both_backends_give_a_text_the_same_probability(
     mlx: MlxPolicy, cpu: LlamaCppPolicy, groups: list[TrainingGroup], checkpoint: Path
 ) -> None:
-    """What one backend sampled, the other's learner judges, with the adapter.
+    """One backend's learner evaluates what the other sampled with the adapter.
 
-    MLX and torch compute alike (measured: 1e-9 nats); llama.cpp rounds activations, as it does for its own learner.
+    MLX and torch agree to 1e-9 nats (measured); llama.cpp rounds activations, as it does for its own learner.
     """
     judge = replace(SETTINGS, learning_rate=0.0)
     for sampler, learner, limit in ((mlx, cpu, 1e-6), (cpu, mlx, 5e-3)):
@@ -98,10 +98,10 @@ def test_both_backends_give_a_text_the_same_probability(
         assert abs(learner.update(fresh, judge).mismatch_kl) < limit
 
 
-def test_an_adapter_goes_on_in_mlx_as_it_would_have_on_the_cpu_and_back(
+def test_training_continues_in_mlx_as_on_the_cpu_and_back(
     mlx: MlxPolicy, cpu: LlamaCppPolicy, groups: list[TrainingGroup], checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Weights and optimizer: from one checkpoint, two updates there and two here end at the same place."""
+    """From one checkpoint, weights and optimizer, two updates on each backend lead to the same weights."""
     ends = []
     for policy in (mlx, cpu):
         policy.load(checkpoint)
@@ -112,7 +112,7 @@ def test_an_adapter_goes_on_in_mlx_as_it_would_have_on_the_cpu_and_back(
     assert ends[0].keys() == ends[1].keys() == begin.keys()
     weights = [name for name in begin if name.startswith("adapter_model")]
     assert norm(ends[1], begin, weights) > 0.1
-    # Adam divides by small moments: rounding of a gradient near zero moves its weight by a good part of a step.
+    # Adam divides by small moments: rounding a gradient near zero moves its weight by a good part of a step.
     assert norm(ends[0], ends[1], weights) < 0.02 * norm(ends[1], begin, weights)
     cpu.load(tmp_path / "mlx")
     assert_identical(saved(cpu, tmp_path / "back"), ends[0])
@@ -129,13 +129,13 @@ def norm(first: dict[str, np.ndarray], second: dict[str, np.ndarray], names: lis
     return float(np.sqrt(sum(float(((first[name] - second[name]) ** 2).sum()) for name in names)))
 
 
-def test_an_adapter_answers_alike_on_both(mlx: MlxPolicy, cpu: LlamaCppPolicy, checkpoint: Path) -> None:
-    """`python -m tests.benchmarks mlx` compares 100 questions; here are few, and one may fall the other way."""
+def test_an_adapter_gives_the_same_answers_on_both(mlx: MlxPolicy, cpu: LlamaCppPolicy, checkpoint: Path) -> None:
+    """Few questions, of which one may differ; `python -m tests.benchmarks mlx` compares 100."""
     mlx.load(checkpoint)
     cpu.load(checkpoint)
-    first, second = answered(mlx), answered(cpu)
+    first, second = evaluate_on_tasks(mlx), evaluate_on_tasks(cpu)
     assert abs(first.right - second.right) <= 1
-    # llama.cpp rounds activations, so that near ties fall otherwise now and then.
+    # llama.cpp rounds activations, which decides near ties differently now and then.
     assert sum(a == b for a, b in zip(first.texts, second.texts, strict=True)) >= len(TASKS) // 2
 
 
@@ -155,21 +155,21 @@ def test_training_resumes_bit_for_bit(model: Path, groups: list[TrainingGroup], 
     resumed.close()
 
 
-def test_what_is_kept_quantised_is_what_mlx_reads_itself(model: Path) -> None:
+def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
     import mlx.core as mx
 
-    from sapo_edge.backends.apple.model import _kept
+    from sapo_edge.backends.apple.model import quantised_parts
     from sapo_edge.backends.model.gguf_header import read_header
 
     header = read_header(model)
     library = mx.load(str(model))
     for target in ("blk.7.attn_q.weight", "blk.3.ffn_down.weight", "token_embd.weight"):
-        for part, array in _kept(header, target).items():
+        for part, array in quantised_parts(header, target).items():
             name = target if part == "weight" else f"{target.removesuffix('weight')}{part}"
             np.testing.assert_array_equal(array, np.array(library[name]).astype(array.dtype))
 
 
-def test_memory_is_what_was_estimated() -> None:
+def test_memory_is_as_estimated() -> None:
     """Of a small round in a fresh process, whose libraries count too."""
     ended = subprocess.run(
         [sys.executable, "-m", "tests.memory_probe", "mlx", "2", "4", "60", "16"],

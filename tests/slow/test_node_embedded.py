@@ -1,4 +1,4 @@
-"""A short run of the embedded model from an empty state directory to an adapter that others load."""
+"""A short run of the embedded model, from an empty state directory to an exported adapter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPE = (
     "--own", "4", "--external", "0", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
     "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3",
 )  # fmt: skip
-"""With this seed the second round has a gradient, so that the third one samples from an adapter that was read back."""
+"""With this seed the second round has a gradient, so the third samples from an adapter that was loaded again."""
 
 
 def sapo(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -41,8 +41,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(home: Path) -> list[events.Event]:
-    """Events of three rounds, made by two processes."""
+def reported(home: Path) -> list[events.Event]:
+    """Events of three rounds by two processes."""
     lines: list[str] = []
     for rounds in ("2", "3"):
         ended = sapo(home, "run", "--rounds", rounds, *SHAPE)
@@ -51,10 +51,10 @@ def told(home: Path) -> list[events.Event]:
     return [events.from_json(line) for line in lines]
 
 
-def test_the_base_is_measured_and_three_rounds_are_made(told: list[events.Event]) -> None:
-    rounds = [event for event in told if isinstance(event, events.RoundFinished)]
+def test_the_base_is_evaluated_and_three_rounds_finish(reported: list[events.Event]) -> None:
+    rounds = [event for event in reported if isinstance(event, events.RoundFinished)]
     assert [event.round for event in rounds] == [1, 2, 3]
-    held_out = [event for event in told if isinstance(event, events.HeldOut)]
+    held_out = [event for event in reported if isinstance(event, events.HeldOut)]
     assert [event.round for event in held_out] == [0, 2, 3]
     for event in held_out:
         assert event.questions == int(QUESTIONS) and event.low <= event.accuracy <= event.high
@@ -63,20 +63,20 @@ def test_the_base_is_measured_and_three_rounds_are_made(told: list[events.Event]
         assert (event.groups, event.own, event.external, event.reward_external) == (4, 4, 0, None)
         assert event.tokens > 0 and event.seconds_generate > 0
         assert 0.0 <= event.statistics["mismatch_kl"] < 0.05, "sampler and learner are the same policy"
-        assert event.statistics["steps"] == min(event.informative, 1), "a group with a gradient is what makes a step"
+        assert event.statistics["steps"] == min(event.informative, 1), "a group with a gradient leads to a step"
 
 
 def answers(home: Path) -> list[list[str]]:
-    """All own answers of each round."""
+    """Own answers of each round."""
     with closing(Journal(home / "state" / "journal" / "journal.sqlite")) as journal:
         rounds = [journal.rollouts(number) for number in (1, 2, 3)]
     return [[answer.text for scored in rollouts for answer in scored.rollout.answers] for rollouts in rounds]
 
 
-def test_a_run_in_one_go_says_the_same_and_ends_with_the_same_weights_bit_for_bit(
-    home: Path, told: list[events.Event], tmp_path: Path
+def test_an_uninterrupted_run_gives_the_same_answers_and_weights_bit_for_bit(
+    home: Path, reported: list[events.Event], tmp_path: Path
 ) -> None:
-    # Another file to sample from would be another sampler: which one is fastest is measured once a machine.
+    # A copied cache, because the file to sample from is measured and a second measurement might choose another.
     shutil.copytree(home / "cache", tmp_path / "home" / "cache")
     ended = sapo(tmp_path / "home", "run", "--rounds", "3", *SHAPE)
     assert ended.returncode == 0, ended.stderr
@@ -86,8 +86,8 @@ def test_a_run_in_one_go_says_the_same_and_ends_with_the_same_weights_bit_for_bi
         assert (tmp_path / "home" / checkpoint / name).read_bytes() == (home / checkpoint / name).read_bytes()
 
 
-def test_eval_agrees_with_the_run(home: Path, told: list[events.Event]) -> None:
-    held_out = {event.round: event for event in told if isinstance(event, events.HeldOut)}
+def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> None:
+    held_out = {event.round: event for event in reported if isinstance(event, events.HeldOut)}
     adapter = home / "state" / "checkpoints" / "round-000003"
     ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
     assert ended.returncode == 0, ended.stderr
@@ -95,7 +95,9 @@ def test_eval_agrees_with_the_run(home: Path, told: list[events.Event]) -> None:
     assert (record["base"]["correct"], record["adapter"]["correct"]) == (held_out[0].correct, held_out[3].correct)
 
 
-def test_the_exported_adapter_is_the_one_that_was_trained(home: Path, told: list[events.Event], tmp_path: Path) -> None:
+def test_the_exported_adapter_is_the_one_that_was_trained(
+    home: Path, reported: list[events.Event], tmp_path: Path
+) -> None:
     adapter = home / "state" / "checkpoints" / "round-000003"
     for form, name in (
         ("peft", "adapter_model.safetensors"),

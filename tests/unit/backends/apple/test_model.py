@@ -1,4 +1,4 @@
-"""Models in MLX: the numbers of the file to the bit, quantised or not, and refusals that say what to do."""
+"""Models in MLX: the numbers of the file to the bit, quantised or not, and errors with remedies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of matrices in every form that MLX keeps, and one that it does not."""
+    """A model with matrices in every format that MLX keeps, and in one that it does not."""
     return write_model(tmp_path_factory.mktemp("quantised") / "quantised.gguf", SHAPES["llama-gqa"], FORMS)
 
 
@@ -44,7 +44,7 @@ def matrices(model: Any) -> dict[str, np.ndarray]:
     import mlx.core as mx
     import mlx.nn as nn
 
-    found = {}
+    arrays = {}
     for path, module in model.named_modules():
         if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding):
             values = mx.dequantize(module.weight, module.scales, module.biases, module.group_size, module.bits)
@@ -53,11 +53,11 @@ def matrices(model: Any) -> dict[str, np.ndarray]:
         else:
             continue
         assert values.dtype == mx.float32
-        found[path] = np.array(values)
-    return found
+        arrays[path] = np.array(values)
+    return arrays
 
 
-def test_what_stays_quantised_has_the_numbers_of_the_file(quantised: Path) -> None:
+def test_quantised_weights_have_the_numbers_of_the_file(quantised: Path) -> None:
     require_mlx()
     import mlx.nn as nn
     from mlx.utils import tree_flatten
@@ -104,7 +104,7 @@ def test_a_quantised_model_is_sampled_and_trained(quantised: Path, tmp_path: Pat
         (replace(SHAPES["qwen2"], head_dim=32), b"", b"", "heads of a width"),
     ],
 )
-def test_a_file_with_other_tensors_than_its_architecture_has_is_refused(
+def test_a_file_whose_tensors_do_not_fit_its_architecture_is_an_error(
     tmp_path: Path, shape: ModelShape, old: bytes, new: bytes, what: str
 ) -> None:
     path = write_model(tmp_path / "model.gguf", shape)
@@ -176,9 +176,7 @@ def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp
         ({"hidden_size": 60}, "mlx-lm can't load"),
     ],
 )
-def test_a_directory_that_cannot_be_used_is_refused(
-    directory: Path, tmp_path: Path, change: dict[str, Any], what: str
-) -> None:
+def test_an_unusable_directory_is_an_error(directory: Path, tmp_path: Path, change: dict[str, Any], what: str) -> None:
     for file in directory.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text()) | change

@@ -1,4 +1,4 @@
-"""Loading MLX: what it brings along, and what it leaves alone. Each test in a process of its own."""
+"""Loading MLX: what else it loads, and what it must not change. Each test runs a process of its own."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REQUIRE = "from sapo_edge.backends.apple.runtime import require_mlx, processor, 
 
 
 def python(program: str, *paths: Path) -> str:
-    """What a program prints, with further directories to import from."""
-    prepared = f"import sys\nsys.path[:0] = {[str(path) for path in paths]}\n{program}"
-    done = subprocess.run([sys.executable, "-c", prepared], capture_output=True, text=True, timeout=300)
+    """Output of a program, with more directories to import from."""
+    script = f"import sys\nsys.path[:0] = {[str(path) for path in paths]}\n{program}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 def broken(directory: Path, package: str) -> Path:
-    """A directory with a package that can't be imported."""
+    """Create a package that can't be imported; returns its parent directory."""
     (directory / package).mkdir(parents=True)
     (directory / package / "__init__.py").write_text("raise ImportError('its library is missing')\n")
     return directory
@@ -37,7 +37,7 @@ def test_it_loads_no_torch_and_no_transformers() -> None:
     assert loaded == "[]"
 
 
-def test_torch_and_transformers_are_whole_afterwards() -> None:
+def test_torch_and_transformers_are_complete_afterwards() -> None:
     program = "import torch, transformers\nfrom transformers import AutoModelForCausalLM, LlamaConfig\n"
     program += "config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,"
     program += " vocab_size=8)\nmodel = AutoModelForCausalLM.from_config(config)\n"
@@ -61,17 +61,17 @@ def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_pa
 def test_a_broken_mlx_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     program = "from sapo_edge.backends.apple.runtime import require_mlx\nfrom sapo_edge.errors import BackendError\n"
     program += "try:\n    require_mlx()\nexcept BackendError as error:\n    print(error)"
-    said = python(program, broken(tmp_path, "mlx"))
-    assert "its library is missing" in said and "pip install" in said
+    error = python(program, broken(tmp_path, "mlx"))
+    assert "its library is missing" in error and "pip install" in error
 
 
-def test_the_limit_of_open_files_stays() -> None:
+def test_the_limit_of_open_files_does_not_change() -> None:
     limits = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     before, after = python(limits + REQUIRE + limits).splitlines()
     assert before == after
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenBLAS is loaded on Linux alone")
-def test_it_says_whose_matrix_products_it_uses() -> None:
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="OpenBLAS is loaded only on Linux")
+def test_it_names_the_library_of_its_matrix_products() -> None:
     assert python(REQUIRE + "print(('OpenBLAS' in processor()) == (openblas() is not None))") == "True"
     assert "a slow built-in library" in python("import mlx.core\n" + REQUIRE + "print(processor())")

@@ -1,4 +1,4 @@
-"""Which file is sampled from: measured once, remembered, made anew when damaged."""
+"""The file to sample from: measured once, remembered, made again when damaged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sapo_edge.backends.llama import requantise as llama_requantise
 from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 
-Told = list[str]
+Narration = list[str]
 
 
 @pytest.fixture
@@ -21,12 +21,12 @@ def header(headers: dict[str, GgufHeader]) -> GgufHeader:
 
 
 @pytest.fixture
-def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Told], SamplerChoice]:
-    """Chooses for a tiny model as if it were worth it, on a host that is fastest with bf16."""
+def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Narration], SamplerChoice]:
+    """Chooses for a tiny model as if it were large enough, on a host that is fastest with bf16."""
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
     rates = {"llama-gqa": 100.0, "bf16": 300.0, "q8_0": 200.0}
     monkeypatch.setattr(llama_requantise, "_rate", lambda derived, _threads: rates[derived.path.stem])
-    return lambda told: choose_sampler(header, tmp_path, 1, told.append)
+    return lambda narration: choose_sampler(header, tmp_path, 1, narration.append)
 
 
 def derived(directory: Path, header: GgufHeader) -> Path:
@@ -34,11 +34,11 @@ def derived(directory: Path, header: GgufHeader) -> Path:
 
 
 def test_a_small_model_is_sampled_from_as_it_is(header: GgufHeader, tmp_path: Path) -> None:
-    told: Told = []
-    choice = choose_sampler(header, tmp_path, 1, told.append)
+    narration: Narration = []
+    choice = choose_sampler(header, tmp_path, 1, narration.append)
     assert (choice.path, choice.format) == (header.path, "original")
     assert choice.reason
-    assert not told and not list(tmp_path.iterdir())
+    assert not narration and not list(tmp_path.iterdir())
 
 
 def test_weights_are_counted(header: GgufHeader) -> None:
@@ -46,18 +46,18 @@ def test_weights_are_counted(header: GgufHeader) -> None:
 
 
 def test_the_fastest_format_is_made_and_remembered(
-    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: Told = []
-    choice = choose(told)
+    narration: Narration = []
+    choice = choose(narration)
     assert choice.format == "bf16"
     assert "300" in choice.reason and "100" in choice.reason
-    assert len(told) == 1
+    assert len(narration) == 1
     assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
     assert {path.name for path in derived(tmp_path, header).iterdir()} == {"bf16.gguf", "choice.json"}
     monkeypatch.setattr(llama_requantise, "_rate", lambda *_: pytest.fail("measured again"))
-    assert choose(told) == choice
-    assert len(told) == 1
+    assert choose(narration) == choice
+    assert len(narration) == 1
 
 
 def truncate(path: Path) -> None:
@@ -84,21 +84,21 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
-def test_a_damaged_choice_is_made_anew(
-    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, damage: str
+def test_a_damaged_choice_is_made_again(
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, damage: str
 ) -> None:
-    told: Told = []
-    first = choose(told)
+    narration: Narration = []
+    first = choose(narration)
     content = first.path.read_bytes()
     DAMAGE[damage](derived(tmp_path, header))
-    again = choose(told)
-    assert len(told) == 2
+    again = choose(narration)
+    assert len(narration) == 2
     assert again == first
     assert again.path.read_bytes() == content
 
 
 def test_the_original_can_win(
-    choose: Callable[[Told], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llama_requantise, "_rate", lambda measured, _threads: float(measured.path == header.path))
     choice = choose([])
@@ -106,8 +106,8 @@ def test_the_original_can_win(
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
 
 
-def test_a_full_disk_leaves_the_original(
-    choose: Callable[[Told], SamplerChoice], header: GgufHeader, monkeypatch: pytest.MonkeyPatch
+def test_a_full_disk_keeps_the_original(
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(llama_requantise.shutil, "disk_usage", lambda _path: usage)
@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_the_original(
     assert "disk" in choice.reason
 
 
-def test_formats_are_really_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
     choice = choose_sampler(header, tmp_path, 1, lambda _text: None)
     record = json.loads((derived(tmp_path, header) / "choice.json").read_text())

@@ -1,4 +1,4 @@
-"""A GGUF file in torch: the weights that transformers would load, an adapter that changes nothing at first."""
+"""A GGUF file in torch: the weights that transformers would load, and a new adapter that changes nothing."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ def test_weights_are_those_that_transformers_loads(
     assert np.abs(logits - theirs.logits(TEXT)).max() < 1e-4
 
 
-def test_a_missing_tensor_is_refused(headers: dict[str, GgufHeader]) -> None:
+def test_a_missing_tensor_is_an_error(headers: dict[str, GgufHeader]) -> None:
     header = headers["llama-gqa"]
     tensors = {name: info for name, info in header.tensors.items() if name != "blk.1.attn_v.weight"}
     with pytest.raises(ModelError, match="attn_v"):
         load_base(replace(header, tensors=tensors))
 
 
-def test_a_tensor_that_torch_would_leave_out_is_refused(headers: dict[str, GgufHeader]) -> None:
+def test_a_tensor_that_torch_would_leave_out_is_an_error(headers: dict[str, GgufHeader]) -> None:
     header = headers["llama-gqa"]
     bias = replace(header.tensors["blk.0.attn_norm.weight"], name="blk.0.attn_q.bias")
     with pytest.raises(ModelError, match="attn_q"):
         load_base(replace(header, tensors=header.tensors | {"blk.0.attn_q.bias": bias}))
 
 
-def test_another_architecture_is_refused(headers: dict[str, GgufHeader]) -> None:
+def test_an_unsupported_architecture_is_an_error(headers: dict[str, GgufHeader]) -> None:
     header = headers["llama-gqa"]
     with pytest.raises(ModelError, match="gemma"):
         load_base(replace(header, metadata=header.metadata | {"general.architecture": "gemma"}))
 
 
-def test_scaled_positions_are_refused(headers: dict[str, GgufHeader]) -> None:
+def test_scaled_positions_are_an_error(headers: dict[str, GgufHeader]) -> None:
     header = headers["llama-gqa"]
     with pytest.raises(ModelError, match="RoPE"):
         load_base(replace(header, metadata=header.metadata | {"llama.rope.scaling.type": "yarn"}))
@@ -81,7 +81,7 @@ def test_the_adapter_is_a_function_of_its_seed(headers: dict[str, GgufHeader]) -
     assert not all(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_the_callers_random_numbers_are_left_alone(headers: dict[str, GgufHeader]) -> None:
+def test_the_callers_random_numbers_do_not_change(headers: dict[str, GgufHeader]) -> None:
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)

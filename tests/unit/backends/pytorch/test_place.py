@@ -1,4 +1,4 @@
-"""What is computed where: number formats, sizes by the memory that is free, and what bfloat16 costs."""
+"""Places and devices: number formats, batch sizes by free memory, and how far bfloat16 moves the results."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ PROMPT = question("What is 3 + 4?")
 NARROW = replace(CPU, weights="bfloat16")
 
 
-def test_a_gpu_with_room_takes_large_packs_in_bfloat16_and_records() -> None:
+def test_a_gpu_with_room_uses_large_packs_bfloat16_and_recorded_steps() -> None:
     place = gpu_place(SMALL, "cuda", "RTX", 24_000_000_000, four_bits=False)
     assert (place.weights, place.graphs, place.slots) == ("bfloat16", True, torch_place.GPU_SLOTS)
     assert place.pack_tokens > 4096 and place.logit_rows > torch_place.LOGIT_ROWS
     assert "RTX" in place.reason and "bfloat16" in place.reason
 
 
-def test_a_gpu_with_less_room_takes_smaller_packs() -> None:
+def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
     frees = [int(free * 1e9) for free in (1.5, 4, 8, 80)]
     places = [gpu_place(SMALL, "cuda", "RTX", free, four_bits=False) for free in frees]
     sizes = [place.pack_tokens for place in places]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] == torch_place.GPU_PACK_TOKENS
     for place, free in zip(places, frees, strict=True):
         need = estimate_memory(SMALL, 16, 8, 8, 200, 64, place=place)
-        # Its context is there when the free memory is asked for.
+        # Free memory is measured when the GPU's context already exists.
         assert need.total - need.runtime < free
 
 
-def test_a_model_that_is_too_large_for_bfloat16_takes_four_bits_if_it_can() -> None:
+def test_a_model_too_large_for_bfloat16_uses_four_bits_if_it_can() -> None:
     place = gpu_place(LARGE, "cuda", "RTX", 14_000_000_000, four_bits=True)
     assert place.weights == "nf4" and not place.graphs and "4 bits" in place.reason
     with pytest.raises(ModelError, match=r"14\.0 GB free") as caught:
@@ -62,7 +62,7 @@ def test_a_model_that_is_too_large_for_bfloat16_takes_four_bits_if_it_can() -> N
     assert "smaller model" in caught.value.remedy
 
 
-def test_answers_at_once_are_bounded_by_memory_on_a_gpu() -> None:
+def test_parallel_answers_are_limited_by_memory_on_a_gpu() -> None:
     place = gpu_place(SMALL, "cuda", "RTX", 24_000_000_000, four_bits=False)
     assert slots_for(place, SMALL, 300, 24_000_000_000) == torch_place.GPU_SLOTS
     assert 1 < slots_for(place, SMALL, 2000, 2_000_000_000) < 20
@@ -81,7 +81,7 @@ def test_a_device_that_torch_lacks_is_an_error() -> None:
     assert choose_place(SMALL, "cpu") == CPU
 
 
-def test_four_bits_without_their_library_are_an_error(headers: dict[str, GgufHeader]) -> None:
+def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
     try:
         import bitsandbytes  # noqa: F401
     except ImportError:
@@ -115,7 +115,7 @@ def test_only_the_linear_layers_of_blocks_are_narrow(headers: dict[str, GgufHead
 def test_narrow_weights_move_probabilities_little(
     headers: dict[str, GgufHeader], models: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Tiny models with large weights: a tenth of a nat here is a hundredth in a real one."""
+    """Tiny models have large weights: a tenth of a nat here is a hundredth in a real model."""
     ids = torch.tensor([encode_text("two plus two is four, and so on")])
     for name in ("llama-gqa", "qwen2", "qwen3"):
         with torch.no_grad():
@@ -131,7 +131,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
     policy = TorchPolicy(models["llama-gqa"], device=device, lora=lora, threads=1, place=place)
     assert policy.place.weights == "bfloat16"
     group = own_group(policy, PROMPT, answers=8)
-    # Sampler and learner round alike, and add up in another order.
+    # Sampler and learner round in the same way, but add up in different orders.
     assert policy.update([group], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-3
     for _ in range(4):
         policy.update([group], STRONG)
@@ -143,7 +143,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
     assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
 
-def test_a_gradient_through_narrow_weights_is_nearly_the_wide_one(headers: dict[str, GgufHeader]) -> None:
+def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(headers: dict[str, GgufHeader]) -> None:
     from sapo_edge.backends.pytorch.learner import TorchLearner
     from sapo_edge.policy import CallHandle
     from tests.unit.backends.pytorch.test_update import SETTINGS, make_groups
@@ -170,19 +170,19 @@ def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
 
 
 @pytest.mark.parametrize(
-    "found", [("cuda", "cuda"), ("xpu", "xpu"), ("mps", "mps"), ("none", "cpu")], ids=lambda pair: pair[0]
+    "device", [("cuda", "cuda"), ("xpu", "xpu"), ("mps", "mps"), ("none", "cpu")], ids=lambda pair: pair[0]
 )
-def test_the_fastest_device_is_taken(found: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def there(name: str) -> Callable[[], bool]:
-        return lambda: name == found[0]
+def test_the_fastest_device_is_chosen(device: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def available(name: str) -> Callable[[], bool]:
+        return lambda: name == device[0]
 
-    monkeypatch.setattr(torch.cuda, "is_available", there("cuda"))
-    monkeypatch.setattr(torch.xpu, "is_available", there("xpu"))
-    monkeypatch.setattr(torch.backends.mps, "is_available", there("mps"))
-    assert runtime.best_device() == found[1]
+    monkeypatch.setattr(torch.cuda, "is_available", available("cuda"))
+    monkeypatch.setattr(torch.xpu, "is_available", available("xpu"))
+    monkeypatch.setattr(torch.backends.mps, "is_available", available("mps"))
+    assert runtime.best_device() == device[1]
 
 
-def test_a_full_gpu_is_an_error_that_says_what_to_do(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_gpu_is_an_error_with_a_remedy(models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     policy = TorchPolicy(models["llama"], lora=LoraSettings(rank=4), threads=1, place=CPU)
     group = own_group(policy, PROMPT)
 

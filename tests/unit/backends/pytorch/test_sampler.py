@@ -1,4 +1,4 @@
-"""The torch sampler's parts: draws, rows, and steps that are recorded and replayed."""
+"""The torch sampler's parts: draws, rows, and recorded steps."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0, 1.5])
-def test_draws_are_those_of_numpy(temperature: float) -> None:
+def test_draws_are_the_same_as_in_numpy(temperature: float) -> None:
     generator = np.random.default_rng(0)
     logits = (3.0 * generator.standard_normal((400, 97))).astype(np.float32)
     uniforms = generator.random(400)
@@ -35,14 +35,14 @@ def test_draws_are_those_of_numpy(temperature: float) -> None:
     assert np.abs(logprobs.numpy() - expected).max() < 1e-5
 
 
-def test_what_is_impossible_is_never_drawn() -> None:
+def test_an_impossible_token_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).repeat(4, 1)
     ids, _ = draw(logits, 1.0, torch.tensor([0.0, 0.49999, 0.5, 1.0 - 2**-53], dtype=torch.float64))
     assert ids.tolist() == [1, 1, 3, 3]
 
 
 class Recorder:
-    """Stands in for CUDA's graphs: computes anew into the same array, from the same arrays."""
+    """Stands in for CUDA graphs: computes again into the same array, from the same arrays."""
 
     def __init__(self, fault: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         self.recorded = self.replayed = 0
@@ -54,27 +54,28 @@ class Recorder:
 
         def replay() -> None:
             self.replayed += 1
-            made = work()
-            result.copy_(made if self.fault is None else self.fault(made))
+            logits = work()
+            result.copy_(logits if self.fault is None else self.fault(logits))
 
         return replay, result
 
 
 @pytest.fixture
 def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
-    """Policies whose steps are recorded by what is given."""
-    made: list[TorchPolicy] = []
+    """Policies whose steps are recorded by a given recorder."""
+    policies: list[TorchPolicy] = []
 
-    def policy(record: Record | None = None) -> TorchPolicy:
+    def make_policy(record: Record | None = None) -> TorchPolicy:
         place = replace(CPU, graphs=record is not None)
-        made.append(TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place))
+        policy = TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place)
+        policies.append(policy)
         if record is not None:
-            made[-1]._step_cache = StepCache(Network.of(made[-1]._model), made[-1].shape, place, record)
-        return made[-1]
+            policy._step_cache = StepCache(Network.of(policy._model), policy.shape, place, record)
+        return policy
 
-    yield policy
-    for one in made:
-        one.close()
+    yield make_policy
+    for policy in policies:
+        policy.close()
 
 
 def assert_alike(first: list[list[Sample]], second: list[list[Sample]]) -> None:
@@ -90,15 +91,15 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[
     for seed in range(2):
         assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, seed), plain.generate(PROMPTS, 5, 40, 1.0, seed))
     first = recorder.recorded
-    # Rows are counted in powers of two, tokens in steps of 64.
+    # Rows are rounded up to powers of two, tokens to multiples of 64.
     assert 0 < first < 20 < recorder.replayed
     assert_alike(recorded.generate(PROMPTS[:2], 5, 40, 1.0, 2), plain.generate(PROMPTS[:2], 5, 40, 1.0, 2))
     assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, 0), plain.generate(PROMPTS, 5, 40, 1.0, 0))
     assert recorder.recorded <= first + 4
-    assert recorded._step_cache.trouble == ""
+    assert not any("not recorded" in reason for reason in recorded.reasons)
 
 
-def test_recordings_see_what_was_learnt_since(make: Callable[..., TorchPolicy]) -> None:
+def test_recordings_use_the_updated_adapter(make: Callable[..., TorchPolicy]) -> None:
     plain, recorded = make(), make(Recorder())
     for policy in (plain, recorded):
         before = policy.generate(PROMPTS, 4, 16, 1.0, 0)
@@ -121,17 +122,17 @@ def refuse(_work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "reason"),
     [
         (refuse, "not permitted"),
-        (Recorder(lambda made: made + 1.0), "off by"),
-        (Recorder(lambda made: made * torch.nan), "off by"),
+        (Recorder(lambda logits: logits + 1.0), "off by"),
+        (Recorder(lambda logits: logits * torch.nan), "off by"),
     ],
 )
-def test_a_recording_that_fails_or_differs_is_given_up(
-    make: Callable[..., TorchPolicy], record: Record, said: str
+def test_a_recording_that_fails_or_differs_turns_recording_off(
+    make: Callable[..., TorchPolicy], record: Record, reason: str
 ) -> None:
     plain, recorded = make(), make(record)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
-    assert said in recorded._step_cache.trouble and any(said in reason for reason in recorded.reasons)
+    assert any(reason in text for text in recorded.reasons)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 1), plain.generate(PROMPTS, 4, 16, 1.0, 1))
