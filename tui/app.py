@@ -264,7 +264,7 @@ class SapoApp(App[ExitCode]):
         if isinstance(self.screen, HelpScreen):
             self.screen.dismiss()
         else:
-            self.push_screen(HelpScreen.of(self.screen))
+            self.push_screen(HelpScreen.of(self.screen, self.launcher.paths.config / KEYS_FILE))
 
     def action_ask_quit(self) -> None:
         """Quit; ask whether the node keeps running, unless a setting answers that."""

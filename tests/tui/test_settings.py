@@ -1,4 +1,4 @@
-"""Settings are shown with their sources, changed in the file and in the running node, and put back."""
+"""Settings are shown with their sources, changed in the file and in the running node, and reset."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import SettingPanel
 from sapo_edge.tui.screens.settings.restart import AskRestart
 from sapo_edge.tui.screens.settings.screen import SettingsView
-from sapo_edge.tui.screens.settings.words import GROUPS, OTHER, grouped, waiting
+from sapo_edge.tui.screens.settings.words import GROUPS, OTHER, grouped, pending
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
 
-def said(app: SapoApp) -> str:
-    return str(app.screen.query_one("#said", Static).render())
+def result(app: SapoApp) -> str:
+    return str(app.screen.query_one("#result", Static).render())
 
 
-def told(app: SapoApp) -> str:
-    """What the panel tells about the highlighted setting."""
+def explanation(app: SapoApp) -> str:
+    """The panel's text about the highlighted setting."""
     return "\n".join(str(app.screen.query_one(f"#{name}", Static).render()) for name in ("about", "warnings"))
 
 
@@ -48,7 +48,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True) -> S
 
 
 async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
-    """Highlight a setting, by its name."""
+    """Highlight a setting."""
     settings = app.screen.query_one(SettingList)
     settings.highlighted = settings.get_option_index(name)
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
@@ -74,18 +74,18 @@ def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: Fake
     assert [row.name for _, found in grouped(rows, "LoRA") for row in found] == ["rank", "alpha"]
 
 
-def test_the_app_s_own_settings_wait_for_no_node(launcher: FakeLauncher) -> None:
+def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLauncher) -> None:
     rows = {row.name: row for row in launcher.settings()}
-    assert waiting(replace(rows["rank"], value=32), {"rank": 16}) == ("16", "32")
-    assert waiting(rows["rank"], {"rank": 16}) is None and waiting(rows["rank"], {}) is None
-    assert waiting(replace(rows["theme"], value="nord"), {"theme": ""}) is None
+    assert pending(replace(rows["rank"], value=32), {"rank": 16}) == ("16", "32")
+    assert pending(rows["rank"], {"rank": 16}) is None and pending(rows["rank"], {}) is None
+    assert pending(replace(rows["theme"], value="nord"), {"theme": ""}) is None
 
 
 # Seeing.
 
 
 @pytest.mark.asyncio
-async def test_each_setting_is_shown_with_all_that_is_known(launcher: FakeLauncher) -> None:
+async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -94,9 +94,9 @@ async def test_each_setting_is_shown_with_all_that_is_known(launcher: FakeLaunch
         await go_to(pilot, app, "own")
         shown = picture(app)
         assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
-        assert "The paper's I" in shown and "a running node takes it from its next round on" in shown
+        assert "The paper's I" in shown and "from the next round of a running node" in shown
         assert "▲ running node: 4 rollouts, after a restart: 6 rollouts" in shown
-        assert "▲ 1 setting waits for a restart: r" in shown
+        assert "▲ 1 setting needs a restart: r" in shown
 
 
 @pytest.mark.asyncio
@@ -106,7 +106,7 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         settings = await opened(pilot, app)
         await pilot.press("slash", *"battery 1")
         assert isinstance(app.screen, SettingsView), "a digit is text while one types"
-        await until(pilot, lambda: "nothing is found" in picture(app))
+        await until(pilot, lambda: "no match" in picture(app))
         await pilot.press("backspace", "backspace")
         await until(pilot, lambda: settings.row is not None and settings.row.name == "on_battery")
         await pilot.press("enter")
@@ -143,36 +143,36 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         settings = await opened(pilot, app)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
-        await until(pilot, lambda: "next round on" in said(app))
-        assert said(app) == "own = 8 rollouts: written to config.toml; the running node takes it from its next round on"
+        await until(pilot, lambda: "next round" in result(app))
+        assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
         assert launcher.changes == [("own", "8")]
         assert launcher.node is not None and "set own=8" in launcher.node.asked
-        assert settings.has_focus and "running node" not in told(app)
+        assert settings.has_focus and "running node" not in explanation(app)
 
 
 @pytest.mark.asyncio
-async def test_other_settings_wait_for_a_restart(launcher: FakeLauncher) -> None:
+async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "threads")
         await type_over(pilot, app, "3")
-        await until(pilot, lambda: "after a restart" in said(app))
-        assert said(app) == "threads = 3 threads: written to config.toml; the running node has it after a restart"
-        assert "▲ running node: 0 threads, after a restart: 3 threads" in told(app)
+        await until(pilot, lambda: "after a restart" in result(app))
+        assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
+        assert "▲ running node: 0 threads, after a restart: 3 threads" in explanation(app)
         assert launcher.node is not None and not [item for item in launcher.node.asked if item.startswith("set")]
 
 
 @pytest.mark.asyncio
-async def test_a_value_that_is_not_allowed_is_told_while_it_is_typed_and_not_taken(launcher: FakeLauncher) -> None:
+async def test_a_value_that_is_not_allowed_is_refused_while_it_is_typed(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("enter", "ctrl+u", *"999")
-        assert said(app) == "give an integer from 1 to 256" and not launcher.changes
+        assert result(app) == "give an integer from 1 to 256" and not launcher.changes
         await pilot.press("enter")
-        await until(pilot, lambda: "is not allowed" in said(app))
+        await until(pilot, lambda: "is not allowed" in result(app))
         panel = app.screen.query_one(SettingPanel)
         assert panel.editing is not None and app.screen.query_one("#value", Input).value == "999"
         await pilot.press("escape")
@@ -180,19 +180,19 @@ async def test_a_value_that_is_not_allowed_is_told_while_it_is_typed_and_not_tak
 
 
 @pytest.mark.asyncio
-async def test_what_the_file_refuses_is_told_in_its_own_words(launcher: FakeLauncher) -> None:
+async def test_an_error_of_the_file_is_shown(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
         await type_over(pilot, app, "8")
-        await until(pilot, lambda: "free some space" in said(app))
-        assert "\x1b" not in said(app) and "[bold]own[/bold]" in said(app)
+        await until(pilot, lambda: "free some space" in result(app))
+        assert "\x1b" not in result(app) and "[bold]own[/bold]" in result(app)
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_refuses_is_told_of(launcher: FakeLauncher) -> None:
+async def test_a_refusal_by_the_node_is_shown(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
@@ -200,8 +200,8 @@ async def test_a_node_that_refuses_is_told_of(launcher: FakeLauncher) -> None:
         assert launcher.node is not None
         launcher.node.refuse_settings = True
         await type_over(pilot, app, "8")
-        await until(pilot, lambda: "did not take it" in said(app))
-        assert "written to config.toml" in said(app) and launcher.changes == [("own", "8")]
+        await until(pilot, lambda: "refused it" in result(app))
+        assert "written to config.toml" in result(app) and launcher.changes == [("own", "8")]
 
 
 @pytest.mark.asyncio
@@ -215,7 +215,7 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: choices.has_focus)
         assert "informative (default)" in picture(app) and choices.highlighted == 0
         await pilot.press("down", "enter")
-        await until(pilot, lambda: "strategy = uniform" in said(app))
+        await until(pilot, lambda: "strategy = uniform" in result(app))
         assert launcher.changes == [("strategy", "uniform")] and settings.has_focus
         await pilot.press("enter")
         await until(pilot, lambda: choices.has_focus)
@@ -225,34 +225,34 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_d_takes_a_setting_out_of_the_file(launcher: FakeLauncher) -> None:
+async def test_d_removes_a_setting_from_the_file(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
         await pilot.press("d")
-        await until(pilot, lambda: "taken out" in said(app))
-        assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: taken out of config.toml" in said(app)
+        await until(pilot, lambda: "removed from" in result(app))
+        assert launcher.changes[-1] == ("own", None) and "own = 4 rollouts: removed from config.toml" in result(app)
         assert launcher.node is not None and "set own=4" in launcher.node.asked
         await pilot.press("d")
-        assert said(app) == "own has its default already" and len(launcher.changes) == 2
+        assert result(app) == "own already has its default" and len(launcher.changes) == 2
 
 
 @pytest.mark.asyncio
-async def test_an_emptied_number_goes_back_to_its_default(launcher: FakeLauncher) -> None:
+async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> None:
     launcher.set("seed", "7")
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "seed")
         await type_over(pilot, app, "")
-        await until(pilot, lambda: "taken out" in said(app))
+        await until(pilot, lambda: "removed from" in result(app))
         assert launcher.changes[-1] == ("seed", None)
 
 
 @pytest.mark.asyncio
-async def test_what_goes_before_the_file_is_said(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
     def settings() -> list[SettingRow]:
@@ -264,14 +264,14 @@ async def test_what_goes_before_the_file_is_said(launcher: FakeLauncher, monkeyp
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await go_to(pilot, app, "own")
-        assert "environment SAPO_EDGE_OWN goes first: what is written to config.toml won't show" in told(app)
+        assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
         await type_over(pilot, app, "8")
-        await until(pilot, lambda: "goes first" in said(app))
-        assert "written to config.toml, but environment SAPO_EDGE_OWN goes first" in said(app)
+        await until(pilot, lambda: "overrides it" in result(app))
+        assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
 
 
 @pytest.mark.asyncio
-async def test_a_theme_is_seen_at_once_and_sent_to_no_node(launcher: FakeLauncher) -> None:
+async def test_a_theme_applies_immediately_and_is_sent_to_no_node(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
@@ -282,8 +282,8 @@ async def test_a_theme_is_seen_at_once_and_sent_to_no_node(launcher: FakeLaunche
         choices.highlighted = choices.get_option_index("=nord")
         await pilot.press("enter")
         await until(pilot, lambda: app.theme == "nord")
-        await until(pilot, lambda: "this app has it already" in said(app))
-        assert launcher.changes == [("theme", "nord")] and "running node" not in told(app)
+        await until(pilot, lambda: "in effect now" in result(app))
+        assert launcher.changes == [("theme", "nord")] and "running node" not in explanation(app)
         await pilot.press("d")
         await until(pilot, lambda: app.theme == "sapo-dark")
         assert launcher.changes[-1] == ("theme", None)
@@ -319,7 +319,7 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
 
 
 @pytest.mark.asyncio
-async def test_a_restart_goes_on_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
+async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeLauncher) -> None:
     launcher.set("threads", "3")
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -333,7 +333,7 @@ async def test_a_restart_goes_on_while_another_screen_is_in_front(launcher: Fake
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_restarted_where_nothing_waits(launcher: FakeLauncher) -> None:
+async def test_r_does_nothing_if_no_setting_needs_a_restart(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
@@ -347,7 +347,7 @@ async def test_nothing_is_restarted_where_nothing_waits(launcher: FakeLauncher) 
 
 
 @pytest.mark.asyncio
-async def test_without_a_node_the_next_one_has_it(tmp_path: Path) -> None:
+async def test_without_a_node_a_change_takes_effect_at_the_next_start(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
     app = SapoApp(launcher, TRUECOLOR)
@@ -355,17 +355,17 @@ async def test_without_a_node_the_next_one_has_it(tmp_path: Path) -> None:
         await opened(pilot, app, attached=False)
         await go_to(pilot, app, "own")
         await type_over(pilot, app, "8")
-        await until(pilot, lambda: "the next node has it" in said(app))
+        await until(pilot, lambda: "in effect at the next start" in result(app))
         assert "▲" not in picture(app)
         launcher.arrive()
-        await until(pilot, lambda: "running node: 4 rollouts, after a restart: 8 rollouts" in told(app))
+        await until(pilot, lambda: "running node: 4 rollouts, after a restart: 8 rollouts" in explanation(app))
         launcher.close()
-        await until(pilot, lambda: "running node" not in told(app))
+        await until(pilot, lambda: "running node" not in explanation(app))
     launcher.close()
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_wrong_is_told_and_read_again(
+async def test_an_invalid_file_shows_its_error_and_is_read_again(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = launcher.settings
@@ -386,7 +386,7 @@ async def test_a_file_that_is_wrong_is_told_and_read_again(
 
 
 @pytest.mark.asyncio
-async def test_hostile_values_are_inert(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 
     def settings() -> list[SettingRow]:
@@ -406,7 +406,7 @@ async def test_hostile_values_are_inert(launcher: FakeLauncher, monkeypatch: pyt
 
 
 @pytest.mark.asyncio
-async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
+async def test_it_works_in_a_tiny_terminal(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         settings = await opened(pilot, app)

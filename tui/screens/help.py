@@ -1,9 +1,10 @@
-"""F1: what is in front, the keys that work there, what the words mean, and where there is more to read."""
+"""The help (F1): the current screen, the keys that work there, a glossary, and further reading."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -16,93 +17,91 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.color import Color
-from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
+from textual.containers import VerticalScroll
 from textual.dom import DOMNode
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 from textual.widgets import Input, Static
 
-from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.screens.view import VIEWS, View
+from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.find_line import FindLine
 
-DIALOG = "`Enter` presses the button that is filled, `Tab` goes on to the next one, `Esc` leaves."
-"""What is said of a dialog that says nothing itself."""
+DIALOG = "`Enter` presses the highlighted button, `Tab` moves to the next one, `Esc` closes the dialog."
+"""The help for a dialog without a text of its own."""
 WORDS: Mapping[str, str] = {
-    "rollout": "A question, and the answers that a model gave to it, with what is needed to check them. It is all that "
-    "nodes send each other.",
-    "group": "The answers to one question. They are compared with each other alone.",
-    "reward": "What a program that knows the solution gives an answer, from 0 to 1. Every node rewards for itself, "
-    "other nodes' answers too.",
-    "advantage": "By how much an answer was rewarded better or worse than the mean of its group. Answers above it are "
-    "made more likely, those below it less.",
-    "informative": "A group whose answers were not all rewarded alike. The others have no advantages, so nothing is "
-    "learned from them.",
-    "held-out": "Questions that no node of the swarm trains on. Only the share of them that is answered correctly "
-    "tells whether the model got better.",
-    "adapter": "What is trained: a small LoRA file beside the model, which stays as it is. It never leaves this "
-    "machine by itself.",
-    "round": "Answer questions, share and take in rollouts, reward, learn. Now and then, the held-out questions.",
-    "swarm": "Nodes that train on the same manifest and share rollouts. None of them is in charge, and each can do "
-    "without the others.",
+    "rollout": "A question with a model's answers, and what is needed to check them. Nodes send each other nothing "
+    "else.",
+    "group": "The answers to one question. They are compared only with each other.",
+    "reward": "The score of an answer, from 0 to 1, by a program that knows the solution. Every node computes it "
+    "itself, also for other nodes' answers.",
+    "advantage": "How much better or worse an answer is than the mean of its group. Training makes better answers "
+    "more likely, and worse ones less likely.",
+    "informative": "A group whose answers have different rewards. The model learns nothing from other groups: all "
+    "their advantages are zero.",
+    "held-out": "Questions that no node of the swarm trains on. Only the share of correct answers to them, the "
+    "held-out accuracy, tells whether the model got better.",
+    "adapter": "What is trained: a small LoRA file beside the model, which itself never changes. No node sends it.",
+    "round": "Answer questions, exchange rollouts, reward the answers, learn. Every few rounds: held-out questions.",
+    "swarm": "Nodes that train on the same manifest and share rollouts. No node is in charge, and each can work alone.",
 }
-"""What the words of the app mean."""
+"""The glossary."""
 DOCUMENTS: Mapping[str, str] = {
     "terminal-app.md": "this app, and all of its keys",
-    "commands.md": "every command; `sapo COMMAND --help` says it in short",
-    "configuration.md": "settings, environment variables, where files are",
+    "commands.md": "every command; `sapo COMMAND --help` is shorter",
+    "configuration.md": "settings, environment variables, places of files",
     "swarm.md, network.md": "swarms, invites, and how nodes find each other",
-    "using-the-adapter.md": "how to use what was trained elsewhere",
+    "using-the-adapter.md": "how to use the trained adapter elsewhere",
     "algorithm.md": "how a round follows the paper, arxiv.org/abs/2509.08721",
 }
-"""Pages of the folder docs in the source, by what they are about."""
+"""Pages of the folder docs in the source, and their subjects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
-    """What some keys do.
+class HelpKey:
+    """What a key does.
 
     Attributes:
-        keys: as they are shown.
-        does: in words.
-        id: its name in the file of keys; "" if it can't be changed.
+        keys: the keys as shown.
+        does: a description.
+        id: the name in `keys.toml`; "" if the key can't be changed.
     """
 
     keys: str
     does: str
     id: str
 
-    def found(self, search: str) -> bool:
-        """Whether a search finds it."""
+    def matches(self, search: str) -> bool:
+        """Whether it contains the searched text."""
         return search in f"{self.keys} {self.does} {self.id}".casefold()
 
 
-def keys_of(screen: Screen[Any]) -> dict[str, list[Key]]:
-    """The keys that work now, by where they belong, those nearest to the cursor first."""
+def keys_of(screen: Screen[Any]) -> dict[str, list[HelpKey]]:
+    """The keys that work now, by place; those of the focused widget first."""
     app: App[Any] = screen.app
-    found: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
+    places: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
     for _, (node, binding, enabled, tooltip) in screen.active_bindings.items():
         if not enabled or binding.system or not binding.description:
             continue
         does = tooltip or binding.description
         if binding.action.startswith("switch_mode"):
             does = f"Show {does}"
-        place = found.setdefault(_where(node, screen), {})
+        place = places.setdefault(_where(node, screen), {})
         keys, _, _ = place.setdefault((binding.id or "", binding.action), ([], does, binding.id or ""))
         keys.append(app.get_key_display(binding))
-    order = sorted(found.items(), key=lambda item: _PLACES.index(item[0]))
-    listed = {where: [Key(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
-    # Those of the toolkit, which every screen has, come last.
+    order = sorted(places.items(), key=lambda item: _PLACES.index(item[0]))
+    listed = {where: [HelpKey(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
+    # Textual's own keys come last.
     return {where: sorted(keys, key=lambda key: not key.id) for where, keys in listed.items()}
 
 
-class HelpScreen(ModalScreen[None]):
-    """Help for whatever is in front.
+class HelpScreen(Dialog[None]):
+    """The help for a screen.
 
     Args:
-        title: of what.
-        about: Markdown.
-        keys: as `keys_of` gives them.
+        heading: the title.
+        about: Markdown texts about the screen.
+        keys: from `keys_of`.
+        keys_file: where the user can change keys.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -111,46 +110,45 @@ class HelpScreen(ModalScreen[None]):
         Binding("slash", "search", "Search", key_display="/", id="help.search"),
     ]
     DEFAULT_CSS = """
-    HelpScreen #help {
-        width: 100; max-width: 100%; height: 100%; padding: 0 1; background: $surface;
-        border: round $primary; border-title-color: $primary; border-title-style: bold;
-    }
     HelpScreen #pages { height: 1fr; scrollbar-size: 1 1; }
     HelpScreen #page { height: auto; margin: 0 1; }
     """
+    # The title stays in small terminals, too.
+    VERTICAL_BREAKPOINTS = None
     AUTO_FOCUS = "#pages"
+    subtitle = "Esc closes  ·  / searches"
 
-    def __init__(self, title: str, about: Sequence[str], keys: Mapping[str, Sequence[Key]]) -> None:
+    def __init__(
+        self, heading: str, about: Sequence[str], keys: Mapping[str, Sequence[HelpKey]], keys_file: Path
+    ) -> None:
         super().__init__()
-        self._title = title
+        self.heading = heading
         self.about = "\n\n".join(text.strip() for text in about if text.strip())
         self._keys = keys
+        self._keys_file = keys_file
 
     @classmethod
-    def of(cls, screen: Screen[Any]) -> HelpScreen:
-        """The help for a screen as it is now."""
+    def of(cls, screen: Screen[Any], keys_file: Path) -> HelpScreen:
+        """The help for a screen in its current state."""
         about = [getattr(screen, "HELP_TEXT", "") or ("" if isinstance(screen, View) else DIALOG)]
         focused = screen.focused
         if focused is not None:
             about.append(getattr(focused, "HELP_TEXT", "") or focused.HELP or "")
         title = f"Help: {VIEWS.get(screen.MODE, '')}" if isinstance(screen, View) else "Help"
-        return cls(title, about, keys_of(screen))
+        return cls(title, about, keys_of(screen), keys_file)
 
-    def compose(self) -> ComposeResult:
-        """One text in one widget: a dozen of them took four times as long to come up."""
-        with Vertical(id="help") as box:
-            box.border_title = Content(self._title)
-            box.border_subtitle = Content("Esc closes  ·  / searches")
-            with VerticalScroll(id="pages"):
-                yield Static(self._found(""), id="page", markup=False)
-            yield FindLine("a key, a word · Esc leaves")
+    def body(self) -> ComposeResult:
+        """One widget for the whole text: a dozen took four times as long to appear."""
+        with VerticalScroll(id="pages"):
+            yield Static(self._matching(""), id="page", markup=False)
+        yield FindLine("a key, a word · Esc leaves")
 
     def action_search(self) -> None:
-        """Ask what to look for."""
+        """Open the search."""
         self.query_one(FindLine).open()
 
     def action_leave(self) -> None:
-        """Leave the search, or the help."""
+        """Leave the search, or else the help."""
         find = self.query_one(FindLine)
         if not find.is_open:
             self.dismiss()
@@ -165,10 +163,10 @@ class HelpScreen(ModalScreen[None]):
 
     @on(Input.Changed)
     def _search(self, event: Input.Changed) -> None:
-        self.query_one("#page", Static).update(self._found(event.value.strip().casefold()))
+        self.query_one("#page", Static).update(self._matching(event.value.strip().casefold()))
 
-    def _found(self, search: str) -> RenderableType:
-        """What a search finds; all of it without one."""
+    def _matching(self, search: str) -> RenderableType:
+        """The parts that contain the searched text."""
         parts: list[RenderableType] = []
         heading = Style(color=Color.parse(self.app.theme_variables["primary"]).rich_color, bold=True)
 
@@ -179,19 +177,18 @@ class HelpScreen(ModalScreen[None]):
         if search in self.about.casefold():
             parts.append(_Prose(self.about))
         for where, keys in self._keys.items():
-            add(where, [(key.keys, key.does, key.id) for key in keys if key.found(search)])
+            add(where, [(key.keys, key.does, key.id) for key in keys if key.matches(search)])
         add("Other keys", [("", text, "") for text in self._how() if search in text.casefold()], names=0)
-        add("What the words mean", _rows(WORDS, search))
-        add("More to read: the folder docs of the source", _rows(DOCUMENTS, search), names=22)
+        add("Glossary", _rows(WORDS, search))
+        add("Further reading in the folder docs of the source", _rows(DOCUMENTS, search), names=22)
         return Group(*parts)
 
     def _how(self) -> Iterator[str]:
-        """How to change keys."""
-        launcher = getattr(self.app, "launcher", None)
-        file = KEYS_FILE if launcher is None else str(launcher.paths.config / KEYS_FILE)
-        yield f"The names at the right stand for keys of your choice in {file}, a line for each:"
+        """Lines about how to change keys."""
+        yield "To change a key, write a line with its name, at the right, into this file:"
+        yield str(self._keys_file)
         yield '"node.pause" = "space,p"'
-        yield "The app reads it when it starts. The mouse does what the keys do."
+        yield "The app reads the file at its start. The mouse works, too."
 
 
 class _Prose:
@@ -207,15 +204,15 @@ class _Prose:
             yield from console.render(self._markdown, options)
 
 
-_PLACES = ("In what has the focus", "On this screen", "On every screen")
+_PLACES = ("In the focused part", "On this screen", "On every screen")
 
 
 def _where(node: DOMNode, screen: Screen[Any]) -> str:
     return _PLACES[2] if isinstance(node, App) else _PLACES[1] if node is screen else _PLACES[0]
 
 
-def _rows(told: Mapping[str, str], search: str) -> list[tuple[str, str, str]]:
-    return [(name, text, "") for name, text in told.items() if search in f"{name} {text}".casefold()]
+def _rows(texts: Mapping[str, str], search: str) -> list[tuple[str, str, str]]:
+    return [(name, text, "") for name, text in texts.items() if search in f"{name} {text}".casefold()]
 
 
 def _table(rows: Iterable[tuple[str, str, str]], names: int) -> Table:

@@ -1,4 +1,7 @@
-"""A list with columns, a cursor and a fixed head, of which only the lines in sight are ever drawn."""
+"""A list with columns, a cursor and a fixed header, which draws only visible rows.
+
+Textual's `DataTable` and `OptionList` hold every row; a `CursorList` asks for the cells of visible rows only.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ from textual.strip import Strip
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """A column of a list.
 
     Attributes:
-        key: its name in the program.
-        title: in the head.
-        width: columns of the terminal; 0 takes what the others leave, and only one may.
-        right: whether texts stand at the right.
-        middle: whether a text that is too long loses its middle; else it loses its end.
-        needs: columns that the list must have for this one to be shown.
+        key: its name for `cell`.
+        title: its header.
+        width: terminal columns; 0, for at most one column, takes the remaining width.
+        right: whether texts are right-aligned.
+        middle: whether a text that is too long is cut in its middle instead of its end.
+        needs: least width of the list for this column to be shown.
     """
 
     key: str
@@ -40,11 +43,12 @@ class Column:
 
 
 class CursorList(ScrollView, can_focus=True):
-    """Rows with a cursor. What a row shows comes from `cell`, as plain text that nothing interprets.
+    """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
 
     Attributes:
         COLUMNS: from left to right.
-        cursor: index of the row that is chosen; 0 in an empty list.
+        OPENS_ON_CLICK: whether a single click opens a row; else a double click does.
+        cursor: index of the current row; 0 in an empty list.
     """
 
     ALLOW_SELECT = False
@@ -75,7 +79,7 @@ class CursorList(ScrollView, can_focus=True):
     ]
 
     class Moved(Message):
-        """The cursor or what is in sight has moved."""
+        """The cursor or the visible part has moved."""
 
         def __init__(self, control: CursorList) -> None:
             super().__init__()
@@ -87,10 +91,10 @@ class CursorList(ScrollView, can_focus=True):
             return self.list
 
     class Opened(Moved):
-        """The row under the cursor was asked for."""
+        """The current row was opened."""
 
     class HeadClicked(Moved):
-        """A column's title was clicked.
+        """The title of a column was clicked.
 
         Attributes:
             key: of the column.
@@ -107,35 +111,35 @@ class CursorList(ScrollView, can_focus=True):
         self._empty = ""
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
-        """The printable text of a cell, and "" or the last part of a component class."""
+        """The printable text of a cell, and the last part of a component class or ""."""
         raise NotImplementedError
 
     def title(self, column: Column) -> str:
-        """The text of a column's head."""
+        """The header of a column."""
         return column.title
 
     @property
     def count(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self._count
 
     @property
     def rows_in_sight(self) -> int:
-        """Rows that fit below the head."""
+        """Number of rows that fit below the header."""
         return max(1, self.scrollable_content_region.height - 1)
 
     @property
     def first_in_sight(self) -> int:
-        """Index of the topmost row that is seen."""
+        """Index of the topmost visible row."""
         return round(self.scroll_y)
 
     def take(self, count: int, *, shift: int = 0, cursor: int | None = None) -> None:
-        """Show that rows are new.
+        """Show new rows.
 
         Args:
-            count: rows that there are now.
-            shift: by how much the index of what is looked at has grown.
-            cursor: where the cursor goes; None leaves it on its row.
+            count: number of rows.
+            shift: number of rows inserted above the visible ones.
+            cursor: the new current row; None keeps the current one.
         """
         self._count = count
         self.virtual_size = Size(0, count + 1)
@@ -147,13 +151,13 @@ class CursorList(ScrollView, can_focus=True):
         self.refresh()
 
     def say(self, empty: str) -> None:
-        """What stands there while there are no rows: printable lines, wrapped as it needs."""
+        """Set the printable text that is shown, wrapped, while there are no rows."""
         if empty != self._empty:
             self._empty = empty
             self.refresh()
 
     def go(self, index: int) -> None:
-        """Put the cursor on a row."""
+        """Move the cursor to a row."""
         index = min(max(0, index), max(0, self._count - 1))
         if index != self.cursor:
             self.cursor = index
@@ -162,7 +166,7 @@ class CursorList(ScrollView, can_focus=True):
         self.post_message(self.Moved(self))
 
     def show_cursor(self) -> None:
-        """Scroll as little as brings the cursor into sight."""
+        """Scroll just enough to make the cursor visible."""
         top, height = self.first_in_sight, self.rows_in_sight
         if self.cursor < top:
             self.scroll_to(y=self.cursor, animate=False, force=True)
@@ -170,7 +174,7 @@ class CursorList(ScrollView, can_focus=True):
             self.scroll_to(y=self.cursor - height + 1, animate=False, force=True)
 
     def render_line(self, y: int) -> Strip:
-        """One line of what is in sight."""
+        """Draw a visible line."""
         width = self.scrollable_content_region.width
         if not self._count:
             return self._empty_line(y, width)
@@ -183,15 +187,15 @@ class CursorList(ScrollView, can_focus=True):
         base = self.rich_style
         if index >= self._count:
             return Strip.blank(width, base)
-        here = index == self.cursor
-        plain = here and self.app.native_ansi_color and self.has_focus
-        # Of the terminal's own 16 colours, none is sure to be readable on another one.
-        over = Style(reverse=True) if plain else self._behind("cursor") if here else Style.null()
+        is_current = index == self.cursor
+        is_plain = is_current and self.app.native_ansi_color and self.has_focus
+        # Among a terminal's own 16 colours no pair is certain to be readable.
+        overlay = Style(reverse=True) if is_plain else self._behind("cursor") if is_current else Style.null()
         cells = []
         for column, _ in columns:
             text, name = self.cell(index, column.key)
-            cells.append((text, base + (self._component(name) if name and not plain else Style.null()) + over))
-        return self._line(columns, cells, "▸ " if here else "  ", base + over, width)
+            cells.append((text, base + (self._component(name) if name and not is_plain else Style.null()) + overlay))
+        return self._line(columns, cells, "▸ " if is_current else "  ", base + overlay, width)
 
     def _empty_line(self, y: int, width: int) -> Strip:
         lines = [part for text in self._empty.split("\n") for part in textwrap.wrap(text, max(8, width - 4)) or [""]]
@@ -200,14 +204,14 @@ class CursorList(ScrollView, can_focus=True):
 
     def _component(self, name: str) -> Style:
         """The colour of a text."""
-        # Whole and not partial: colours that are transparent are mixed with what is behind them.
-        whole = self.get_component_rich_style(f"cursor-list--{name}")
-        return Style(color=whole.color, bold=whole.bold, dim=whole.dim)
+        # Not a partial style: transparent colours have to be mixed with the background.
+        style = self.get_component_rich_style(f"cursor-list--{name}")
+        return Style(color=style.color, bold=style.bold, dim=style.dim)
 
     def _behind(self, name: str) -> Style:
         """The colour behind a text."""
-        whole = self.get_component_rich_style(f"cursor-list--{name}")
-        return Style(bgcolor=whole.bgcolor, bold=whole.bold, reverse=whole.reverse)
+        style = self.get_component_rich_style(f"cursor-list--{name}")
+        return Style(bgcolor=style.bgcolor, bold=style.bold, reverse=style.reverse)
 
     def fitting(self) -> list[tuple[Column, int]]:
         """The columns that there is room for, each with its width."""
@@ -227,20 +231,20 @@ class CursorList(ScrollView, can_focus=True):
         return Strip(segments).adjust_cell_length(width, base)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Tell what is in sight now."""
+        """Post `Moved` for the new visible part."""
         super().watch_scroll_y(old_value, new_value)
         if round(old_value) != round(new_value):
-            # The lines below the head move under it, so all of them are drawn again.
+            # The rows scroll below a fixed header, so every line changes.
             self.refresh()
             self.post_message(self.Moved(self))
 
     def on_resize(self) -> None:
-        """Keep the cursor in sight."""
+        """Keep the cursor visible."""
         self.show_cursor()
         self.post_message(self.Moved(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Choose a row, or a column by its head."""
+        """Move to a row, or report a click on the header."""
         offset = event.get_content_offset(self)
         if offset is None:
             return
@@ -263,23 +267,23 @@ class CursorList(ScrollView, can_focus=True):
         self.go(self.cursor + by)
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by what is in sight."""
+        """Move the cursor by a page."""
         self.go(self.cursor + by * self.rows_in_sight)
 
     def action_end(self, by: int) -> None:
-        """Go to the first or last row."""
+        """Move to the first or the last row."""
         self.go(0 if by < 0 else self._count)
 
 
 def _fitted(text: str, width: int, column: Column) -> str:
-    """A text in exactly so many columns, on one line."""
+    """A text on one line of exactly `width` columns."""
     line = text.replace("\n", " ").replace("\t", " ")
     missing = width - cell_len(line)
     if missing >= 0:
         return " " * missing + line if column.right else line + " " * missing
     if not column.middle or width < 12:
         return set_cell_size(line, width - 1) + "…"
-    # Questions of one task begin alike and differ at their end.
+    # Questions of one task often differ only at their end.
     head = set_cell_size(line, width // 3)
     tail = line[-(width - width // 3 - 1) :]
     while cell_len(tail) > width - width // 3 - 1:

@@ -1,1 +1,1 @@
-"""The screen of settings."""
+"""The settings."""

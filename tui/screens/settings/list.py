@@ -1,4 +1,4 @@
-"""All settings in groups, one a line."""
+"""The list of all settings by subject, one per line."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from sapo_edge.tui.node.launcher import SettingRow
-from sapo_edge.tui.screens.settings.words import grouped, origin, shown, waiting
+from sapo_edge.tui.screens.settings.words import format_value, grouped, origin, pending
 
 NAME_WIDTH = 19
-"""Columns of the names."""
+"""Columns for names."""
 SOURCE_WIDTH = 11
-"""Columns of the sources."""
+"""Columns for sources."""
 
 
 class SettingList(OptionList, inherit_bindings=False):
-    """A click highlights a setting, a second one chooses it. Its screen has the keys."""
+    """A click highlights a setting, a second one selects it. The screen defines the keys."""
 
     DEFAULT_CSS = """
     SettingList {
@@ -49,18 +49,18 @@ class SettingList(OptionList, inherit_bindings=False):
         return None if option is None or option.id is None else self._rows.get(option.id)
 
     def show(self, rows: Iterable[SettingRow], running: Mapping[str, Any], search: str) -> None:
-        """Show settings, from where it was.
+        """Show settings, and keep the highlighted one.
 
         Args:
-            rows: all of them.
-            running: what the running node has, by name.
-            search: leaves out what it does not find.
+            rows: all settings.
+            running: values in the running node by name.
+            search: words that a setting must contain.
         """
         self._rows, self._node_has, self._search = {row.name: row for row in rows}, running, search
         self._fill()
 
     def on_click(self, event: Click) -> None:
-        """Highlight at the first click, so that one can read about a setting before it is edited."""
+        """Only highlight at the first click, so that the user can read about a setting first."""
         event.prevent_default()
         index = event.style.meta.get("option")
         if index is None or self.get_option_at_index(index).disabled:
@@ -70,34 +70,34 @@ class SettingList(OptionList, inherit_bindings=False):
         self.highlighted = index
 
     def on_resize(self, event: Resize) -> None:
-        """Lay the columns out for another width."""
+        """Fit the columns to the new width."""
         self._fill()
 
     def _fill(self) -> None:
-        before, place = self.row, self.scroll_offset.y
+        highlighted, scroll = self.row, self.scroll_offset.y
         options: list[Option] = []
-        for title, found in grouped(self._rows.values(), self._search):
+        for title, members in grouped(self._rows.values(), self._search):
             options.append(Option(Content(title), disabled=True))
-            options += [Option(self._line(row), id=row.name) for row in found]
+            options += [Option(self._line(row), id=row.name) for row in members]
         self.set_options(options)
         names = [option.id for option in options]
-        if before is not None and before.name in names:
-            self.highlighted = names.index(before.name)
-            self.scroll_to(y=place, animate=False)
+        if highlighted is not None and highlighted.name in names:
+            self.highlighted = names.index(highlighted.name)
+            self.scroll_to(y=scroll, animate=False)
         else:
             self.highlighted = 1 if options else None
         self.call_after_refresh(self.scroll_to_highlight)
 
     def _line(self, row: SettingRow) -> Content:
         width = max(10, self.scrollable_content_region.width - NAME_WIDTH - SOURCE_WIDTH - 3)
-        value = shown(row.value, row.unit)
+        value = format_value(row.value, row.unit)
         if cell_len(value) > width:
             value = set_cell_size(value, width - 1) + "…"
-        mark = "▲" if waiting(row, self._node_has) else " "
-        changed = row.source != "default"
+        mark = "▲" if pending(row, self._node_has) else " "
+        is_set = row.source != "default"
         return Content.assemble(
             (f"{mark} ", "$text-warning"),
             f"{row.name:{NAME_WIDTH}}",
-            (set_cell_size(value, width), "bold" if changed else ""),
-            (f" {origin(row):>{SOURCE_WIDTH}}", "" if changed else "dim"),
+            (set_cell_size(value, width), "bold" if is_set else ""),
+            (f" {origin(row):>{SOURCE_WIDTH}}", "" if is_set else "dim"),
         )

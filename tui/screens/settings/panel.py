@@ -1,4 +1,4 @@
-"""One setting: what it means, where its value comes from, and a place to change it."""
+"""A setting: its meaning, where its value comes from, and an editor."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from textual.widgets.option_list import Option
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.node.launcher import SettingRow
-from sapo_edge.tui.screens.settings.words import applies, origin, shown, stronger, waiting
+from sapo_edge.tui.screens.settings.words import applies, format_value, origin, override, pending
 
 Mood = Literal["", "good", "bad"]
 
 
 class SettingPanel(VerticalScroll, can_focus=False):
-    """Tells about the highlighted setting, and edits it."""
+    """Explains the highlighted setting, and edits it."""
 
     DEFAULT_CSS = """
     SettingPanel { scrollbar-size: 1 1; }
     SettingPanel Static { height: auto; }
     SettingPanel #warnings { color: $text-warning; }
-    SettingPanel #said.-good { color: $text-success; }
-    SettingPanel #said.-bad { color: $text-error; }
+    SettingPanel #result.-good { color: $text-success; }
+    SettingPanel #result.-bad { color: $text-error; }
     SettingPanel #value, SettingPanel #choices { display: none; }
     SettingPanel #value { height: 1; border: none; padding: 0 1; background: $surface; margin: 1 0 0 0; }
     SettingPanel #value:focus { background: $panel; }
@@ -41,12 +41,12 @@ class SettingPanel(VerticalScroll, can_focus=False):
     SettingPanel.-typing #value, SettingPanel.-choosing #choices { display: block; }
     """
 
-    class Given(Message):
-        """A value was given for the setting.
+    class Submitted(Message):
+        """The user has entered a value.
 
         Attributes:
             row: the setting.
-            text: as written on a command line; None for its default.
+            text: the value as on a command line; None for the default.
         """
 
         def __init__(self, row: SettingRow, text: str | None) -> None:
@@ -59,21 +59,21 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self._row: SettingRow | None = None
 
     def compose(self) -> ComposeResult:
-        """The text, the editors, and what came of it."""
+        """The explanation, the editors, and the result of a change."""
         yield Static(id="about", markup=False)
         yield Static(id="facts", markup=False)
         yield Static(id="warnings", markup=False)
         yield Input(id="value", compact=True, select_on_focus=True)
         yield OptionList(id="choices", compact=True, markup=False)
-        yield Static(id="said", markup=False)
+        yield Static(id="result", markup=False)
 
     @property
     def editing(self) -> SettingRow | None:
-        """The setting that is being edited."""
+        """The setting that is being edited, if any."""
         return self._row if self.has_class("-typing") or self.has_class("-choosing") else None
 
     def show(self, row: SettingRow | None, running: Mapping[str, Any]) -> None:
-        """Tell about a setting."""
+        """Explain a setting."""
         if row is None or self._row is None or row.name != self._row.name:
             self.say("")
         self._row = row
@@ -85,18 +85,18 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self.query_one("#warnings").display = bool(warnings)
 
     def say(self, text: str, mood: Mood = "") -> None:
-        """What came of a change, or what is wrong with a value."""
-        said = self.query_one("#said", Static)
-        said.set_classes(f"-{mood}" if mood else "")
-        said.update(text)
+        """Show the result of a change, or what is wrong with a value."""
+        result = self.query_one("#result", Static)
+        result.set_classes(f"-{mood}" if mood else "")
+        result.update(text)
         if text:
-            said.scroll_visible(animate=False)
+            result.scroll_visible(animate=False)
 
     def edit(self, choices: Sequence[str]) -> None:
-        """Let the user change the setting.
+        """Open the editor.
 
         Args:
-            choices: to choose from; empty if it has to be typed.
+            choices: the values to choose from; empty for typed input.
         """
         row = self._row
         if row is None:
@@ -108,7 +108,7 @@ class SettingPanel(VerticalScroll, can_focus=False):
             field = self.query_one("#value", Input)
             with field.prevent(Input.Changed):
                 field.value = "" if row.value is None else str(row.value)
-            field.placeholder = "empty goes back to the default" if not _text(row) else "empty"
+            field.placeholder = "empty for the default" if not _is_text(row) else "empty"
             self.add_class("-typing")
             field.focus()
         self.border_subtitle = "Enter saves · Esc leaves"
@@ -121,51 +121,51 @@ class SettingPanel(VerticalScroll, can_focus=False):
         self.scroll_home(animate=False)
 
     def on_resize(self) -> None:
-        """Keep what is being edited in view."""
+        """Keep the editor in view."""
         if self.editing is not None:
             self.call_after_refresh(self.scroll_end, animate=False)
 
     def _offer(self, row: SettingRow, choices: Sequence[str]) -> None:
-        offered = self.query_one("#choices", OptionList)
-        offered.set_options(
-            Option(Content(shown(choice) + (" (default)" if choice == row.default else "")), id=f"={choice}")
+        options = self.query_one("#choices", OptionList)
+        options.set_options(
+            Option(Content(format_value(choice) + (" (default)" if choice == row.default else "")), id=f"={choice}")
             for choice in choices
         )
-        offered.highlighted = choices.index(str(row.value)) if row.value in choices else 0
+        options.highlighted = choices.index(str(row.value)) if row.value in choices else 0
         self.add_class("-choosing")
-        offered.focus()
+        options.focus()
 
     @on(OptionList.OptionSelected, "#choices")
-    def _chosen(self, event: OptionList.OptionSelected) -> None:
+    def _submit_choice(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if self._row is not None and event.option.id is not None:
-            self.post_message(self.Given(self._row, event.option.id.removeprefix("=")))
+            self.post_message(self.Submitted(self._row, event.option.id.removeprefix("=")))
 
     @on(OptionList.OptionHighlighted, "#choices")
-    def _seen(self, event: OptionList.OptionHighlighted) -> None:
+    def _keep_highlight(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
 
     @on(Input.Changed, "#value")
     def _check(self, event: Input.Changed) -> None:
         event.stop()
         if self._row is not None:
-            self.say(_refusal(self._row, event.value), "bad")
+            self.say(_problem(self._row, event.value), "bad")
 
     @on(Input.Submitted, "#value")
-    def _submitted(self, event: Input.Submitted) -> None:
+    def _submit_text(self, event: Input.Submitted) -> None:
         event.stop()
         if self._row is None:
             return
         text = event.value.strip()
-        self.post_message(self.Given(self._row, text if text or _text(self._row) else None))
+        self.post_message(self.Submitted(self._row, text if text or _is_text(self._row) else None))
 
 
-def _text(row: SettingRow) -> bool:
+def _is_text(row: SettingRow) -> bool:
     return isinstance(row.default, str)
 
 
-def _refusal(row: SettingRow, text: str) -> str:
-    """What is wrong with a value that is being typed, as far as one can say without the other settings."""
+def _problem(row: SettingRow, text: str) -> str:
+    """What is wrong with a typed value, regardless of the other settings; "" if nothing."""
     setting = SETTINGS.get(row.name)
     if setting is None or not text.strip():
         return ""
@@ -177,24 +177,24 @@ def _refusal(row: SettingRow, text: str) -> str:
 
 
 def _facts(row: SettingRow) -> Table:
-    """Value, bounds, and when a new one counts; each beside its name, however narrow it is."""
-    told = "the default" if row.source == "default" else f"from {origin(row)}"
-    default = "" if row.source == "default" else f"; default {shown(row.default, row.unit)}"
+    """A table with the value, its bounds, and when a new one takes effect."""
+    source = "the default" if row.source == "default" else f"from {origin(row)}"
+    default = "" if row.source == "default" else f"; default {format_value(row.default, row.unit)}"
     unit = f", in {row.unit}" if row.unit and not row.choices else ""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    facts.add_row("now", Text.assemble((shown(row.value, row.unit), "bold"), f", {told}{default}"))
+    facts.add_row("now", Text.assemble((format_value(row.value, row.unit), "bold"), f", {source}{default}"))
     facts.add_row("allowed", Text(f"{row.allowed}{unit}"))
     facts.add_row("applies", Text(applies(row)))
     return facts
 
 
 def _warnings(row: SettingRow, running: Mapping[str, Any]) -> str:
-    """What keeps the value from counting now."""
-    told = []
-    if (waits := waiting(row, running)) is not None:
-        told.append(f"▲ running node: {waits[0]}, after a restart: {waits[1]}")
-    if over := stronger(row):
-        told.append(f"! {over} goes first: what is written to config.toml won't show")
-    return "\n".join(told)
+    """Why the value is not in effect."""
+    lines = []
+    if (values := pending(row, running)) is not None:
+        lines.append(f"▲ running node: {values[0]}, after a restart: {values[1]}")
+    if source := override(row):
+        lines.append(f"! {source} overrides config.toml: a change of the file has no effect")
+    return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Every setting: what it is, where it comes from, and a way to change it."""
+"""Shows, explains and changes all settings."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
-from sapo_edge.tui.screens.settings.panel import SettingPanel
+from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
 from sapo_edge.tui.screens.settings.restart import restart
-from sapo_edge.tui.screens.settings.words import APP, shown, stronger, waiting
+from sapo_edge.tui.screens.settings.words import APP, format_value, override, pending
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine
 
 
 class SettingsView(View):
-    """The settings, as the next node has them."""
+    """The settings of the next node."""
 
     MODE = "settings"
     AUTO_FOCUS = "#list"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "edit", "Change", id="settings.change", tooltip="Change the highlighted setting"),
-        Binding(
-            "slash", "search", "Search", key_display="/", id="settings.search", tooltip="Find settings by any word"
-        ),
+        Binding("slash", "search", "Search", key_display="/", id="settings.search", tooltip="Find settings by a word"),
         Binding("r", "restart", "Restart node", id="settings.restart", tooltip="Stop after the round, then start"),
         Binding("d", "default", "Back to the default", show=False, id="settings.default"),
         Binding("c", "copy", "Copy name and value", show=False, id="settings.copy"),
@@ -68,12 +66,12 @@ class SettingsView(View):
     SettingsView #wrong { height: 1fr; padding: 1 2; }
     """
     HELP_TEXT = """\
-Every setting as the **next** node has it, and where its value comes from: the default, the manifest, `config.toml`,
-an environment variable, or a flag. Changing one writes `config.toml`. Some are sent to a running node as well, which
-takes them from its next round on; for others it has to be started again. `▲` marks those that wait for that, and `r`
-restarts the node: it finishes its round, saves, stops, and goes on from there.
+Every setting of the **next** node, and where its value comes from: the default, the manifest, `config.toml`, an
+environment variable, or a flag. A change is written to `config.toml`. A running node uses some changes from its next
+round; others need a restart. `▲` marks those, and `r` restarts the node: it finishes its round, saves, stops, and
+continues from there.
 
-`Enter` or a second click changes a setting, `d` takes it out of `config.toml`, so that the default counts again.
+`Enter` or a second click changes a setting, `d` removes it from `config.toml` to restore the default.
 """
 
     def __init__(self) -> None:
@@ -83,87 +81,79 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._search = ""
 
     def content(self) -> ComposeResult:
-        """The list, and what is known of the highlighted one."""
+        """The list, the panel of the highlighted setting, and an error in place of both."""
         with ContentSwitcher(initial="both", id="parts"):
             with Container(id="both"):
                 with Vertical(id="choose", classes="panel"):
                     yield SettingList(id="list")
-                    yield FindLine("a word of name, value or meaning · Esc leaves")
+                    yield FindLine("name, value or meaning · Esc leaves")
                 yield SettingPanel(id="panel", classes="panel")
             yield Static(id="wrong", markup=False)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Read again: file and node may have changed while another screen was in front."""
+        """Read again: file and node may have changed meanwhile."""
         self.action_reload()
 
     def node_changed(self, change: Change) -> None:
-        """Another node has other values."""
+        """Read again: another node has other values."""
         if change & Change.STANDING:
             self.action_reload()
 
-    # What is known.
-
     @work(group="settings-read", exclusive=True)
     async def action_reload(self) -> None:
-        """Read the file again, and ask the node."""
+        """Read the settings from file and node."""
         await self._read()
 
     async def _read(self) -> None:
-        wrong = ""
+        problem = ""
         try:
             self._rows = await asyncio.to_thread(self.sapo.launcher.settings)
         except SapoError as error:
-            wrong = (
-                f"{printable(error.message)}\n\nTo see the settings, {printable(error.remedy)}. F5 reads them again."
-            )
-        self._node_has = await self._of_node()
+            problem = f"{printable(error.message)}\n\nTo see the settings, {printable(error.remedy)}. Then press F5."
+        self._node_has = await self._node_settings()
         if not self.is_mounted:
             return
-        self.query_one("#wrong", Static).update(wrong)
-        self.query_one("#parts", ContentSwitcher).current = "wrong" if wrong else "both"
+        self.query_one("#wrong", Static).update(problem)
+        self.query_one("#parts", ContentSwitcher).current = "wrong" if problem else "both"
         self._show()
 
-    async def _of_node(self) -> dict[str, Any]:
-        """What the running node has; nothing of one that is just ending, as its standing will say."""
+    async def _node_settings(self) -> dict[str, Any]:
+        """The values in the running node; empty without one."""
         if self.sapo.state.standing is not Standing.ATTACHED:
             return {}
         try:
-            told = await self.sapo.request("settings")
-            # An older node tells only those that can change while it runs.
-            return dict(told.get("all", told["settings"]))
+            return dict((await self.sapo.request("settings"))["all"])
         except SapoError:
             return {}
 
     def _show(self) -> None:
         settings = self.query_one("#list", SettingList)
         settings.show(self._rows, self._node_has, self._search)
-        frame, waits = self.query_one("#choose"), len(self._waiting())
+        frame, count = self.query_one("#choose"), len(self._pending())
         frame.border_title = Content("Settings" + (f"  ·  search: {printable(self._search)}" if self._search else ""))
-        told = f"▲ {counted(waits, 'setting waits', 'settings wait')} for a restart: r" if waits else ""
+        subtitle = f"▲ {counted(count, 'setting needs', 'settings need')} a restart: r" if count else ""
         if self._search and settings.row is None:
-            told = "nothing is found · Esc shows all"
-        frame.border_subtitle = Content(told)
-        self._tell()
+            subtitle = "no match · Esc shows all"
+        frame.border_subtitle = Content(subtitle)
+        self._explain()
         self.refresh_bindings()
 
     @on(OptionList.OptionHighlighted, "#list")
-    def _tell(self) -> None:
+    def _explain(self) -> None:
         panel = self.query_one(SettingPanel)
         if panel.editing is None:
             panel.show(self._list.row, self._node_has)
 
-    def _waiting(self) -> list[tuple[str, str, str]]:
-        found = ((row.name, waiting(row, self._node_has)) for row in self._rows)
-        return [(name, *waits) for name, waits in found if waits is not None]
-
-    # What the user asks for.
+    def _pending(self) -> list[tuple[str, str, str]]:
+        rows = ((row.name, pending(row, self._node_has)) for row in self._rows)
+        return [(name, *values) for name, values in rows if values is not None]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer what can be done now."""
+        """Hide keys that do nothing now."""
         if action in ("edit", "default", "search", "restart") and self._busy:
             return False
         if action == "restart":
-            return bool(self._waiting()) and self.sapo.state.standing is Standing.ATTACHED
+            return bool(self._pending()) and self.sapo.state.standing is Standing.ATTACHED
         return True
 
     def action_go(self, where: Literal["cursor_up", "cursor_down", "page_up", "page_down", "first", "last"]) -> None:
@@ -190,22 +180,22 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         return row.choices
 
     def action_default(self) -> None:
-        """Take the highlighted setting out of the file."""
+        """Remove the highlighted setting from the file."""
         row = self._list.row
         if row is None:
             return
         if row.source == "default":
-            self.query_one(SettingPanel).say(f"{row.name} has its default already")
+            self.query_one(SettingPanel).say(f"{row.name} already has its default")
             return
         self._save(row, None)
 
-    @on(SettingPanel.Given)
-    def _given(self, event: SettingPanel.Given) -> None:
+    @on(SettingPanel.Submitted)
+    def _submitted(self, event: SettingPanel.Submitted) -> None:
         self._save(event.row, event.text)
 
     @work(group="settings-save", exclusive=True)
     async def _save(self, row: SettingRow, text: str | None) -> None:
-        """Write a value, have the running node take it, and say which of both happened."""
+        """Write a value, send it to the running node, and show the result of both."""
         panel = self.query_one(SettingPanel)
         try:
             await asyncio.to_thread(self.sapo.launcher.set, row.name, text)
@@ -215,49 +205,49 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._close()
         try:
             rows = await asyncio.to_thread(self.sapo.launcher.settings)
-            row = next((found for found in rows if found.name == row.name), row)
+            row = next((item for item in rows if item.name == row.name), row)
         except SapoError:
-            # What is wrong stands in place of the list.
+            # `_read` shows the error.
             pass
-        mood, told = await self._hand_on(row, text)
+        mood, effect = await self._send(row, text)
         if row.name == "theme":
             self.sapo.choose_theme()
         await self._read()
-        written = "taken out of config.toml" if text is None else "written to config.toml"
-        over = f", but {stronger(row)} goes first" if stronger(row) else ""
-        panel.say(f"{row.name} = {shown(row.value, row.unit)}: {written}{over}; {told}", mood)
+        written = "removed from config.toml" if text is None else "written to config.toml"
+        overridden = f", but {override(row)} overrides it" if override(row) else ""
+        panel.say(f"{row.name} = {format_value(row.value, row.unit)}: {written}{overridden}; {effect}", mood)
 
-    async def _hand_on(self, row: SettingRow, text: str | None) -> tuple[Any, str]:
-        """Send a new value to the node if it can take it.
+    async def _send(self, row: SettingRow, text: str | None) -> tuple[Mood, str]:
+        """Send a new value to the running node, if that accepts it.
 
         Returns:
-            Mood and words.
+            A mood, and when the value takes effect.
         """
         if row.name in APP:
-            return "good", "this app has it already"
+            return "good", "in effect now"
         if self.sapo.state.standing is not Standing.ATTACHED:
-            return "good", "the next node has it"
+            return "good", "in effect at the next start"
         if not row.live:
-            return "good", "the running node has it after a restart"
+            return "good", "in effect after a restart of the node"
         value = row.value if text is None else text
         try:
             await self.sapo.request("settings", {row.name: "" if value is None else value})
         except SapoError as error:
-            return "bad", f"the running node did not take it ({printable(error.message)}), and has it after a restart"
-        return "good", "the running node takes it from its next round on"
+            return "bad", f"the running node refused it ({printable(error.message)}); in effect after a restart"
+        return "good", "in effect from the next round"
 
     def action_copy(self) -> None:
-        """Copy name and value as they stand in the file."""
+        """Copy name and value as in the file."""
         if (row := self._list.row) is not None:
             # TOML and JSON write numbers and texts alike.
             self.app.copy_to_clipboard(f"{row.name} = {json.dumps(row.value)}")
-            self.notify(f"{row.name} and its value are copied")
+            self.notify(f"{row.name} is copied with its value")
 
     def action_leave(self) -> None:
-        """Leave what has the focus."""
+        """Leave the editor or the search."""
         if self.query_one(SettingPanel).editing is not None:
             self._close()
-            self._tell()
+            self._explain()
             return
         self._search = ""
         self.query_one(FindLine).value = ""
@@ -265,17 +255,15 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._show()
 
     def _close(self) -> None:
-        """Back to the list."""
+        """Return to the list."""
         self.query_one(SettingPanel).leave()
         self.remove_class("-editing")
         self.query_one(FindLine).shut()
         self._list.focus()
         self.refresh_bindings()
 
-    # Searching.
-
     def action_search(self) -> None:
-        """Ask what to look for."""
+        """Open the search."""
         self.query_one(FindLine).open()
         self.refresh_bindings()
 
@@ -285,16 +273,14 @@ restarts the node: it finishes its round, saves, stops, and goes on from there.
         self._show()
 
     @on(FindLine.Submitted, "#find")
-    def _found(self) -> None:
+    def _close_search(self) -> None:
         self._close()
         self._show()
 
-    # Restarting.
-
     @work(group="settings-restart", exclusive=True)
     async def action_restart(self) -> None:
-        """Have the node stop after its round and start it again, if its owner says so."""
-        await restart(self.sapo, self._waiting())
+        """Ask whether to restart the node, and do it."""
+        await restart(self.sapo, self._pending())
 
     @property
     def _busy(self) -> bool:

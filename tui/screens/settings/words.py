@@ -1,4 +1,4 @@
-"""Settings in words: groups, values, sources, and what of them a running node does not have yet."""
+"""Settings in words: groups, values, sources, and which of them need a restart of the node."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high", "importance_cap",
         "max_gradient_norm", "rank", "alpha",
     ),
-    "Care for the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
+    "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": ("network", "port", "listen", "mdns", "bootstrap", "share", "upload", "download"),
     "This app": ("on_quit", "theme"),
 }  # fmt: skip
-"""Settings by subject; one that stands in none of them is shown behind them."""
+"""Names of settings by subject; settings without a subject follow."""
 OTHER = "Others"
-"""The group of those."""
+"""The title of settings without a subject."""
 APP = frozenset(GROUPS["This app"])
-"""Settings that no node uses."""
+"""Settings of the app alone."""
 RUN = frozenset(("manifest", "model", "seed", "rank", "alpha"))
-"""Settings that belong to the state: a node that goes on refuses another value."""
+"""Settings of a run: a node refuses to continue it with another value."""
 
 Value = int | float | str | None
 
 
 def grouped(rows: Iterable[SettingRow], search: str = "") -> list[tuple[str, list[SettingRow]]]:
-    """The settings by subject, those alone that a search finds."""
-    left = {row.name: row for row in rows if matches(row, search)}
+    """The settings by subject that match a search."""
+    remaining = {row.name: row for row in rows if matches(row, search)}
     groups = [
-        (title, [left.pop(name) for name in names if name in left])
+        (title, [remaining.pop(name) for name in names if name in remaining])
         for title, names in GROUPS.items()
     ]  # fmt: skip
-    return [(title, found) for title, found in [*groups, (OTHER, list(left.values()))] if found]
+    return [(title, members) for title, members in [*groups, (OTHER, list(remaining.values()))] if members]
 
 
 def matches(row: SettingRow, search: str) -> bool:
-    """Whether every word of a search occurs in a setting's name, value, source or explanation."""
-    told = f"{row.name} {row.value} {row.source} {row.explanation}".casefold()
-    return all(word in told for word in search.casefold().replace("-", "_").split()) or search.casefold() in told
+    """Whether name, value, source or explanation of a setting contain every word of a search."""
+    text = f"{row.name} {row.value} {row.source} {row.explanation}".casefold()
+    return all(word in text for word in search.casefold().replace("-", "_").split()) or search.casefold() in text
 
 
-def shown(value: Value, unit: str = "") -> str:
-    """A value for people."""
+def format_value(value: Value, unit: str = "") -> str:
+    """A value as text."""
     match value:
         case None:
             return "none"
@@ -62,29 +62,29 @@ def shown(value: Value, unit: str = "") -> str:
 
 
 def origin(row: SettingRow) -> str:
-    """In a word where a value comes from."""
+    """The source of a value in one word."""
     kind = row.source.partition(" ")[0]
     return "config.toml" if kind == "file" else printable(kind)
 
 
-def stronger(row: SettingRow) -> str:
-    """What goes before the file for this setting; "" if nothing does."""
+def override(row: SettingRow) -> str:
+    """The source that overrides the file for this setting, or ""."""
     return printable(row.source) if origin(row) in ("environment", "flag") else ""
 
 
-def waiting(row: SettingRow, running: Mapping[str, Any]) -> tuple[str, str] | None:
-    """What the running node has and what it would have after a restart; None if that is the same or unknown."""
+def pending(row: SettingRow, running: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The values in the running node and after a restart; None if they are equal or unknown."""
     if row.name in APP or row.name not in running or running[row.name] == row.value:
         return None
-    return shown(running[row.name], row.unit), shown(row.value, row.unit)
+    return format_value(running[row.name], row.unit), format_value(row.value, row.unit)
 
 
 def applies(row: SettingRow) -> str:
-    """When a new value counts."""
+    """When a new value takes effect."""
     if row.name in APP:
-        return "at once, in this app"
+        return "immediately, in this app"
     if row.live:
-        return "a running node takes it from its next round on"
+        return "from the next round of a running node"
     if row.name in RUN:
-        return "belongs to the run: a node that goes on refuses another value"
+        return "only in a new run: a node refuses to continue a run with another value"
     return "at the next start of the node"
