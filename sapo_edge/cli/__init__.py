@@ -1,1 +1,1 @@
-"""The commands. Each module imports what is heavy inside its function, so that help stays quick."""
+"""The commands: a file for each group. Heavy libraries are imported inside functions, so that `--help` stays quick."""

@@ -1,1 +1,1 @@
-"""What the terminal app gets from the program that starts it."""
+"""Starts the terminal app, and gives it what it needs of the rest of the program."""

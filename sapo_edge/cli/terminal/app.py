@@ -1,4 +1,4 @@
-"""The terminal app, put together: nothing else of the program loads Textual."""
+"""Builds and runs the terminal app; only this module of the program loads Textual."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def run_app(home: Path | None) -> ExitCode:
     """Show the terminal app until it is quit.
 
     Args:
-        home: that the user named with --home; None if there is none.
+        home: the directory of `--home`; None without it.
 
     Returns:
-        What the app ended with; FAILED if it crashed, which it has then told on the terminal.
+        The app's exit code; FAILED if it crashed, after it has printed why.
     """
-    # The terminal is the app's: nobody else may write to it.
+    # The app owns the terminal: log lines would break its screen.
     logs.configure(stderr=False)
     app = SapoApp(ProgramLauncher(home))
     result = app.run()

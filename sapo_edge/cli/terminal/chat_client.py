@@ -1,4 +1,4 @@
-"""`sapo chat --json` in a process of its own, for the terminal app: it meets `sapo_edge.tui.node.launcher.Chat`."""
+"""Implements `sapo_edge.tui.node.launcher.Chat` with a process of its own that runs `sapo chat --json`."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.launcher import ChatAnswer
 
 CLOSE_SECONDS = 2.0
-"""How long the process may take to end by itself."""
+"""How long the process may take to end after SIGTERM."""
 LAST_WORDS_BYTES = 4096
-"""Read of its stderr if it ends without an error of its own."""
+"""How much of its stderr is read after it ended without an error message."""
 
 
 class ChatProcess:
     """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time.
 
     Args:
-        home: that the user named with --home; None if there is none.
-        options: more of them for `sapo chat`.
+        home: the directory of `--home`; None without it.
+        options: further options for `sapo chat`.
     """
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
-        given = () if home is None else ("--home", os.path.abspath(home.expanduser()))
-        self._command = (sys.executable, "-P", "-m", "sapo_edge", "chat", "--json", *given, *options)
+        home_option = () if home is None else ("--home", os.path.abspath(home.expanduser()))
+        self._command = (sys.executable, "-P", "-m", "sapo_edge", "chat", "--json", *home_option, *options)
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._lock = threading.Lock()
@@ -41,14 +41,14 @@ class ChatProcess:
         self._number = 0
 
     def open(self, say: Callable[[str], None]) -> str:
-        """Load model and adapter; returns what they are, in words.
+        """Load model and adapter; returns a description of both.
 
         Raises:
             SapoError: if it can't be loaded, or `close` was called.
         """
         with self._lock:
             if self._closed or self._process is not None:
-                raise SapoError("this chat was opened before", "open another one")
+                raise SapoError("this chat was opened already", "open another one")
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
             try:
                 self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class ChatProcess:
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=self._errors,
-                    # A Ctrl-C in the terminal is the app's.
+                    # Ctrl-C in the terminal goes to the app only.
                     start_new_session=sys.platform != "win32",
                 )
             except OSError as error:
@@ -69,10 +69,10 @@ class ChatProcess:
                 return str(message["ready"])
 
     def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
-        """Have both answer, and return when both are done or `cancel` was called.
+        """Ask both, and return when both have answered or `cancel` was called.
 
         Raises:
-            SapoError: if the process ended or refused.
+            SapoError: if the process ended or rejected the question.
         """
         self._number += 1
         number = self._number
@@ -85,13 +85,13 @@ class ChatProcess:
             show(ChatAnswer(bool(message["adapter"]), str(message["text"]), bool(message["done"]), rate))
 
     def cancel(self) -> None:
-        """End the question in progress, from any thread; the conversation goes on."""
-        # Of a process that is gone, `ask` hears by itself.
+        """Cancel the question in progress, from any thread; the conversation stays open."""
+        # If the process has ended, `ask` reports it.
         with contextlib.suppress(SapoError):
             self._send({"cancel": self._number})
 
     def close(self) -> None:
-        """End the process, from any thread; whatever waits for it ends with an error."""
+        """End the process, from any thread; a waiting call raises an error."""
         with self._lock:
             self._closed = True
             process, errors = self._process, self._errors
@@ -110,7 +110,7 @@ class ChatProcess:
         process = self._process
         if process is None or process.stdin is None or self._closed:
             raise SapoError("the chat is closed", "open it again")
-        # Not the lock that `close` takes: a process that hangs reads nothing.
+        # Not the lock that `close` takes: this blocks while a hanging process reads nothing.
         with self._writing:
             try:
                 process.stdin.write(json.dumps(message).encode("ascii") + b"\n")
@@ -122,7 +122,7 @@ class ChatProcess:
         """The process's next message.
 
         Raises:
-            SapoError: an error that it tells of, or that it ended.
+            SapoError: if it reports an error, or has ended.
         """
         process = self._process
         assert process is not None and process.stdout is not None
@@ -132,7 +132,7 @@ class ChatProcess:
         try:
             message = json.loads(line)
         except ValueError as error:
-            raise SapoError("the chat's process says what is no JSON", "open it again, or report it") from error
+            raise SapoError("the chat's process printed no JSON", "open it again, or report it") from error
         if "error" in message:
             raise SapoError(str(message["error"]["message"]), str(message["error"]["remedy"]))
         return dict(message)

@@ -1,4 +1,4 @@
-"""What the command line offers the terminal app: it meets `sapo_edge.tui.node.launcher.Launcher`."""
+"""Implements `sapo_edge.tui.node.launcher.Launcher`: what the terminal app needs of the rest of the program."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
 
 YIELD_PERCENT = 70
-"""Use of the processor by other programs from which a node rests whose owner wants it to make way."""
+"""Value of the setting `busy` for a user who wants the node to yield to other programs."""
 _CONSENT_VERSION = 1
 _ESSENTIAL = ("python", "backend", "torch", "reasoning-gym", "model", "manifest", "state")
-"""Checks without which no node starts."""
+"""Checks that must pass for a node to start."""
 
 
 class ProgramLauncher:
     """This installation, its settings and its node in the background.
 
     Args:
-        home: that the user named with --home; None if there is none.
+        home: the directory of `--home`; None without it.
     """
 
     def __init__(self, home: Path | None = None) -> None:
@@ -47,7 +47,7 @@ class ProgramLauncher:
         return self._paths
 
     def consented(self) -> bool:
-        """Whether the owner has agreed on the first screen, or a node runs."""
+        """Whether the user has agreed on the first screen, or a node runs."""
         if self._paths.consent.exists():
             return True
         try:
@@ -56,7 +56,7 @@ class ProgramLauncher:
             return False
 
     def findings(self) -> Findings:
-        """Look at the host, with the checks of `sapo doctor`. Takes about a second."""
+        """Check this machine as `sapo doctor` does, without loading the backends. Takes about a second."""
         from sapo_edge.backends.machine.threads import available_cores
 
         cores, battery = available_cores(), _has_battery()
@@ -64,11 +64,11 @@ class ProgramLauncher:
             workspace = open_workspace(self._home)
         except SapoError as error:
             return Findings((_failed("Settings", error),), cores, battery, error.message)
-        rows, blocked = _look_at(workspace)
+        rows, blocked = _examine(workspace)
         return Findings(tuple(rows), cores, battery, blocked)
 
     def accept(self, consent: Consent) -> None:
-        """Write what was chosen, join the swarm of an invite, and remember the consent: all of it or nothing.
+        """Write the settings, join the swarm of an invite, and record the consent: all of it or nothing.
 
         Raises:
             SapoError: if the invite can't be read, or something can't be written.
@@ -81,7 +81,7 @@ class ProgramLauncher:
         }
         self._paths.create()
         swarms = self._paths.state / "swarms.json"
-        with _all_or_nothing(self._paths.config_file, swarms, self._paths.consent):
+        with _restored_on_failure(self._paths.config_file, swarms, self._paths.consent):
             for name, value in settings.items():
                 set_value(self._paths.config_file, name, value)
             if consent.network == "invite":
@@ -90,8 +90,8 @@ class ProgramLauncher:
 
                 join(self._paths, Membership(self._paths.state), consent.invite)
             elif consent.network == "swarm":
-                self._come_back()
-            # The invite itself may hold a key, and stands in the file of swarms.
+                self._join_open_swarm()
+            # Without the invite, which may hold a key; the file of swarms keeps that.
             agreed = {
                 "network": consent.network, "threads": consent.threads, "mains_only": consent.mains_only,
                 "yield_to_others": consent.yield_to_others,
@@ -109,16 +109,16 @@ class ProgramLauncher:
         self._background.start()
 
     def starting(self) -> Sequence[str]:
-        """What a node that was started has said so far."""
+        """Output of the started node so far."""
         return self._background.said()
 
     def ended(self) -> Ending | None:
         """How the last node ended; None while one runs or starts."""
         try:
-            found = self._background.ended()
+            ending = self._background.ended()
         except SapoError as error:
             return Ending(str(error), expected=False)
-        return None if found is None else Ending(found.reason, found.expected, found.lines)
+        return None if ending is None else Ending(ending.reason, ending.expected, ending.lines)
 
     def settings(self) -> list[SettingRow]:
         """Every setting as the next node would have it.
@@ -126,33 +126,29 @@ class ProgramLauncher:
         Raises:
             SapoError: if the file or the environment is wrong.
         """
-        return [
-            SettingRow(
-                name,
-                value,
-                source,
-                explanation,
-                SETTINGS[name].default,
-                SETTINGS[name].allowed,
-                SETTINGS[name].choices,
-                SETTINGS[name].unit,
-                SETTINGS[name].live,
-            )
-            for name, value, source, explanation in open_workspace(self._home).resolved.rows()
-        ]
+        rows = []
+        for name, value, source, explanation in open_workspace(self._home).resolved.rows():
+            setting = SETTINGS[name]
+            rows.append(
+                SettingRow(
+                    name, value, source, explanation, setting.default, setting.allowed, setting.choices, setting.unit,
+                    setting.live,
+                )
+            )  # fmt: skip
+        return rows
 
     def setting(self, name: str) -> Any:
-        """One setting, its default if the file is wrong."""
+        """The value of a setting; its default if the settings can't be read."""
         try:
             return open_workspace(self._home).settings.as_dict()[name]
         except SapoError:
             return SETTINGS[name].default
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting into `config.toml`; None takes it out.
+        """Write a setting into `config.toml`; None removes it.
 
         Raises:
-            ConfigError: if it is not allowed or can't be written.
+            ConfigError: if the value is not allowed or can't be written.
         """
         set_value(self._paths.config_file, name, value)
 
@@ -162,8 +158,8 @@ class ProgramLauncher:
 
         return ChatProcess(self._home)
 
-    def _come_back(self) -> None:
-        """Be in the open swarm again, for one who had left the last swarm and works alone since."""
+    def _join_open_swarm(self) -> None:
+        """Join the open swarm of the manifest again, after the last swarm was left."""
         from sapo_edge.swarm.joining.membership import Swarm
 
         workspace = open_workspace(self._home)
@@ -171,17 +167,14 @@ class ProgramLauncher:
             workspace.membership.join(Swarm.of(workspace.require_manifest()))
 
 
-def _look_at(workspace: Workspace) -> tuple[list[Finding], str]:
-    """What was found, and why no node can start (empty if one can)."""
+def _examine(workspace: Workspace) -> tuple[list[Finding], str]:
+    """The findings, and why no node can start (empty if one can)."""
     from sapo_edge.backends.machine.threads import ThreadGovernor
     from sapo_edge.doctor.machine import examine
 
-    checks = {
-        check.name: check
-        for check in examine(workspace.paths, workspace.settings, workspace.manifest, workspace.round_shape())
-    }
-    embedded = "no download needed"
-    model = f"from {workspace.settings.model}" if workspace.settings.model else embedded
+    results = examine(workspace.paths, workspace.settings, workspace.manifest, workspace.round_shape())
+    checks = {check.name: check for check in results}
+    model = f"from {workspace.settings.model}" if workspace.settings.model else "no download needed"
     swarm, backend = _swarm(workspace), _backend(workspace)
     rows = [
         backend,
@@ -219,7 +212,7 @@ def _backend(workspace: Workspace) -> Finding:
 
 
 def _swarm(workspace: Workspace) -> Finding:
-    """The swarm that a node would take part in, as the settings are now."""
+    """The swarm that a node would take part in."""
     shared = "questions and answers are shared as text, never weights"
     try:
         workspace.check_swarm()
@@ -242,31 +235,31 @@ def _has_battery() -> bool:
 
 
 @contextlib.contextmanager
-def _all_or_nothing(*files: Path) -> Iterator[None]:
-    """Put files back as they were if the block fails, on a full disk as well: what was there is kept beside them.
+def _restored_on_failure(*files: Path) -> Iterator[None]:
+    """Restore files if the block fails, from copies beside them: this works on a full disk too.
 
     Raises:
-        StateError: if a copy can't be made; then the block does not begin.
+        StateError: if a copy can't be written; the block does not run then.
     """
-    before: dict[Path, Path | None] = {}
+    copies: dict[Path, Path | None] = {}
     try:
         for file in (file.resolve() for file in files):
             copy = file.with_name(f".{file.name}.before") if file.exists() else None
             if copy is not None:
                 with reported("write", copy):
                     write_atomically(copy, file.read_bytes())
-            before[file] = copy
+            copies[file] = copy
         yield
     except BaseException:
-        for file, kept in before.items():
-            # The error that matters is the one being raised.
+        for file, copy in copies.items():
+            # The first error is the one to report.
             with contextlib.suppress(OSError):
-                if kept is not None:
-                    os.replace(kept, file)
+                if copy is not None:
+                    os.replace(copy, file)
                 else:
                     file.unlink(missing_ok=True)
         raise
-    for kept in before.values():
-        if kept is not None:
+    for copy in copies.values():
+        if copy is not None:
             with contextlib.suppress(OSError):
-                kept.unlink()
+                copy.unlink()

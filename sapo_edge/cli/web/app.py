@@ -1,4 +1,4 @@
-"""The terminal app as `sapo serve` runs it, one process for each page: it draws to a pipe."""
+"""The terminal app as `sapo serve` runs it: one process for each page, which draws to a pipe."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from sapo_edge.errors import SapoError
 
 
 class Driver(WebDriver):
-    """Textual's driver for the web, with two faults mended."""
+    """Textual's driver for the web, with two faults fixed."""
 
     def start_application_mode(self) -> None:
-        """Begin to draw and to read."""
+        """Start drawing and reading."""
         self._loop = asyncio.get_running_loop()
         super().start_application_mode()
 
     def run_input_thread(self) -> None:
-        """Read until the app or the server ends; the app ends with the server, be it killed."""
+        """Read until the app or the server ends; the app ends with the server, even if that is killed."""
         super().run_input_thread()
         if not self.exit_event.is_set():
             self._post(ExitApp())
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
-        """Take in what the server tells."""
+        """Handle a message of the server."""
         if packet_type != "resize":
             super().on_meta(packet_type, payload)
             return
         width, height = payload["width"], payload["height"]
         assert isinstance(width, int) and isinstance(height, int)
         self._size = (width, height)
-        # Else it overtakes the first size, which is on its way like this, and the app keeps that one.
+        # Posted like the first size, so that it can't overtake it: the app would keep the first one.
         self._post(Resize(Size(width, height), Size(width, height)))
 
     def _post(self, message: Message) -> None:

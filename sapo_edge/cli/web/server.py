@@ -1,8 +1,8 @@
-"""The page behind `sapo serve`: textual-serve's server, for whoever was given its address and nobody else.
+"""The page behind `sapo serve`: textual-serve's server, only for those who know its secret address.
 
-Any user of this machine and any page in the owner's browser can reach a port on loopback. So everything is below a
-secret first part of the path, and every request has to name a loopback host and, if it tells where it comes from, this
-very page. The secret is no cookie: browsers send cookies to every port of a host, so to other users' servers as well.
+Any user of this machine and any page in the owner's browser can reach a port on loopback. Therefore the first part of
+every path is a secret, and every request must name a loopback host and, if it has an Origin, this page's. The secret is
+not a cookie: browsers send cookies to every port of a host, so to other users' servers too.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from textual_serve.download_manager import DownloadManager
 from textual_serve.server import Server, to_int
 
 MAX_SESSIONS = 4
-"""Apps at the same time. Each is a process of some 80 MB, and two of the 16 clients that a node takes."""
+"""Most apps at the same time. Each is a process of about 80 MB and two of the 16 clients that a node accepts."""
 QUIT_SECONDS = 3.0
-"""How long an app that was asked to quit may take."""
+"""How long an app may take to quit."""
 CLOSE_SECONDS = 2.0
-"""How long a browser may take to answer a goodbye."""
+"""How long a browser may take to close its websocket."""
 MAX_MESSAGE_BYTES = 1 << 20
-"""Of what a browser sends at once: keys, and what was pasted."""
+"""Largest message of a browser: keys, or pasted text."""
 ASSETS = {
     "textual.js": "js/textual.js",
     "xterm.css": "css/xterm.css",
     "mono.ttf": "fonts/RobotoMono-VariableFont_wght.ttf",
     "mono-italic.ttf": "fonts/RobotoMono-Italic-VariableFont_wght.ttf",
 }
-"""What the page loads, and where textual-serve has it. Its own page loads a font from a server of Google's."""
+"""Files that the page loads, by their path in textual-serve. Its own page loads a font from a server of Google's."""
 TERMINAL = {
     "TERM": "xterm-256color",
     "COLORTERM": "truecolor",
@@ -46,19 +46,19 @@ TERMINAL = {
     "PYTHONUTF8": "1",
     "TEXTUAL_DRIVER": "sapo_edge.cli.web.app:Driver",
 }
-"""Environment of an app. Its terminal is the browser's, whatever the one is in which the server was started."""
+"""Environment of an app: its terminal is the browser, not the one in which the server was started."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class AppProcess(AppService):
-    """One app: without a shell, and gone for certain once it was stopped.
+    """One app, started without a shell; `stop` ends it for certain.
 
     Args:
         command: of the app, as arguments.
         environment: added to the server's own.
         websocket: of the browser that shows it.
-        downloads: where files that the app hands out wait.
+        downloads: holds files that the app offers.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class AppProcess(AppService):
         return {**super()._build_environment(width, height), **TERMINAL, **self._environment}
 
     async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        # In a group of its own, so that what it started to chat with ends with it. A node has left the group.
+        # In a process group of its own, so that its chat process ends with it. A node is in another group.
         self._process = await asyncio.create_subprocess_exec(
             *self._arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True,
             env=self._build_environment(width, height),
@@ -96,14 +96,14 @@ class AppProcess(AppService):
         return self._process
 
     async def run(self) -> None:
-        """Hand on what the app draws until it ends, however that comes about."""
+        """Forward what the app draws until it ends."""
         try:
             await super().run()
         finally:
             await self.remote_close()
 
     async def stop(self) -> None:
-        """Ask the app to quit, and kill it if it doesn't. May be called more than once."""
+        """Ask the app to quit, and kill it if it does not. May be called more than once."""
         if self._process is not None and self._ending is None:
             self._ending = asyncio.create_task(self._end(self._process))
         if self._ending is not None:
@@ -119,7 +119,7 @@ class AppProcess(AppService):
 
 
 class PageServer(Server):
-    """The page, its files, and an app for each websocket.
+    """Serves the page, its files, and an app for each websocket.
 
     Args:
         command: of the app, as arguments.
@@ -138,7 +138,7 @@ class PageServer(Server):
 
     @property
     def sessions(self) -> int:
-        """Apps that run."""
+        """Number of running apps."""
         return len(self._sessions)
 
     async def make_app(self) -> web.Application:
@@ -149,7 +149,7 @@ class PageServer(Server):
                 web.get("/{token}/", self.handle_index),
                 web.get("/{token}/ws", self.handle_websocket),
                 web.get("/{token}/static/{name}", self.handle_asset),
-                # textual-serve's script knows this path alone. The key is as unguessable, and good for one file.
+                # textual-serve's script has this path built in. The key is unguessable too, and valid for one file.
                 web.get("/download/{key}", self.handle_download),
             ]
         )
@@ -158,11 +158,11 @@ class PageServer(Server):
         return app
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """The page."""
+        """Serve the page."""
         self._check_room()
         nonce = secrets.token_urlsafe(16)
         text = self._page.substitute(
-            # The host as the browser sees it: another port if it comes through a tunnel.
+            # The host as the browser sees it: through a tunnel, the port is another one.
             websocket=html.escape(f"ws://{request.host}/{self.token}/ws"),
             font_size=min(max(to_int(request.query.get("fontsize", ""), 15), 8), 40),
             nonce=nonce,
@@ -175,14 +175,14 @@ class PageServer(Server):
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     async def handle_asset(self, request: web.Request) -> web.FileResponse:
-        """A file that the page loads."""
+        """Serve a file that the page loads."""
         path = ASSETS.get(request.match_info["name"])
         if path is None:
             raise web.HTTPNotFound
         return web.FileResponse(self.statics_path / path)
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """One app, for as long as the websocket is open."""
+        """Run one app until the websocket is closed."""
         if "Origin" not in request.headers:
             raise web.HTTPForbidden(text="a websocket needs an Origin\n")
         self._check_room()
@@ -195,7 +195,7 @@ class PageServer(Server):
             try:
                 await self._process_messages(websocket, process)
             except (AssertionError, AttributeError, LookupError, TypeError, ValueError):
-                # Our page sends nothing that textual-serve can't read.
+                # textual-serve can't read the message, so our page did not send it.
                 await websocket.close(code=WSCloseCode.POLICY_VIOLATION)
         finally:
             try:
@@ -216,29 +216,29 @@ class PageServer(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Turn away whoever was not given the address, and every page but our own."""
+        """Reject requests without the secret address, and requests of other pages."""
         host = request.headers.get("Host", "")
         if not _is_loopback(host):
-            # A page of somebody's whose name was made to point here, once it had been loaded.
-            return web.Response(status=403, text="this server answers to 127.0.0.1 and localhost alone\n")
+            # DNS rebinding: a foreign page whose host name now resolves to this machine.
+            return web.Response(status=403, text="this server answers only to 127.0.0.1 and localhost\n")
         if request.headers.get("Origin", f"http://{host}") != f"http://{host}":
-            return web.Response(status=403, text="this is for no other page\n")
+            return web.Response(status=403, text="other pages may not use this server\n")
         first = request.path.removeprefix("/").partition("/")[0]
         if first != "download" and not hmac.compare_digest(os.fsencode(first), self.token.encode()):
-            return web.Response(status=403, text="open the address that `sapo serve` printed, all of it\n")
+            return web.Response(status=403, text="open the whole address that `sapo serve` printed\n")
         return await handler(request)
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether a Host header names this machine, with any port: a tunnel's end may have another one."""
+    """Whether a Host header names this machine; any port, because a tunnel may use another one."""
     name, colon, port = host.partition(":")
     return name.lower() in ("127.0.0.1", "localhost") and (not colon or (port.isascii() and port.isdigit()))
 
 
 async def _restrict(request: web.Request, response: web.StreamResponse) -> None:
-    """Tell the browser to load, keep and reveal as little as it can."""
+    """Tell the browser to load, keep and reveal as little as possible."""
     headers = response.headers
-    # For all but the page itself: a file that was handed out runs nothing in our name.
+    # For everything but the page itself: a downloaded file must not run as a part of it.
     headers.setdefault("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; sandbox")
     headers["Cache-Control"] = "no-store"
     headers["Cross-Origin-Opener-Policy"] = "same-origin"

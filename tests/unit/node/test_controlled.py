@@ -90,9 +90,7 @@ def test_the_status_has_the_best_checkpoint_at_its_event(store: Store, source: L
             assert status["best"]["accuracy"] == max(accuracies[number] for number in range(1, event.round + 1))
 
 
-def test_after_a_restart_the_status_continues(
-    store: Store, source: LengthScored
-) -> None:
+def test_after_a_restart_the_status_continues(store: Store, source: LengthScored) -> None:
     make(store, source, replace(SETTINGS, rounds=RECENT + 2)).run()
     first = store.journal.rounds(RECENT)
     node = make(store, source, replace(SETTINGS, rounds=RECENT + 2))
