@@ -1,1 +1,1 @@
-"""Checks of this machine, each with its remedy, and its benchmark."""
+"""Checks of this machine, each with its remedy, and the benchmark of its backends."""

@@ -1,7 +1,8 @@
-"""What `sapo doctor` says about each backend: whether it can run here, what is missing, whether it is broken."""
+"""Checks of the backends, the model and the memory: what can run on this machine, and what is missing."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from sapo_edge.backends.backend import Backend, RoundShape, Support
 
 MEMORY_REMEDY = "close programs, use a smaller model, or lower rank and max_tokens"
-REPAIR = "install its packages anew, with pip install --force-reinstall"
+REPAIR = "reinstall its packages with pip install --force-reinstall"
 
 
 @dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The backend that a node would run; no name if there is none."""
+class _Choice:
+    """The backend that a node would run; no name if none can."""
 
     name: str = ""
     preference: int = 0
@@ -28,75 +29,71 @@ class _Chosen:
 
 
 def backend_checks(settings: Settings, *, deep: bool) -> list[Check]:
-    """One check of the choice, and one of each backend.
+    """Check which backend a node would run, then each backend.
 
     Args:
-        settings: which backend is asked for, and which model.
-        deep: load what each needs in a process of its own, which takes seconds: only that shows a broken package.
+        settings: with the backend and the model.
+        deep: also load each backend's packages in a separate process, which takes seconds. Only this finds broken ones.
     """
     from sapo_edge.backends.choose import detect
 
     model = local_model(settings)
-    found = detect.survey(model)
-    broken = detect.probe(backend for backend, support in found if support.usable) if deep else {}
-    chosen = _Chosen()
+    survey = detect.survey(model)
+    broken = detect.probe(backend for backend, support in survey if support.usable) if deep else {}
+    node_choice = _Choice()
     try:
         choice = detect.detect(settings.backend, model)
     except BackendError as error:
         first = Check("backend", Status.FAIL, error.message, error.remedy)
     else:
-        support = next(support for backend, support in found if backend.name == choice.name)
-        chosen = _Chosen(choice.name, support.preference, support.trains or settings.role != "trainer")
-        otherwise = f" (otherwise {choice.runner_up})" if choice.runner_up else ""
-        first = Check("backend", Status.PASS, choice.reason + otherwise)
+        support = next(support for backend, support in survey if backend.name == choice.name)
+        node_choice = _Choice(choice.name, support.preference, support.trains or settings.role != "trainer")
+        runner_up = f" (next best: {choice.runner_up})" if choice.runner_up else ""
+        first = Check("backend", Status.PASS, choice.reason + runner_up)
         if choice.name in broken:
             first = Check("backend", Status.FAIL, f"{choice.name} is broken: {broken[choice.name]}", REPAIR)
-    return [first, *(_check(backend, support, chosen, broken) for backend, support in found)]
+    return [first, *(_check(backend, support, node_choice, broken) for backend, support in survey)]
 
 
-def _check(backend: Backend, support: Support, chosen: _Chosen, broken: dict[str, str]) -> Check:
-    """How one backend stands, beside the one that was chosen."""
+def _check(backend: Backend, support: Support, choice: _Choice, broken: dict[str, str]) -> Check:
+    """Check one backend, compared with the one that a node would run."""
     name = backend.name
     if name in broken:
         return Check(name, Status.WARN, f"installed, but broken: {broken[name]}", REPAIR)
     if not support.usable:
-        # llama.cpp's learner is torch.
-        needed = not chosen.name or (name == "torch" and not chosen.trains)
-        wanted = needed or support.potential > chosen.preference
-        if not wanted:
+        # llama.cpp trains with torch.
+        needed = not choice.name or (name == "torch" and not choice.trains)
+        if not needed and support.potential <= choice.preference:
             return Check(name, Status.PASS, f"not used: {support.reason}")
         remedy = support.remedy or "use another backend"
         return Check(name, Status.FAIL if needed else Status.WARN, support.missing or support.reason, remedy)
     detail = support.reason + _versions(backend)
-    if support.missing and (support.potential > chosen.preference or name == chosen.name):
+    if support.missing and (support.potential > choice.preference or name == choice.name):
         return Check(name, Status.WARN, f"{detail}; {support.missing}", support.remedy)
     return Check(name, Status.PASS, detail)
 
 
 def _versions(backend: Backend) -> str:
-    found = []
+    versions = []
     for package in backend.packages:
-        try:
-            found.append(f"{package} {importlib.metadata.version(package)}")
-        except importlib.metadata.PackageNotFoundError:
-            # Its absence is what `look` tells of.
-            continue
-    return f" ({', '.join(found)})" if found else ""
+        # `Backend.look` reports missing packages.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{package} {importlib.metadata.version(package)}")
+    return f" ({', '.join(versions)})" if versions else ""
 
 
 def local_model(settings: Settings) -> Path | None:
-    """The model's file or directory if it is on this machine; nothing is fetched."""
+    """The model's file or directory; None if it is not on this machine."""
     from sapo_edge.backends.model.find import find_model
 
     try:
         return find_model(settings.model, download=False)
     except SapoError:
-        # A check of its own says so.
         return None
 
 
 def model_check(settings: Settings) -> Check:
-    """Whether the model is there, whole and of a kind that can be trained."""
+    """Check that the model is present, complete and of a supported architecture."""
     from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source
@@ -111,7 +108,7 @@ def model_check(settings: Settings) -> Check:
 
 
 def memory_check(settings: Settings, shape: RoundShape) -> Check:
-    """Whether a round fits into the memory that the chosen backend would use."""
+    """Check that a round fits into the memory that the node's backend would use."""
     import psutil
 
     from sapo_edge.backends.choose import detect, registry
@@ -119,7 +116,7 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
 
     machine = int(psutil.virtual_memory().available)
     unknown = Check(
-        "memory", Status.WARN, f"{machine / 1e9:.1f} GB available, need unknown", "mend the failed checks first"
+        "memory", Status.WARN, f"{machine / 1e9:.1f} GB available, need unknown", "solve the failed checks first"
     )
     model = local_model(settings)
     try:

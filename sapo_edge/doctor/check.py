@@ -1,4 +1,4 @@
-"""One line of `sapo doctor`: what was looked at, how it is, what to do about it."""
+"""The result of one check of `sapo doctor`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Result of a check."""
+    """Whether a check passed."""
 
     PASS = "pass"
     WARN = "warn"
@@ -16,7 +16,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the doctor's report; `remedy` is empty for what passes."""
+    """One line of the report; `remedy` is empty if there is nothing to do."""
 
     name: str
     status: Status

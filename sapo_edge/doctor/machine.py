@@ -1,4 +1,4 @@
-"""What could keep sapo-edge from working on this machine: each check with its result and its remedy."""
+"""The checks of `sapo doctor` on this machine, each with its result and remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import importlib.metadata
 import importlib.util
 import platform
 import shutil
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sapo_edge.config.settings import Settings
@@ -20,33 +19,32 @@ if TYPE_CHECKING:
     from sapo_edge.tasks.manifest import Manifest
 
 MINIMUM_FREE = 1_000_000_000
-"""Bytes of free disk below which checkpoints and derived files may not fit."""
+"""Bytes of free disk space below which checkpoints and derived files may not fit."""
 
 
 def examine(
     paths: Paths, settings: Settings, manifest: Manifest | None, shape: RoundShape | None, *, deep: bool = False
 ) -> list[Check]:
-    """All checks, none of which changes anything but for creating the state directory.
+    """Run all checks. They create the state directory and change nothing else.
 
     Args:
         paths: of the installation.
         settings: of the node.
-        manifest: what it trains on; None if it has to be fetched from a member of the swarm first.
-        shape: sizes of its largest round; None while they are unknown.
-        deep: also load what the backends need, in processes of their own; takes seconds.
+        manifest: to train on; None until it is fetched from a member of the swarm.
+        shape: sizes of the largest round; None while unknown.
+        deep: also load the backends' packages, in separate processes; takes seconds.
     """
-    checks: list[Callable[[], Check]] = [
-        _python,
-        lambda: _library("reasoning-gym", "reasoning_gym", "tasks"),
-        lambda: model_check(settings),
-        lambda: _manifest(manifest),
-        lambda: _state(paths),
-        lambda: _disk(paths),
-        lambda: _memory(settings, shape),
-        _processor,
+    return [
+        _python(),
+        *backend_checks(settings, deep=deep),
+        _library("reasoning-gym", "reasoning_gym", "tasks"),
+        model_check(settings),
+        _manifest(manifest),
+        _state(paths),
+        _disk(paths),
+        _memory(settings, shape),
+        _processor(),
     ]
-    python, *others = [check() for check in checks]
-    return [python, *backend_checks(settings, deep=deep), *others]
 
 
 def _python() -> Check:
@@ -65,8 +63,8 @@ def _library(distribution: str, module: str, purpose: str) -> Check:
 
 def _manifest(manifest: Manifest | None) -> Check:
     if manifest is None:
-        remedy = "start `sapo run`: it fetches it from a member of the swarm"
-        return Check("manifest", Status.WARN, "not here yet: the swarm was joined by an invite", remedy)
+        remedy = "start `sapo run`, which fetches it from a member of the swarm"
+        return Check("manifest", Status.WARN, "not fetched yet, because the swarm was joined by an invite", remedy)
     return Check("manifest", Status.PASS, f"{manifest.name}: {', '.join(entry.name for entry in manifest.tasks)}")
 
 
@@ -83,9 +81,9 @@ def _state(paths: Paths) -> Check:
         return Check("state", Status.WARN, f"{paths.state}: {error.message}", error.remedy)
     if holder is not None:
         process = f"process {holder}" if holder else "unknown process"
-        remedy = "nothing to mend, unless you want a second one: give it a --home of its own"
-        return Check("state", Status.WARN, f"{paths.state}: another node ({process}) uses it", remedy)
-    return Check("state", Status.PASS, f"{paths.state}, writable, no node running")
+        remedy = "nothing to do; to run a second node, give it another --home"
+        return Check("state", Status.WARN, f"{paths.state}: in use by another node ({process})", remedy)
+    return Check("state", Status.PASS, f"{paths.state}, writable, no node is running")
 
 
 def _disk(paths: Paths) -> Check:
@@ -93,13 +91,13 @@ def _disk(paths: Paths) -> Check:
     free = shutil.disk_usage(existing).free
     detail = f"{free / 1e9:.1f} GB free"
     if free < MINIMUM_FREE:
-        return Check("disk", Status.WARN, detail, "free some space, or use --home on another disk")
+        return Check("disk", Status.WARN, detail, "free some space, or use a --home on another disk")
     return Check("disk", Status.PASS, detail)
 
 
 def _memory(settings: Settings, shape: RoundShape | None) -> Check:
     if shape is None:
-        return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`: it fetches it")
+        return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`, which fetches it")
     return memory_check(settings, shape)
 
 
@@ -107,9 +105,12 @@ def _processor() -> Check:
     from sapo_edge.backends.machine.threads import available_cores, cores_in_use
 
     cores, load = available_cores(), cores_in_use(0.3)
-    detail = f"{cores} cores, {load:.1f} in use by all programs now"
+    detail = f"{cores} cores, {load:.1f} in use now"
     if load > 0.5 * cores:
         return Check(
-            "processor", Status.WARN, detail, "nothing to mend: sapo-edge leaves busy cores to others, and is slower"
+            "processor",
+            Status.WARN,
+            detail,
+            "nothing to do; sapo-edge is slower beside other programs",
         )
     return Check("processor", Status.PASS, detail)

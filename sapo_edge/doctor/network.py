@@ -1,4 +1,4 @@
-"""What a swarm needs of this machine and its network, looked at from here and from a peer, for `sapo doctor`."""
+"""The checks of `sapo doctor` on the network, from this machine and with the help of peers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.visits.opinions import Opinion
 
 CLOCK_WARN = 60.0
-"""Seconds by which this clock may differ from a peer's without a word."""
+"""Seconds of difference to peers' clocks from which the check warns."""
 CLOCK_FAIL = 3600.0
-"""Seconds from which on others may refuse this node's rollouts as too old, or from the future."""
+"""Seconds from which peers may reject this node's rollouts as too old or from the future."""
 MULTICAST_SECONDS = 1.0
-"""Time for a multicast packet to come back."""
+"""Seconds to wait for a multicast packet to come back."""
 _MDNS_PORT = 5353
 _TRIAL_GROUP = "239.255.83.65"
 
@@ -35,70 +35,68 @@ def examine_network(
     psk: bytes | None = None,
     node_runs: bool = False,
 ) -> list[Check]:
-    """All checks of the network. Takes a few seconds; changes nothing.
+    """Run all checks of the network. Takes a few seconds and changes nothing.
 
     Args:
-        port: at which the node listens or would; 0 for any.
+        port: that the node listens on; 0 for any.
         listen: as in the settings.
-        mdns: whether the local network is to be searched.
-        bootstrap: addresses of peers to ask; without any, what only others can tell stays unknown.
-        swarm: the manifest's digest; None in no swarm.
-        psk: of a private swarm.
-        node_runs: whether a node of this state directory runs now, and holds the port.
+        mdns: whether to check multicast.
+        bootstrap: addresses of peers to ask whether they reach this machine; may be empty.
+        swarm: the manifest's digest; None outside of a swarm.
+        psk: key of a private swarm.
+        node_runs: whether a node of this state directory is running and uses the port.
     """
     networks = find_local_networks(listen)
-    findings = [_network(networks, listen), _port(port, node_runs)]
+    checks = [_network(networks, listen), _port(port, node_runs)]
     if mdns:
-        findings.append(_multicast(networks))
+        checks.append(_multicast(networks))
     opinions = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else []
-    return [*findings, _reachable(opinions, bool(bootstrap), networks), _clock(opinions)]
+    return [*checks, _reachable(opinions, bool(bootstrap), networks), _clock(opinions)]
 
 
 def _network(networks: LocalNetworks, listen: str) -> Check:
     if listen == "loopback":
-        return Check("network", Status.PASS, "this machine alone, as set")
+        return Check("network", Status.PASS, "this machine only, by the setting `listen`")
     if not networks.addresses:
-        return Check(
-            "network", Status.WARN, "no network but loopback", "connect to one to find others; training goes on"
-        )
+        return Check("network", Status.WARN, "no network", "connect to a network to find peers; training works without")
     return Check("network", Status.PASS, ", ".join(networks.addresses[:4]))
 
 
 def _port(port: int, node_runs: bool) -> Check:
     if port == 0:
-        return Check("port", Status.PASS, "any free one")
+        return Check("port", Status.PASS, "any free port")
     if node_runs:
         return Check("port", Status.PASS, f"TCP {port}, in use by the running node")
     if port < LOWEST_PORT and port != 443:
-        return Check("port", Status.WARN, f"TCP {port} is not dialled by others", f"choose one from {LOWEST_PORT} on")
+        return Check("port", Status.WARN, f"peers do not connect to TCP {port}", f"choose {LOWEST_PORT} or more")
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             trial.bind(("0.0.0.0", port))
         except OSError as error:
             reason = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
-            return Check("port", Status.FAIL, f"TCP {port}: {reason}", "choose another port, or 0 for any")
+            return Check("port", Status.FAIL, f"TCP {port}: {reason}", "choose another port, or 0 for any free port")
     return Check("port", Status.PASS, f"TCP {port}, free")
 
 
 def _multicast(networks: LocalNetworks) -> Check:
-    works = [ip for ip in networks.listen_addresses if _multicast_returns(ip)]
+    works = [ip for ip in networks.listen_addresses if multicast_works(ip)]
     if not works:
         return Check(
             "mdns",
             Status.WARN,
-            "multicast does not work, so others on the local network can't be found",
+            "multicast does not work, so nodes on the local network can't find each other",
             "use an invite or a bootstrap address; in a container, use the host's network",
         )
     if not _mdns_port_is_shared():
         return Check(
-            "mdns", Status.WARN, f"another program keeps UDP {_MDNS_PORT} to itself", "end it, or use an invite instead"
+            "mdns", Status.WARN, f"another program does not share UDP port {_MDNS_PORT}", "close it, or use an invite"
         )
     return Check("mdns", Status.PASS, f"multicast works on {', '.join(works[:3])} (routers may still drop it)")
 
 
-def _multicast_returns(ip: str) -> bool:
-    """Whether a packet to a group comes back to a member of it on the same interface."""
+def multicast_works(ip: str) -> bool:
+    """Whether a multicast packet comes back on the same interface."""
     token = secrets.token_bytes(16)
     try:
         with (
@@ -135,24 +133,22 @@ def _mdns_port_is_shared() -> bool:
 
 def _reachable(opinions: Sequence[Opinion], asked: bool, networks: LocalNetworks) -> Check:
     if not asked:
-        return Check(
-            "reachability", Status.PASS, "unknown: no bootstrap address to ask; on a local network it is no matter"
-        )
+        return Check("reachability", Status.PASS, "unknown without a bootstrap address; not needed on a local network")
     if not opinions:
         return Check(
-            "reachability", Status.WARN, "no bootstrap address answers", "check the network, or ask for a new invite"
+            "reachability", Status.WARN, "no bootstrap peer answers", "check the network, or ask for a new invite"
         )
     seen = next((opinion.seen for opinion in opinions if opinion.seen), "")
     nat = "" if not seen or seen in networks.listen_addresses else f", behind a NAT as {seen}"
     if any(opinion.reachable for opinion in opinions):
-        return Check("reachability", Status.PASS, f"others can connect to this machine{nat}")
+        return Check("reachability", Status.PASS, f"peers can connect to this machine{nat}")
     if all(opinion.reachable is None for opinion in opinions):
-        return Check("reachability", Status.PASS, f"peers answer, and did not try to connect back{nat}")
+        return Check("reachability", Status.PASS, f"unknown: peers answer but did not try to connect back{nat}")
     return Check(
         "reachability",
         Status.WARN,
-        f"others can't connect to this machine{nat}; it dials them, and relays help",
-        "forward a TCP port to it and set that port, or use a bootstrap address of a relay (`sapo relay`)",
+        f"peers can't connect to this machine{nat}; it connects to them, directly or through relays",
+        "forward a TCP port to this machine and set `port`, or use a relay (`sapo relay`) as bootstrap address",
     )
 
 
@@ -165,13 +161,13 @@ def _clock(opinions: Sequence[Opinion]) -> Check:
     if abs(ahead) < CLOCK_WARN:
         return Check("clock", Status.PASS, detail)
     status = Status.FAIL if abs(ahead) >= CLOCK_FAIL else Status.WARN
-    return Check("clock", status, detail, "set this machine's clock by network time: peers refuse what is too old")
+    return Check("clock", status, detail, "turn on network time; peers reject rollouts that are too old or new")
 
 
 def _ask(
     port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
 ) -> list[Opinion]:
-    """What peers say of this machine; empty if none answers, or the port can't be listened on."""
+    """Ask peers about this machine; empty if none answers or the port is not free."""
     from sapo_edge.swarm.host.logs import preserve_logging
 
     with preserve_logging():

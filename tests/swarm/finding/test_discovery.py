@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
 
-from sapo_edge.doctor.network import _multicast_returns
+from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding import mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
@@ -239,7 +239,7 @@ def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running
     works = [
         listen
         for listen in ("all", "loopback")
-        if any(map(_multicast_returns, find_local_networks(listen).listen_addresses))
+        if any(map(multicast_works, find_local_networks(listen).listen_addresses))
     ]
     if not works:
         pytest.skip("this machine has no multicast")
