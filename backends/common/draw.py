@@ -1,4 +1,4 @@
-"""Drawing token ids from rows of logits, with numpy alone: the generator role on a Pi has no torch."""
+"""Draws token ids from rows of logits with numpy alone, because a generator on a Raspberry Pi has no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FloatRows = npt.NDArray[np.float32]
 def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64]) -> tuple[list[int], list[float]]:
     """Draw one id from each row.
 
-    Row by row: a row of logits stays in the processor's cache through all passes, a whole batch does not.
+    Row by row: through all passes, a row of logits stays in the CPU's cache, which a whole batch does not.
 
     Args:
         logits: (rows, vocabulary).
@@ -21,8 +21,8 @@ def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64
         uniforms: (rows,) in [0, 1), float64.
 
     Returns:
-        ids, and the log-probability (nats) of each under the distribution it was drawn from (at temperature 0, under
-        the untempered one).
+        ids, and the log-probability (nats) of each under the distribution it was drawn from; at temperature 0, under
+        the distribution at temperature 1.
     """
     ids: list[int] = []
     logprobs: list[float] = []
@@ -31,19 +31,19 @@ def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64
         top = float(scaled.max())
         weights = np.exp(scaled - np.float32(top))
         if temperature == 0.0:
-            chosen = int(scaled.argmax())
+            token = int(scaled.argmax())
             total = float(weights.sum(dtype=np.float64))
         else:
             cumulative = np.cumsum(weights, dtype=np.float64)
             total = float(cumulative[-1])
             # side="right" never lands on an id of weight zero; the minimum guards the last rounding step.
-            chosen = min(int(np.searchsorted(cumulative, uniform * total, side="right")), len(row) - 1)
-        ids.append(chosen)
-        logprobs.append(float(scaled[chosen]) - top - math.log(total))
+            token = min(int(np.searchsorted(cumulative, uniform * total, side="right")), len(row) - 1)
+        ids.append(token)
+        logprobs.append(float(scaled[token]) - top - math.log(total))
     return ids, logprobs
 
 
 def uniforms(seed: int, group: int, answer: int, count: int) -> npt.NDArray[np.float64]:
-    """The random numbers of one answer: a counter-based stream of its own, so that order of work can't change it."""
+    """(count,) random numbers of one answer, a counter-based stream that the order of work can't change."""
     key = (seed % (1 << 64)) | (((group << 32) | answer) << 64)
     return np.random.Generator(np.random.Philox(key=key)).random(count)

@@ -1,13 +1,14 @@
-"""What a GGUF file says about itself, read without loading the model.
+"""The header of a GGUF file, read and checked without loading the model.
 
-The header is read here, not through `gguf.GGUFReader`: that takes seconds for a vocabulary of 49,152 tokens, and a
-truncated download must be told apart from a good file before native code maps it. Every length is checked against the
-file's size before anything is read. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+`gguf.GGUFReader` takes seconds for a vocabulary of 49,152 tokens. It also accepts a truncated download, which must be
+detected before native code maps the file. So every length is checked here against the file's size before it is read.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,7 +30,7 @@ _ARRAY = 9
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """One tensor of a file: `shape` in row-major order (outputs first), `type` as in `gguf.GGMLQuantizationType`."""
+    """One tensor: `shape` in row-major order (outputs first), `type` as in `gguf.GGMLQuantizationType`."""
 
     name: str
     shape: tuple[int, ...]
@@ -44,8 +45,8 @@ class GgufHeader:
 
     Attributes:
         path: the file.
-        metadata: scalar values and arrays of at most `KEPT_ARRAY` elements; of longer arrays, their length.
-        tensors: by name; offsets are from the start of the file.
+        metadata: values by key; an array of more than `KEPT_ARRAY` elements is replaced by its length.
+        tensors: by name; offsets count from the start of the file.
     """
 
     path: Path
@@ -72,10 +73,10 @@ class GgufHeader:
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def number(self, key: str, default: float | None = None) -> float:
-        """A positive number of the architecture, such as `embedding_length`.
+        """A positive number of the architecture, such as `rope.freq_base`.
 
         Raises:
-            ModelError: if the file has none and there is no default, or if it is no positive number.
+            ModelError: if the value is missing without a default, or is no positive number.
         """
         value = self.value(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MAX_NUMBER:
@@ -85,12 +86,12 @@ class GgufHeader:
         return value
 
     def count(self, key: str, default: int | None = None) -> int:
-        """As `number`, for a whole one."""
+        """Like `number`, for a whole number."""
         return int(self.number(key, default))
 
 
 class _Reader:
-    """Bounded little-endian reads from a file."""
+    """Little-endian reads from a file, bounded by its size."""
 
     def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
         self.file = file
@@ -141,25 +142,27 @@ class _Reader:
             raise self.broken(f"has a value of unknown type {kind}")
         return count
 
-    def count(self, what: str) -> int:
+    def count(self, unit: str) -> int:
         number = int(self.scalar("<Q"))
         if number > MAX_ENTRIES:
-            raise self.broken(f"claims {number} {what}")
+            raise self.broken(f"claims {number} {unit}")
         return number
 
-    def broken(self, how: str) -> ModelError:
-        return ModelError(f"the model file {self.path} {how}", "download or copy it again: it is truncated or damaged")
+    def broken(self, problem: str) -> ModelError:
+        return ModelError(
+            f"the model file {self.path} {problem}", "download or copy it again: it is truncated or damaged"
+        )
 
 
 def read_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
 
     Raises:
-        ModelError: if the file can't be read, is not GGUF, or is shorter than its tensors need.
+        ModelError: if the file can't be read, is not GGUF, or is too short for its tensors.
     """
     if path.is_dir():
         raise ModelError(
-            f"{path} is a directory, where a GGUF file is needed",
+            f"{path} is a directory, but a GGUF file is needed",
             "use --backend torch or mlx, which read directories, or a GGUF file of the model",
         )
     try:
@@ -205,10 +208,7 @@ def _read(reader: _Reader) -> GgufHeader:
         if kind not in sizes:
             raise reader.broken(f"has a tensor of unknown type {kind}")
         block, block_bytes = sizes[kind]
-        elements = 1
-        for length in shape:
-            elements *= length
-        tensors[name] = TensorInfo(name, shape, kind, start + offset, elements // block * block_bytes)
+        tensors[name] = TensorInfo(name, shape, kind, start + offset, math.prod(shape) // block * block_bytes)
     needed = max((info.offset + info.bytes for info in tensors.values()), default=0)
     if needed > reader.size:
         raise reader.broken(f"has {reader.size:,} bytes and needs {needed:,}")

@@ -1,4 +1,4 @@
-"""What a model is loaded from: a GGUF file or a Hugging Face directory. Importing this loads no torch."""
+"""Opens what a model is loaded from: a GGUF file or a Hugging Face directory. Importing this loads no torch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ModelSource: TypeAlias = GgufHeader | HfDirectory
 
 
 def open_source(path: Path, *, mlx: bool = False) -> ModelSource:
-    """A GGUF file or a Hugging Face directory.
+    """Open a GGUF file or a Hugging Face directory and check that its model can be trained.
 
     Args:
         path: the file or the directory.
-        mlx: whether a directory may hold weights that were quantised for MLX, which torch can't load.
+        mlx: whether a directory may hold weights quantised for MLX, which torch can't load.
 
     Raises:
         ModelError: if it is neither, or can't be used.
