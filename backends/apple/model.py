@@ -68,20 +68,20 @@ def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
         if name not in kept:
             weights[name] = mx.array(tensors.values(info))
             continue
-        for part, array in _quantised(tensors.blocks(info), info.type).items():
+        for part, array in quantised_parts(tensors.blocks(info), info.type).items():
             weights[f"{name.removesuffix('weight')}{part}"] = mx.array(tensors.in_order(info, array))
     return _ready(model, weights)
 
 
-def _quantised(rows: npt.NDArray[np.uint8], kind: int) -> dict[str, npt.NDArray[Any]]:
-    """A quantised matrix as MLX has it: whole numbers packed in 32 bits, and a scale and a bias for each 32 of them.
+def quantised_parts(rows: npt.NDArray[np.uint8], kind: int) -> dict[str, npt.NDArray[Any]]:
+    """A quantised matrix in MLX's layout: integers packed in 32 bits, and a scale and a bias for each 32 of them.
 
-    `mx.load` does the same, for a file all of whose tensors it knows. Blocks: ggml's `block_q4_0`, `block_q4_1`,
-    `block_q8_0`; the two halves of a byte are 16 weights apart there, and neighbours in MLX.
+    `mx.load` does the same, but only for a file of which it knows all tensors. Blocks are ggml's `block_q4_0`,
+    `block_q4_1`, `block_q8_0`; the two halves of a byte are 16 weights apart there, and neighbours in MLX.
 
     Args:
-        rows: (rows, bytes of a row) as the file has them.
-        kind: their GGUF type.
+        rows: (rows, bytes of a row), as in the file.
+        kind: the GGUF type.
     """
     blocks = rows.reshape(len(rows), -1, {Q4_0: 18, Q4_1: 20, Q8_0: 34}[kind])
     floats = 4 if kind == Q4_1 else 2

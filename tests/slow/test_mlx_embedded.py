@@ -160,11 +160,13 @@ def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
 
     from sapo_edge.backends.apple.model import quantised_parts
     from sapo_edge.backends.model.gguf_header import read_header
+    from sapo_edge.backends.model.gguf_tensors import GgufTensors
 
-    header = read_header(model)
-    library = mx.load(str(model))
+    header, library = read_header(model), mx.load(str(model))
+    tensors = GgufTensors(header)
     for target in ("blk.7.attn_q.weight", "blk.3.ffn_down.weight", "token_embd.weight"):
-        for part, array in quantised_parts(header, target).items():
+        info = header.tensors[target]
+        for part, array in quantised_parts(tensors.blocks(info), info.type).items():
             name = target if part == "weight" else f"{target.removesuffix('weight')}{part}"
             np.testing.assert_array_equal(array, np.array(library[name]).astype(array.dtype))
 
