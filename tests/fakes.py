@@ -1,10 +1,10 @@
-"""Stand-ins for what is slow or left to chance: a scripted policy, tasks scored by length, rollouts by hand."""
+"""Fakes for slow or random parts: a scripted policy, tasks scored by length, hand-made rollouts, a clock."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,11 +47,11 @@ def ask(question: str) -> Prompt:
 
 @dataclass
 class FakePolicy:
-    """A policy whose whole state is one line of text, changed by every update by what it was given.
+    """A policy whose whole state is one line of text, which every update changes.
 
     Attributes:
-        script: what it answers; without one, a letter repeated as often as the state, the seed and the prompt say.
-        steps: that an update reports; 0 is what a backend reports of a gradient that is not finite.
+        script: its answers; without one, a letter repeated as often as state, seed and prompt determine.
+        steps: that an update reports; 0 stands for a gradient that is not finite.
         log: the calls made, in order, for tests of the order.
     """
 
@@ -148,7 +148,7 @@ def _number(*parts: object) -> int:
 
 
 class LengthScored(TaskSource):
-    """A source whose verifier rewards the length of an answer: a model that knows nothing earns unequal rewards."""
+    """A source that rewards the length of an answer, so that an untrained model earns unequal rewards."""
 
     def score(self, task: Task, text: str) -> float:
         return length_score(task, text)
@@ -167,31 +167,24 @@ def make_rollout(
     question: str | None = None,
     ground_truth: str = "",
 ) -> Rollout:
-    """A rollout of another node, as it arrives."""
+    """A rollout of another node."""
     ref = TaskRef(entry, "1", 7, sequence)
     asked = f"question {sequence} of {author}?" if question is None else question
     return Rollout(ref, asked, ground_truth, tuple(Answer(text, True) for text in texts), author, 1, sequence, 1.5)
 
 
 def numbered_tasks(cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-    """Tasks "question 0", "question 1" ... from a cursor, as a `RoundContext` wants them."""
+    """Tasks "question 0", "question 1" ... from a cursor, for a `RoundContext`."""
     indices = range(cursor, cursor + count)
     tasks = (Task(TaskRef("sums", "1", 1, index), f"question {index}", RIGHT) for index in indices)
     return tuple(tasks), cursor + count
 
 
 class Clock:
-    """Seconds that pass only when a test says so."""
+    """A clock that only a test moves."""
 
     def __init__(self) -> None:
         self.now = 1000.0
 
     def __call__(self) -> float:
         return self.now
-
-
-def numbers_from(first: int) -> Iterator[int]:
-    """first, first + 1, ..."""
-    while True:
-        yield first
-        first += 1

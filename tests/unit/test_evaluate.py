@@ -28,14 +28,14 @@ def test_wilsons_interval_against_published_values(right: int, questions: int, l
     assert wilson_interval(right, questions) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_without_questions_nothing_is_known() -> None:
+def test_without_questions_the_interval_is_the_whole_range() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
     nothing = evaluate(FakePolicy(), [], ask, lambda task, text: 1.0, 8)
     assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.by_entry()) == (0.0, 0, (0.0, 1.0), {})
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-def test_the_interval_holds_the_share_and_stays_within_its_bounds(counts: tuple[int, int]) -> None:
+def test_the_interval_contains_the_share_and_stays_within_0_and_1(counts: tuple[int, int]) -> None:
     right, questions = counts
     low, high = wilson_interval(right, questions)
     assert 0.0 <= low <= right / questions <= high <= 1.0
@@ -61,14 +61,14 @@ def test_partial_credit_is_not_right() -> None:
     assert evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 0.99, 8).right == 0
 
 
-def test_it_can_be_cancelled() -> None:
+def test_an_evaluation_can_be_cancelled() -> None:
     handle = CallHandle()
     handle.cancel()
     with pytest.raises(Cancelled):
         evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, handle)
 
 
-def test_base_model_or_adapter_is_evaluated_as_asked() -> None:
+def test_use_adapter_selects_base_model_or_adapter() -> None:
     asked: list[bool] = []
 
     class Recording(FakePolicy):

@@ -63,7 +63,7 @@ def test_every_kind_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.event)
-def test_an_event_comes_back_from_its_line(event: Event) -> None:
+def test_an_event_survives_its_json_form(event: Event) -> None:
     line = to_json(event)
     assert line.isascii() and "\n" not in line
     assert from_json(line) == event
@@ -89,7 +89,7 @@ def test_numbers_that_are_not_finite_become_null(value: float) -> None:
     assert as_dict(started)["settings"] == {"deep": [{"x": None}]}
 
 
-def test_the_time_is_now_unless_given() -> None:
+def test_the_time_defaults_to_now() -> None:
     assert Notice(level="info", text="").time > 1.7e9
 
 
@@ -114,25 +114,25 @@ def test_unknown_fields_are_ignored() -> None:
         {"statistics": {"loss": "low"}},
     ],
 )
-def test_what_is_no_event_is_refused(change: dict[str, Any]) -> None:
+def test_an_invalid_event_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         from_json(json.dumps({**as_dict(ROUND), **change}))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000])
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_text_that_is_not_a_json_object_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         from_json(text)
 
 
-def test_a_lacking_field_is_named() -> None:
+def test_the_error_names_a_missing_field() -> None:
     record = as_dict(ROUND)
     del record["tokens"]
     with pytest.raises(ValueError, match="lacks tokens"):
         from_json(json.dumps(record))
 
 
-def test_a_level_or_phase_outside_the_list_is_refused() -> None:
+def test_an_unknown_level_is_rejected() -> None:
     with pytest.raises(ValueError, match="info, warning, error"):
         from_json('{"v":1,"time":1,"event":"notice","level":"loud","text":""}')
 

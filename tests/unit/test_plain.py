@@ -1,4 +1,4 @@
-"""Numbers as people say them, and texts of others without what a terminal would obey."""
+"""Plain text: numbers with units, escaped text of others, and remedies for mistyped names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_mistyped_name_gets_the_nearest_option(name: object, remedy: str) -> N
 
 
 @given(st.text())
-def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
+def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(not unicodedata.category(character).startswith("C") for character in printable(text))
     kept = printable(text, lines=True)
     assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
@@ -58,7 +58,7 @@ def test_escape_sequences_can_be_read() -> None:
     assert printable("a\nb\tc\r", lines=True) == "a\nb\tc\\r"
 
 
-def test_a_line_is_wrapped_and_a_digest_stays_whole() -> None:
+def test_a_line_is_wrapped_without_breaking_a_digest() -> None:
     digest = "0123456789abcdef" * 6
     wrapped = line("digest", f"of the model {digest} and more words").splitlines()
     assert wrapped[0].startswith("digest      of the model") and any(digest in row for row in wrapped)

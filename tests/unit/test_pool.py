@@ -1,4 +1,4 @@
-"""The pool of other nodes' rollouts: what it admits, forgets and offers."""
+"""The pool of other nodes' rollouts: what it accepts, forgets and offers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def sequences(pool: Pool) -> list[int]:
     return [rollout.sequence for rollout in pool.candidates()]
 
 
-def test_what_arrives_is_offered_oldest_first() -> None:
+def test_candidates_come_oldest_first() -> None:
     pool = Pool("me")
     assert [pool.add(make_rollout(sequence=number)) for number in (3, 1, 2)] == [PoolOutcome.ADDED] * 3
     assert sequences(pool) == [3, 1, 2] and len(pool) == 3
     assert pool.counts == Counter({PoolOutcome.ADDED: 3})
 
 
-def test_the_oldest_gives_way_when_the_pool_is_full() -> None:
+def test_a_full_pool_drops_the_oldest() -> None:
     pool = Pool("me", PoolLimits(rollouts=3, author_share=1.0))
     for number in range(5):
         pool.add(make_rollout(sequence=number))
@@ -41,7 +41,7 @@ def test_bytes_are_bounded_and_counted() -> None:
     assert sequences(pool) == [3, 4, 5]
 
 
-def test_a_rollout_larger_than_the_pool_is_refused_and_displaces_nothing() -> None:
+def test_a_rollout_larger_than_the_pool_is_rejected_and_displaces_nothing() -> None:
     pool = Pool("me", PoolLimits(bytes=200))
     pool.add(make_rollout(sequence=1))
     assert pool.add(make_rollout(sequence=2, texts=["x" * 300])) is PoolOutcome.TOO_LARGE
@@ -79,7 +79,7 @@ def test_every_author_may_have_one_rollout_however_small_its_share() -> None:
     assert len(pool) == 3
 
 
-def test_rollouts_are_forgotten_by_the_time_since_their_arrival() -> None:
+def test_rollouts_expire_by_the_time_since_their_arrival() -> None:
     clock = Clock()
     pool = Pool("me", PoolLimits(seconds=60), clock)
     pool.add(make_rollout(sequence=1))
@@ -92,7 +92,7 @@ def test_rollouts_are_forgotten_by_the_time_since_their_arrival() -> None:
     assert pool.counts[PoolOutcome.OLD] == 2
 
 
-def test_a_copy_is_known_while_it_is_held_and_after_it_left() -> None:
+def test_a_copy_is_recognised_while_the_original_is_held_and_afterwards() -> None:
     clock = Clock()
     pool = Pool("me", PoolLimits(seconds=60), clock)
     taken, aged = make_rollout(sequence=1), make_rollout(sequence=2)
@@ -106,7 +106,7 @@ def test_a_copy_is_known_while_it_is_held_and_after_it_left() -> None:
     assert len(pool) == 0
 
 
-def test_a_copy_of_one_that_was_displaced_is_known() -> None:
+def test_a_copy_of_a_displaced_rollout_is_recognised() -> None:
     pool = Pool("me", PoolLimits(rollouts=1, author_share=1.0))
     first = make_rollout(sequence=1)
     pool.add(first)
@@ -114,7 +114,7 @@ def test_a_copy_of_one_that_was_displaced_is_known() -> None:
     assert pool.add(first) is PoolOutcome.DUPLICATE and sequences(pool) == [2]
 
 
-def test_only_so_many_departed_ones_are_remembered() -> None:
+def test_the_number_of_remembered_ids_is_bounded() -> None:
     pool = Pool("me", PoolLimits(remembered=2))
     rollouts = [make_rollout(sequence=number) for number in range(3)]
     for rollout in rollouts:
@@ -127,20 +127,20 @@ def test_only_so_many_departed_ones_are_remembered() -> None:
     ]
 
 
-def test_a_pool_that_remembers_nothing_still_gives_up_its_rollouts() -> None:
+def test_a_pool_that_remembers_no_ids_still_removes_rollouts() -> None:
     pool = Pool("me", PoolLimits(remembered=0))
     pool.add(make_rollout())
     pool.take([make_rollout()])
     assert len(pool) == 0 and pool.add(make_rollout()) is PoolOutcome.ADDED
 
 
-def test_own_rollouts_that_come_back_are_refused() -> None:
+def test_own_rollouts_are_not_accepted() -> None:
     pool = Pool("me")
     assert pool.add(make_rollout("me")) is PoolOutcome.OWN
     assert len(pool) == 0
 
 
-def test_token_ids_do_not_make_another_rollout_of_it() -> None:
+def test_token_ids_do_not_change_the_id() -> None:
     from dataclasses import replace
 
     from sapo_edge.rollout import Answer
@@ -151,7 +151,7 @@ def test_token_ids_do_not_make_another_rollout_of_it() -> None:
     assert pool.add(with_ids) is PoolOutcome.DUPLICATE
 
 
-def test_what_is_taken_is_gone_and_what_is_not_there_is_no_matter() -> None:
+def test_taken_rollouts_are_removed_and_absent_ones_ignored() -> None:
     pool = Pool("me")
     kept, taken = make_rollout(sequence=1), make_rollout(sequence=2)
     pool.add(kept)
@@ -186,7 +186,7 @@ offers = st.lists(
 
 @given(offers, st.integers(1, 6), st.integers(60, 400), st.floats(0.01, 1.0))
 @settings(max_examples=150, deadline=None)
-def test_the_bounds_hold_whatever_arrives(
+def test_the_bounds_hold_for_any_arrivals(
     offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
 ) -> None:
     clock = Clock()

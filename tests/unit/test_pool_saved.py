@@ -1,4 +1,4 @@
-"""The pool over a restart: what comes back, how old it is, and files that are not what was written."""
+"""The pool over a restart: what comes back, how old it is, and damaged files."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from tests.fakes import Clock, make_rollout
 def make_pool(
     started: float = 0.0, today: float = 1e9, limits: PoolLimits | None = None, own: str = "me"
 ) -> tuple[Pool, Clock]:
-    """A pool whose monotonic clock stands at `started` when the wall's is at `today`; both go on together."""
+    """A pool whose monotonic clock reads `started` when the wall clock reads `today`; both advance together."""
     clock = Clock()
     clock.now = started
     return Pool(own, limits, clock, lambda: today + clock.now - started), clock
 
 
 def restarted(path: Path, later: float = 0.0, **more: Any) -> Pool:
-    """Another run's pool, on a machine that was started anew, with the saved one loaded."""
+    """A pool after a restart of the computer, with the saved one loaded."""
     pool, _ = make_pool(started=5.0, today=1e9 + later, **more)
     pool.load(path)
     return pool
@@ -43,7 +43,7 @@ def written(path: Path, *parts: bytes) -> None:
     path.write_bytes(MAGIC + hashlib.sha256(body).digest() + body)
 
 
-def test_what_is_held_comes_back_as_text(tmp_path: Path) -> None:
+def test_rollouts_come_back_as_text(tmp_path: Path) -> None:
     pool, clock = make_pool()
     own = Answer("ab", True, (1, 2), (-0.5, -0.25))
     rollouts = [
@@ -67,7 +67,7 @@ def test_what_is_held_comes_back_as_text(tmp_path: Path) -> None:
     assert (tmp_path / "again").read_bytes() == (tmp_path / "pool").read_bytes()
 
 
-def test_what_was_used_does_not_come_back(tmp_path: Path) -> None:
+def test_used_rollouts_do_not_come_back(tmp_path: Path) -> None:
     pool, _ = make_pool()
     used, held = make_rollout(sequence=1), make_rollout(sequence=2)
     for rollout in (used, held):
@@ -84,7 +84,7 @@ def test_what_was_used_does_not_come_back(tmp_path: Path) -> None:
     ("later", "then", "kept"),
     [(0, 0, [1, 2]), (35, 0, [2]), (35, 20, [2]), (35, 26, []), (86400, 0, []), (-86400, 59, [1, 2])],
 )
-def test_age_goes_on_while_the_node_is_off(tmp_path: Path, later: float, then: float, kept: list[int]) -> None:
+def test_rollouts_age_while_the_node_is_off(tmp_path: Path, later: float, then: float, kept: list[int]) -> None:
     limits = PoolLimits(seconds=60)
     pool, clock = make_pool(limits=limits)
     pool.add(make_rollout(sequence=1))
@@ -98,7 +98,7 @@ def test_age_goes_on_while_the_node_is_off(tmp_path: Path, later: float, then: f
     assert [rollout.sequence for rollout in again.candidates()] == kept
 
 
-def test_what_arrived_before_the_file_was_read_stays_and_a_copy_is_as_old_as_the_first(tmp_path: Path) -> None:
+def test_rollouts_that_arrived_before_loading_stay_and_a_copy_is_as_old_as_the_original(tmp_path: Path) -> None:
     pool, _ = make_pool()
     for sequence in (1, 2, 3):
         pool.add(make_rollout(sequence=sequence))
@@ -110,7 +110,7 @@ def test_what_arrived_before_the_file_was_read_stays_and_a_copy_is_as_old_as_the
     assert [rollout.sequence for rollout in again.candidates()] == [2, 3, 9]
 
 
-def test_todays_limits_hold(tmp_path: Path) -> None:
+def test_the_current_limits_apply_to_a_loaded_pool(tmp_path: Path) -> None:
     pool, _ = make_pool()
     for author in "abc":
         for sequence in range(4):
@@ -127,7 +127,7 @@ def test_todays_limits_hold(tmp_path: Path) -> None:
     assert len(again) == 3
 
 
-def test_the_largest_pool_that_limits_allow_is_read_again(tmp_path: Path) -> None:
+def test_the_largest_allowed_pool_can_be_read(tmp_path: Path) -> None:
     wide = [
         replace(
             make_rollout("é" * 64, sequence, [""] * MAX_ANSWERS, "e" * 128, "q", ""),
@@ -144,7 +144,7 @@ def test_the_largest_pool_that_limits_allow_is_read_again(tmp_path: Path) -> Non
     assert len(pool) == 20 and restarted(tmp_path / "pool", limits=limits).candidates() == pool.candidates()
 
 
-def test_no_file_is_as_good_as_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
     pool, _ = make_pool()
     assert pool.load(tmp_path / "none") == 0
     pool.save(tmp_path / "empty")
@@ -202,9 +202,7 @@ def test_a_damaged_file_is_reported_and_changes_nothing(tmp_path: Path, damage: 
 
 @given(st.lists(st.binary(max_size=60), max_size=4))
 @settings(max_examples=200, deadline=None)
-def test_bytes_of_any_kind_raise_one_kind_of_error(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]
-) -> None:
+def test_any_bytes_raise_only_a_state_error(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "any"
     body = b"".join(parts)
     for data in (body, msgpack.packb(b"") + b"".join(msgpack.packb(part) for part in parts)):

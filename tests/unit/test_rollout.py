@@ -1,4 +1,4 @@
-"""Rollouts: what can't be built, and what identifies one."""
+"""Rollouts: their bounds and their ids."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_task_is_bounded_like_a_rollout(name: str) -> None:
         Task(REF, **values)
 
 
-def test_what_the_generator_recorded_is_neither_compared_nor_shown() -> None:
+def test_the_generators_record_is_neither_compared_nor_shown() -> None:
     task = Task(REF, "q", "a", {"answer": "secret"})
     assert task == Task(REF, "q", "a") and "secret" not in repr(task)
 

@@ -19,7 +19,7 @@ from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, ma
 
 @dataclass
 class Shared:
-    """A transport that keeps what is published; `arriving` comes in at that moment."""
+    """A transport that records what is published and then calls `on_publish`."""
 
     published: list[Rollout] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Shared:
 
 
 class Bench:
-    """Everything that a round needs, and what it did with it."""
+    """A round with fakes for its context, and a log of its steps."""
 
     def __init__(self, own: int = 2, external: int = 0, questions: int = 0, strategy: str = "informative") -> None:
         self.log: list[str] = []
@@ -95,14 +95,14 @@ def externals(count: int, author: str = "other", **details: object) -> list[Roll
     return [make_rollout(author, number, **details) for number in range(count)]  # type: ignore[arg-type]
 
 
-def test_the_steps_are_the_papers_in_its_order() -> None:
+def test_the_steps_come_in_the_papers_order() -> None:
     bench = Bench(own=2, external=1)
     bench.fill(make_rollout())
     bench.run()
     assert bench.log == ["tasks", "generate", "score", "publish", "update"]
 
 
-def test_own_rollouts_carry_what_the_round_is() -> None:
+def test_own_rollouts_carry_round_author_and_sequence() -> None:
     bench = Bench(own=3)
     result = bench.run(number=7, cursor=40, sequence=100)
     assert [scored.rollout.question for scored in result.own] == ["question 40", "question 41", "question 42"]
@@ -163,7 +163,7 @@ def test_own_rollouts_are_not_filtered() -> None:
     assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
 
 
-def test_external_rollouts_without_a_gradient_are_passed_over() -> None:
+def test_external_rollouts_without_a_gradient_are_discarded() -> None:
     bench = Bench(own=1, external=2)
     useful = make_rollout(sequence=9)
     bench.fill(*externals(4, texts=(WRONG, WRONG)), *externals(4, "third", texts=(RIGHT, RIGHT)), useful)
@@ -171,14 +171,14 @@ def test_external_rollouts_without_a_gradient_are_passed_over() -> None:
     assert [scored.rollout for scored in result.external] == [useful] and result.missing == 1
 
 
-def test_the_uniform_strategy_takes_them_too() -> None:
+def test_the_uniform_strategy_keeps_them() -> None:
     bench = Bench(own=1, external=2, strategy="uniform")
     bench.fill(*externals(2, texts=(WRONG, WRONG)))
     assert len(bench.run().external) == 2
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])
-def test_missing_external_rollouts_are_made_up_for_by_own_questions(there: int) -> None:
+def test_own_questions_replace_missing_external_rollouts(there: int) -> None:
     bench = Bench(own=2, external=3)
     bench.fill(*externals(there))
     result = bench.run(cursor=10)
@@ -187,7 +187,7 @@ def test_missing_external_rollouts_are_made_up_for_by_own_questions(there: int) 
     assert result.reward_external == (0.5 if there else None)
 
 
-def test_spare_questions_make_up_for_missing_ones_first() -> None:
+def test_spare_questions_replace_missing_rollouts_first() -> None:
     bench = Bench(own=2, external=2, questions=6)
     result = bench.run()
     assert len(result.own) == 6 and len(bench.trained) == 4
@@ -201,7 +201,7 @@ def test_all_questions_are_shared_and_only_i_are_trained_on() -> None:
     assert {bench.asked(group) for group in bench.trained} <= {scored.rollout.question for scored in result.own}
 
 
-def test_what_is_selected_is_shared_and_nothing_else() -> None:
+def test_only_selected_rollouts_are_shared() -> None:
     bench = Bench(own=4)
     bench.context = replace(bench.context, select=lambda own, rng: [own[2].rollout])
     result = bench.run(cursor=10)
@@ -229,7 +229,7 @@ def test_an_external_rollout_is_trained_on_at_most_once() -> None:
     assert bench.run(3).missing == 2
 
 
-def test_what_cannot_be_verified_leaves_the_pool_and_is_never_trained_on() -> None:
+def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
     bench = Bench(own=1, external=2)
     lie, truth = make_rollout("liar"), make_rollout("honest")
     score = bench.context.score_external
@@ -249,14 +249,14 @@ def test_own_and_external_rewards_are_reported_apart() -> None:
     assert (result.reward_own, result.reward_external) == (0.25, 0.75)
 
 
-def test_a_node_alone_scores_nothing_of_others() -> None:
+def test_a_node_alone_scores_no_external_rollouts() -> None:
     bench = Bench(own=1, external=0)
     bench.context = replace(bench.context, score_external=lambda rollout: pytest.fail("scored for nothing"))
     bench.fill(make_rollout())
     assert bench.run().external == () and len(bench.pool) == 1
 
 
-def test_rollouts_that_arrive_meanwhile_are_sampled_too() -> None:
+def test_rollouts_that_arrive_during_generation_are_sampled_too() -> None:
     bench = Bench(own=1, external=1, strategy="uniform")
     bench.fill(make_rollout("early"))
     late = externals(30, "late")
@@ -264,7 +264,7 @@ def test_rollouts_that_arrive_meanwhile_are_sampled_too() -> None:
     assert bench.run().external[0].rollout.author == "late"
 
 
-def test_rollouts_that_age_while_answers_are_sampled_are_trained_on_all_the_same() -> None:
+def test_rollouts_that_expire_during_generation_are_still_trained_on() -> None:
     bench = Bench(own=1, external=2)
     bench.fill(*externals(2))
 
@@ -276,7 +276,7 @@ def test_rollouts_that_age_while_answers_are_sampled_are_trained_on_all_the_same
     assert (len(result.external), result.missing, len(bench.trained)) == (2, 0, 3)
 
 
-def test_the_same_seed_gives_the_same_round_and_another_one_another() -> None:
+def test_the_round_is_a_function_of_its_seed() -> None:
     def chosen(seed: int) -> tuple[list[str], list[int]]:
         bench = Bench(own=2, external=3, questions=6)
         bench.fill(*externals(10))

@@ -47,7 +47,7 @@ def test_informative_groups_come_first_and_equals_by_chance() -> None:
     assert all({1, 3, 5, 7} < set(many) for many in six) and {n for many in six for n in many} == set(range(8))
 
 
-def test_the_same_generator_chooses_the_same_and_fractions_come_out_on_average() -> None:
+def test_selection_is_a_function_of_its_random_generator_and_fractions_hold_on_average() -> None:
     selector = after(BUDGET * 4, BUDGET)
     counts = [len(sequences(selector, seed)) for seed in range(4000)]
     assert counts == [len(sequences(selector, seed)) for seed in range(4000)]
@@ -66,7 +66,9 @@ def test_the_same_generator_chooses_the_same_and_fractions_come_out_on_average()
         (0, 10**9, math.inf),
     ],
 )
-def test_the_share_is_the_budget_by_authors_corrected_by_what_came(others: float, received: int, share: float) -> None:
+def test_the_share_is_the_budget_by_authors_corrected_by_the_inbound_rate(
+    others: float, received: int, share: float
+) -> None:
     assert after(others, received).share == pytest.approx(share, rel=0.01)
     # Before anything is known of the rate, the authors alone count.
     assert after(32, received, 0).share == 2.0
@@ -81,7 +83,7 @@ def test_authors_are_estimated_from_a_sample(authors: int) -> None:
     assert heard.estimate(640.0) == pytest.approx(authors, rel=0.15)
 
 
-def test_one_author_who_floods_hides_nobody_and_those_who_left_are_forgotten() -> None:
+def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> None:
     heard = Authors(3600.0)
     assert heard.estimate(0.0) == 0
     for time in range(20):
@@ -94,7 +96,7 @@ def test_one_author_who_floods_hides_nobody_and_those_who_left_are_forgotten() -
     assert heard.estimate(3700.0) == 1 and heard.estimate(6601.0) == 0
 
 
-def test_the_pool_counts_authors_of_what_it_admits_and_knows_them_after_a_restart(tmp_path: Path) -> None:
+def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) -> None:
     pool = Pool("me")
     for author in ("a", "b", "c", "me"):
         for sequence in (1, 2, 3, 3):

@@ -19,7 +19,7 @@ def scored(author: str = "a", sequence: int = 1, entry: str = "sums", flat: bool
     return ScoredRollout(make_rollout(author, sequence, entry=entry), (0.0, 0.0) if flat else (1.0, 0.0))
 
 
-def test_uniform_filters_nothing() -> None:
+def test_uniform_has_no_filter() -> None:
     candidates = [scored(sequence=number, flat=True) for number in range(4)]
     assert sorted(chosen.rollout.sequence for chosen in uniform(candidates, 4, random.Random(1))) == [0, 1, 2, 3]
 
@@ -31,7 +31,7 @@ def test_uniform_gives_every_candidate_the_same_chance() -> None:
     assert all(700 < counts[number] < 900 for number in range(5))
 
 
-def test_informative_discards_those_without_a_gradient() -> None:
+def test_informative_discards_rollouts_without_a_gradient() -> None:
     candidates = [scored(sequence=number, flat=number % 2 == 0) for number in range(6)]
     chosen = informative_only(candidates, 6, random.Random(1))
     assert sorted(item.rollout.sequence for item in chosen) == [1, 3, 5]
@@ -84,9 +84,7 @@ def test_every_strategy_chooses_distinct_candidates_and_as_many_as_it_can(
 
 @given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100))
 @settings(max_examples=80, deadline=None)
-def test_balanced_takes_one_more_of_a_stratum_only_when_the_others_have_given(
-    candidates: list[ScoredRollout], count: int, seed: int
-) -> None:
+def test_balanced_takes_from_all_strata_in_turn(candidates: list[ScoredRollout], count: int, seed: int) -> None:
     def key(item: ScoredRollout) -> tuple[str, str]:
         return item.rollout.author, item.rollout.ref.entry
 

@@ -34,7 +34,7 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
     return Checkpoints(tmp_path / "checkpoints", keep=2)
 
 
-def test_what_was_saved_is_loaded(checkpoints: Checkpoints) -> None:
+def test_a_saved_checkpoint_is_loaded(checkpoints: Checkpoints) -> None:
     saved = checkpoints.save(state(12, accuracy=0.5), write)
     loaded = checkpoints.load(12)
     assert loaded.directory == saved.directory == checkpoints.directory / "round-000012"
@@ -45,13 +45,13 @@ def test_what_was_saved_is_loaded(checkpoints: Checkpoints) -> None:
     assert os.listdir(checkpoints.directory) == ["round-000012"]
 
 
-def test_without_any_there_is_none(checkpoints: Checkpoints) -> None:
+def test_without_checkpoints_there_is_no_latest_and_no_best(checkpoints: Checkpoints) -> None:
     assert checkpoints.latest() is None and checkpoints.best() is None and checkpoints.recover() == (None, [])
     with pytest.raises(CheckpointError, match="No such file"):
         checkpoints.load(3)
 
 
-def test_another_model_or_manifest_is_refused_with_a_remedy(checkpoints: Checkpoints) -> None:
+def test_another_model_or_manifest_is_rejected_with_a_remedy(checkpoints: Checkpoints) -> None:
     checkpoint = checkpoints.save(state(1), write)
     checkpoint.check_origin("model", "manifest")
     with pytest.raises(CheckpointError, match=r"another model; .*--home"):
@@ -71,7 +71,7 @@ def test_a_checkpoint_under_the_name_of_another_round_is_rejected(checkpoints: C
 
 @pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])
 @pytest.mark.parametrize("damage", ["missing", "short", "flipped"])
-def test_a_damaged_checkpoint_is_passed_over_and_set_aside(checkpoints: Checkpoints, name: str, damage: str) -> None:
+def test_a_damaged_checkpoint_is_skipped_and_set_aside(checkpoints: Checkpoints, name: str, damage: str) -> None:
     checkpoints.save(state(1), write)
     path = checkpoints.save(state(2), write).directory / name
     content = bytearray(path.read_bytes())
@@ -90,7 +90,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_set_aside(checkpoints: Checkpoi
     assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
 
 
-def test_every_bit_of_the_record_counts(checkpoints: Checkpoints) -> None:
+def test_a_changed_record_is_rejected(checkpoints: Checkpoints) -> None:
     path = checkpoints.save(state(1), write).directory / RECORD
     record = json.loads(path.read_text())
     record["cursor"]["index"] = 2
@@ -102,7 +102,7 @@ def test_every_bit_of_the_record_counts(checkpoints: Checkpoints) -> None:
         checkpoints.read(1)
 
 
-def test_one_of_a_newer_version_is_neither_passed_over_nor_set_aside(checkpoints: Checkpoints) -> None:
+def test_a_checkpoint_of_a_newer_version_is_neither_skipped_nor_set_aside(checkpoints: Checkpoints) -> None:
     checkpoints.save(state(1), write)
     path = checkpoints.save(state(2), write).directory / RECORD
     path.write_text(json.dumps({**json.loads(path.read_text()), "v": 99}))
@@ -125,7 +125,7 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
     checkpoints.load(6)
 
 
-def test_a_round_made_again_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:
+def test_a_repeated_round_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:
     checkpoints.save(state(1, 0.1), write)
     checkpoints.save(state(1, 0.2), write)
     assert checkpoints.load(1).accuracy == 0.2
@@ -160,7 +160,7 @@ def test_a_failed_write_leaves_the_previous_one(
     checkpoints.load(1)
 
 
-def test_what_json_cannot_hold_is_refused_before_anything_changes(checkpoints: Checkpoints) -> None:
+def test_values_that_json_cannot_hold_are_rejected_before_anything_changes(checkpoints: Checkpoints) -> None:
     with pytest.raises(TypeError):
         checkpoints.save(Checkpoint(1, "model", "manifest", 0, cursor={"a": object()}), write)
     assert os.listdir(checkpoints.directory) == []

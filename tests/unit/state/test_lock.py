@@ -32,12 +32,12 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_second_process_is_refused_and_told_who_holds_it(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_a_second_process_is_rejected_with_the_holders_id(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     with pytest.raises(StateLockedError, match=f"process {holder.pid}.*kill {holder.pid}"):
         StateLock(tmp_path / "lock").acquire()
 
 
-def test_a_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_a_killed_process_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
     holder.kill()
     holder.wait()
     lock = StateLock(tmp_path / "lock")
@@ -46,7 +46,7 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path, holder: subprocess.Popen[
     lock.release()
 
 
-def test_the_same_process_is_refused_too_until_it_is_released(tmp_path: Path) -> None:
+def test_the_lock_is_exclusive_within_a_process_too(tmp_path: Path) -> None:
     first, second = StateLock(tmp_path / "lock"), StateLock(tmp_path / "lock")
     first.acquire()
     with pytest.raises(StateLockedError, match=str(os.getpid())):
@@ -57,6 +57,6 @@ def test_the_same_process_is_refused_too_until_it_is_released(tmp_path: Path) ->
     second.release()
 
 
-def test_a_place_that_cannot_be_locked_is_reported(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_locked_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't lock"):
         StateLock(tmp_path).acquire()

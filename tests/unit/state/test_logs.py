@@ -1,4 +1,4 @@
-"""Logging for a command line."""
+"""Logging to stderr and a file."""
 
 import logging
 import stat
@@ -51,13 +51,13 @@ def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(list(tmp_path.iterdir())) == 1 + logs.OLDER_FILES
 
 
-def test_nothing_reaches_a_terminal_that_something_else_owns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_stderr_nothing_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("debug", stderr=False)
     logging.getLogger("sapo_edge").error("hidden")
     assert capsys.readouterr().err == ""
 
 
-def test_a_full_disk_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     device = Path("/dev/full")
     if not device.exists() or not stat.S_ISCHR(device.stat().st_mode):
         pytest.skip("no /dev/full here")
@@ -68,7 +68,7 @@ def test_a_full_disk_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("can't write to the log") == 1
 
 
-def test_what_cannot_work_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_level_or_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="debug, info"):
         logs.configure("loud")
     with pytest.raises(StateError, match="log"):

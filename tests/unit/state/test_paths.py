@@ -1,4 +1,4 @@
-"""Where things live."""
+"""The directories."""
 
 import os
 import stat
@@ -10,7 +10,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.paths import Paths
 
 
-def test_a_home_holds_everything(tmp_path: Path) -> None:
+def test_with_a_home_all_paths_are_below_it(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path / "home")
     assert paths.state == tmp_path / "home" / "state"
     assert paths.config_file == tmp_path / "home" / "config" / "config.toml"
@@ -25,13 +25,13 @@ def test_a_home_holds_everything(tmp_path: Path) -> None:
         assert path.is_relative_to(tmp_path / "home")
 
 
-def test_the_argument_counts_more_than_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_argument_overrides_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SAPO_EDGE_HOME", str(tmp_path / "named"))
     assert Paths.default().state == tmp_path / "named" / "state"
     assert Paths.default(tmp_path / "given").state == tmp_path / "given" / "state"
 
 
-def test_a_relative_home_is_fixed_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_relative_home_becomes_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert Paths.default(Path("here")).state == tmp_path / "here" / "state"
 
@@ -68,7 +68,7 @@ def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path) -> None:
         Paths.default(tmp_path).create()
 
 
-def test_a_file_above_is_reported_with_a_remedy(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_parent_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StateError, match="move it away"):
         Paths.default(tmp_path / "file" / "home").create()

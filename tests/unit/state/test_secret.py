@@ -10,7 +10,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.secret import read_or_create_secret, read_secret, seed_from_secret
 
 
-def test_it_is_made_once_and_stays(tmp_path: Path) -> None:
+def test_the_secret_is_created_once_and_stays(tmp_path: Path) -> None:
     secret = read_or_create_secret(tmp_path / "identity")
     assert len(secret) == 32 and read_or_create_secret(tmp_path / "identity") == secret
     assert (tmp_path / "identity").read_text() == secret.hex() + "\n"
@@ -19,7 +19,7 @@ def test_it_is_made_once_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
-def test_nobody_else_may_read_it(tmp_path: Path) -> None:
+def test_nobody_else_may_read_the_secret(tmp_path: Path) -> None:
     path = tmp_path / "identity"
     read_or_create_secret(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -29,7 +29,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"ab" * 31, b"ab" * 33, b"xy" * 32, b"\xff" * 64])
-def test_anything_else_is_refused_and_kept(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_secret_is_rejected_and_kept(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "identity"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -39,7 +39,7 @@ def test_anything_else_is_refused_and_kept(tmp_path: Path, content: bytes) -> No
 
 
 @pytest.mark.parametrize("error", [FileExistsError, PermissionError])
-def test_whoever_came_first_is_the_identity(
+def test_the_first_of_two_processes_creates_the_identity(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
 ) -> None:
     def outrun(source: Path, target: Path) -> None:
@@ -52,7 +52,7 @@ def test_whoever_came_first_is_the_identity(
     assert os.listdir(tmp_path) == ["identity"]
 
 
-def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_hard_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(source: Path, target: Path) -> None:
         raise PermissionError
 
@@ -61,7 +61,7 @@ def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: p
     assert os.listdir(tmp_path) == ["identity"]
 
 
-def test_its_absence_is_reported_where_none_may_be_made(tmp_path: Path) -> None:
+def test_reading_a_missing_secret_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="can't read the identity"):
         read_secret(tmp_path / "identity")
 

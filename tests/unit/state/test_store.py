@@ -39,7 +39,7 @@ def save(store: Store, round: int) -> None:
     store.save_checkpoint(Checkpoint(round, "model", "manifest", store.seed), write)
 
 
-def test_a_killed_node_goes_on_from_its_checkpoint_without_duplicates(tmp_path: Path) -> None:
+def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     with Store(paths) as store:
         assert store.resume(model_digest="model", manifest_digest="manifest") is None
@@ -54,7 +54,7 @@ def test_a_killed_node_goes_on_from_its_checkpoint_without_duplicates(tmp_path: 
         assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
 
 
-def test_another_model_is_refused_and_the_history_stays(tmp_path: Path) -> None:
+def test_another_model_is_rejected_and_the_history_stays(tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)) as store:
         save(store, 1)
         record(store, 2)
@@ -88,14 +88,14 @@ def test_a_saved_checkpoint_becomes_the_latest(tmp_path: Path) -> None:
         assert store.latest is not None and store.latest == store.checkpoints.load(1)
 
 
-def test_a_second_node_is_refused_until_the_first_closes(tmp_path: Path) -> None:
+def test_a_second_node_is_rejected_until_the_first_closes(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     with Store(paths), pytest.raises(StateLockedError):
         Store(paths)
     Store(paths).close()
 
 
-def test_a_start_that_fails_gives_the_lock_back(tmp_path: Path) -> None:
+def test_a_failed_start_releases_the_lock(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
     paths.identity.mkdir()

@@ -1,4 +1,4 @@
-"""Hostile answers: whatever a peer writes is scored in bounded time, without an exception and without any effect."""
+"""Hostile answers: any text of a peer is scored in bounded time, without an exception and without side effects."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ sys.addaudithook(_audit)
 
 @contextmanager
 def watched() -> Iterator[list[str]]:
-    """The events of evaluation and of access to the machine while the block runs."""
+    """Audit events of evaluation and of access to the system while the block runs."""
     global _watching
     _seen.clear()
     _watching = True
@@ -46,7 +46,7 @@ def watched() -> Iterator[list[str]]:
 
 
 def hostile(sentinel: Path) -> list[str]:
-    """Texts that ought to score nothing, and to do nothing."""
+    """Texts that must score nothing and have no effect."""
     code = f"__import__('os').system('touch {sentinel}')"
     inner = [
         code,
@@ -119,7 +119,7 @@ def test_all_allowed_generators_are_attacked() -> None:
 
 
 @pytest.mark.parametrize("generator", sorted(ALLOWED))
-def test_hostile_answers_do_nothing_and_score_nothing(generator: str, tmp_path: Path) -> None:
+def test_hostile_answers_have_no_effect_and_score_nothing(generator: str, tmp_path: Path) -> None:
     sentinel = tmp_path / "evaluated"
     task = TASKS[generator]
     with watched() as events:
@@ -133,7 +133,7 @@ def test_hostile_answers_do_nothing_and_score_nothing(generator: str, tmp_path: 
     assert SOURCE.verifier_errors == 0
 
 
-def test_the_watch_sees_evaluation() -> None:
+def test_the_audit_hook_sees_evaluation() -> None:
     with watched() as events:
         eval("1 + 1")
     assert {"compile", "exec"} <= set(events)

@@ -1,4 +1,4 @@
-"""Manifests: what is accepted, what is refused with which words, and how they are encoded."""
+"""Manifests: what is accepted, what is rejected with which message, and the encoding."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_order_of_settings_and_the_type_of_numbers_do_not_matter_to_the_dige
     assert Manifest("m", (whole,)).digest == Manifest("m", (real,)).digest
 
 
-def test_every_field_matters_to_the_digest() -> None:
+def test_every_field_changes_the_digest() -> None:
     entry = TINY.tasks[0]
     others = [
         Manifest("other", (entry,), max_tokens=16),
@@ -93,7 +93,7 @@ def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> N
     assert TINY.prompt_for("2 + 2?") == (Message("user", "2 + 2?"),)
 
 
-def test_entries_are_found_by_cumulated_weight() -> None:
+def test_entries_are_found_by_cumulative_weight() -> None:
     light, heavy = TaskEntry("light", "gcd", weight=1.0), TaskEntry("heavy", "lcm", weight=3.0)
     manifest = Manifest("w", (light, heavy))
     assert [manifest.entry_at(fraction).name for fraction in (0.0, 0.2499, 0.25, 0.9999)] == [
@@ -110,7 +110,7 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     assert load_manifest(file) == load_manifest(str(file)) == Manifest("test", (TaskEntry("sums", "chain_sum"),))
 
 
-def test_an_unknown_manifest_names_what_there_is_and_the_nearest() -> None:
+def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> None:
     with pytest.raises(ManifestError) as caught:
         load_manifest("startr")
     assert "did you mean starter" in caught.value.remedy
@@ -160,7 +160,7 @@ def test_an_unknown_manifest_names_what_there_is_and_the_nearest() -> None:
         (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_remedy(text: str, message: str, remedy: str) -> None:
+def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, remedy: str) -> None:
     error = refusal(text)
     assert message in error.message
     assert remedy in error.remedy
@@ -199,7 +199,7 @@ def test_settings_are_bounded_for_each_generator(generator: str, config: str, me
         ("chainsum", "not on the allow-list"),
     ],
 )
-def test_a_generator_off_the_allow_list_is_refused_by_name(generator: str, message: str) -> None:
+def test_a_generator_off_the_allow_list_is_rejected_by_name(generator: str, message: str) -> None:
     error = refusal(HEAD + TASK.replace("chain_sum", generator))
     assert generator in error.message
     assert message in error.message
@@ -215,7 +215,7 @@ def test_messages_never_carry_a_long_or_unprintable_key() -> None:
     assert str(error).isprintable()
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     large, latin = tmp_path / "large.toml", tmp_path / "latin.toml"
     large.write_bytes(b"#" * (MAX_MANIFEST_BYTES + 1))
     latin.write_bytes(b'name = "\xff"')
@@ -248,7 +248,7 @@ def packed(**changes: Any) -> bytes:
         bytes(msgpack.packb(dict(reversed(msgpack.unpackb(TINY.to_bytes()).items())))),
     ],
 )
-def test_bytes_that_are_not_a_canonical_manifest_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_canonical_manifest_are_rejected(data: bytes) -> None:
     with pytest.raises(ManifestError):
         Manifest.from_bytes(data)
 

@@ -42,7 +42,7 @@ def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> 
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
-def test_a_task_is_made_anew_from_its_reference_for_every_entry(source: TaskSource) -> None:
+def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSource) -> None:
     drawn = [source.draw(seed_from_secret(b"n"), index) for index in range(150)]
     assert {task.ref.entry for task in drawn} == {entry.name for entry in source.manifest.tasks}
     assert [source.regenerate(task.ref) for task in drawn] == drawn
@@ -94,7 +94,7 @@ def test_a_reference_gives_a_task_or_an_unknown_task_error(entry: str, version: 
         assert error.remedy
 
 
-def test_another_version_of_the_library_is_refused_with_a_remedy() -> None:
+def test_another_version_of_the_library_is_rejected_with_a_remedy() -> None:
     with pytest.raises(UnknownTaskError, match="another version"):
         STARTER.regenerate(TaskRef("sums", "0.1.0", 1, 1))
 
@@ -110,7 +110,7 @@ def test_training_never_draws_a_held_out_question(source: TaskSource) -> None:
         assert not any(source.is_held_out(task.question) for task in tasks)
 
 
-def test_training_goes_on_at_its_cursor() -> None:
+def test_training_continues_at_its_cursor() -> None:
     together, end = STARTER.training_tasks(9, 0, 40)
     first, cursor = STARTER.training_tasks(9, 0, 15)
     second, last = STARTER.training_tasks(9, cursor, 25)
@@ -153,7 +153,7 @@ def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinc
     assert not any(source.is_held_out(task.question) for task in tasks)
 
 
-def test_a_manifest_whose_questions_run_out_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     source = TaskSource(one_task("gcd", max_value=2))
     monkeypatch.setattr(source, "is_held_out", lambda question: True)
     with pytest.raises(ManifestError, match="almost no questions") as caught:
@@ -161,7 +161,7 @@ def test_a_manifest_whose_questions_run_out_says_so(monkeypatch: pytest.MonkeyPa
     assert "widen" in caught.value.remedy
 
 
-def test_an_entry_that_makes_no_questions_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_that_generates_no_questions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise ValueError("no")
 
@@ -195,7 +195,7 @@ def test_every_generator_is_cheap_at_the_ends_of_its_bounds(generator: str, wher
 
 
 @pytest.mark.parametrize("generator", sorted(ALLOWED))
-def test_the_defaults_written_down_are_the_librarys(generator: str) -> None:
+def test_the_recorded_defaults_are_the_librarys(generator: str) -> None:
     import reasoning_gym.factory
 
     config = reasoning_gym.factory.DATASETS[generator][1]()
@@ -204,7 +204,7 @@ def test_the_defaults_written_down_are_the_librarys(generator: str) -> None:
         assert (tuple(actual) if isinstance(bound.default, tuple) else actual) == bound.default
 
 
-def test_a_division_that_would_take_hours_is_passed_over() -> None:
+def test_a_division_that_would_take_hours_is_an_error() -> None:
     import reasoning_gym.arithmetic.basic_arithmetic as library
 
     TaskSource(one_task("basic_arithmetic")).draw(0, 0)
@@ -213,7 +213,7 @@ def test_a_division_that_would_take_hours_is_passed_over() -> None:
     assert library.find_common_divisors(12, 0) == [1, 12, 2, 6, 3, 4]
 
 
-def test_making_tasks_prints_nothing_and_leaves_the_decimal_context_alone() -> None:
+def test_generating_tasks_prints_nothing_and_keeps_the_decimal_context() -> None:
     precision = getcontext().prec
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):

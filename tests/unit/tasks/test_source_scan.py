@@ -1,7 +1,7 @@
-"""No verifier can reach anything that evaluates text: followed through the source of all it calls.
+"""No verifier can reach code that evaluates text: a scan follows the source of everything it calls.
 
-The scan resolves names as Python would, in the module of each function, and follows functions, classes and modules of
-ReasoningGYM and of this project; of the rest it only asks whether it is on the list of what no verifier may touch.
+The scan resolves names as Python does, in the module of each function, and follows functions, classes and modules of
+ReasoningGYM and of this project. Anything else must not be on the lists of forbidden names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MISSING = object()
 
 
 class Scan:
-    """What a function can reach; `findings` tells what of it is forbidden."""
+    """All code that a function can reach; `findings` lists what is forbidden."""
 
     def __init__(self) -> None:
         self.findings: list[str] = []
@@ -49,7 +49,7 @@ class Scan:
         self._seen: set[tuple[object, object]] = set()
 
     def follow(self, target: object, owner: type | None = None) -> None:
-        """Scan a function with all it can reach; `owner` is the class of its `self`."""
+        """Scan a function and all it can reach; `owner` is the class of its `self`."""
         if isinstance(target, Mapping):
             for value in target.values():
                 self.follow(value)
@@ -118,7 +118,7 @@ def _module_of(target: object) -> str:
 
 
 def _resolve(node: ast.expr, function: FunctionType, captured: Mapping[str, Any], owner: type | None) -> object:
-    """The object that a dotted name stands for, as far as it can be known without running anything."""
+    """The object of a dotted name, as far as it can be resolved without running code."""
     if isinstance(node, ast.Name):
         if node.id in ("self", "cls") and owner is not None:
             return owner
@@ -147,14 +147,14 @@ def scan_library(generator: str) -> Scan:
 
 
 @pytest.mark.parametrize("generator", sorted(verifiers.LIBRARY_VERIFIED))
-def test_no_verifier_of_the_library_that_is_used_reaches_evaluation(generator: str) -> None:
+def test_no_used_library_verifier_reaches_evaluation(generator: str) -> None:
     scan = scan_library(generator)
     assert scan.findings == []
     assert any(name.endswith("score_answer") for name in scan.reached)
 
 
 @pytest.mark.parametrize("generator", sorted(verifiers.OWN_VERIFIERS))
-def test_no_verifier_of_ours_reaches_evaluation(generator: str) -> None:
+def test_no_own_verifier_reaches_evaluation(generator: str) -> None:
     scan = Scan()
     scan.follow(verifiers.OWN_VERIFIERS[generator])
     assert scan.findings == []
@@ -191,7 +191,7 @@ def test_the_scan_follows_methods_modules_and_base_classes() -> None:
         ("string_insertion", "eval in"),
     ],
 )
-def test_the_scan_finds_what_is_wrong_with_verifiers_that_evaluate(generator: str, reason: str) -> None:
+def test_the_scan_finds_the_evaluation_in_unused_verifiers(generator: str, reason: str) -> None:
     assert any(reason in finding for finding in scan_library(generator).findings)
 
 
@@ -210,7 +210,7 @@ def late(text: str) -> object:
 
 
 @pytest.mark.parametrize("function", [hidden, by_name, late, generate])
-def test_the_scan_finds_evaluation_that_hides(function: FunctionType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scan_finds_hidden_evaluation(function: FunctionType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "FOLLOWED", (*FOLLOWED, __name__))
     scan = Scan()
     if function is generate:

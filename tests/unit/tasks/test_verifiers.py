@@ -1,4 +1,4 @@
-"""Verifiers: right answers score 1, wrong ones 0, and nothing depends on how the answer is wrapped."""
+"""Verifiers: right answers score 1, wrong ones 0, whatever surrounds the answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_allowed_generator_has_exactly_one_verifier() -> None:
 
 
 @pytest.mark.parametrize("generator", sorted(ALLOWED))
-def test_the_right_answer_scores_one_and_a_wrong_one_nothing(generator: str) -> None:
+def test_the_right_answer_scores_one_and_a_wrong_one_zero(generator: str) -> None:
     source = source_of(generator)
     verified = 0
     for index in range(20):
@@ -76,7 +76,7 @@ def test_a_word_with_letters_appended_is_not_spelled_backward() -> None:
         assert source.score(task, tagged(f"{task.ground_truth}xyz")) == 0.0
 
 
-def test_a_task_without_its_record_is_made_anew_before_it_is_scored() -> None:
+def test_a_task_without_its_record_is_regenerated_before_scoring() -> None:
     source = source_of("propositional_logic")
     task = source.draw(2, 0)
     bare = Task(task.ref, task.question, task.ground_truth)
@@ -153,7 +153,7 @@ def test_bitwise_results_are_compared_as_integers(answer: str, score: float) -> 
     ("answer", "score"),
     [("a, b, c", 1.0), ("a,b,c", 1.0), ("a, b, c, d", 0.75), ("c, b, a", 1 / 3), ("b, c, a", 0.2), ("x", 0.0)],
 )
-def test_sorted_words_score_by_place_and_fully_only_alone(answer: str, score: float) -> None:
+def test_sorted_words_score_by_position_and_extra_words_cost(answer: str, score: float) -> None:
     assert verify_word_sorting(answer, {"metadata": {"sorted_words": ["a", "b", "c"]}}) == score
 
 
@@ -183,7 +183,7 @@ def test_fractions_are_compared_by_their_terms(answer: str, score: float) -> Non
 
 
 @pytest.mark.parametrize(("answer", "score"), [("nus", 1.0), ("NUS", 1.0), ("nusnus", 0.5), ("nut", 2 / 3), ("", 0.0)])
-def test_letters_score_by_place_and_fully_only_alone(answer: str, score: float) -> None:
+def test_letters_score_by_position_and_extra_letters_cost(answer: str, score: float) -> None:
     assert verify_spell_backward(answer, {"answer": "nus"}) == score
 
 
@@ -213,7 +213,7 @@ PREMISES: dict[str, Any] = {"metadata": {"variables": ["P", "Q"], "premises": ["
         ("¬" * 4000 + "Q", 1.0),
     ],
 )
-def test_a_conclusion_is_scored_by_what_follows_from_the_premises(answer: str, score: float) -> None:
+def test_a_conclusion_scores_if_it_follows_from_the_premises(answer: str, score: float) -> None:
     try:
         actual = verify_propositional_logic(answer, PREMISES)
     except ValueError:
@@ -246,7 +246,7 @@ def test_truth_tables_agree_with_the_library(formula: str) -> None:
 
 
 @pytest.mark.parametrize("generator", sorted(LIBRARY_VERIFIED))
-def test_a_verifier_that_fails_scores_nothing_and_is_counted(generator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_verifier_scores_zero_and_is_counted(generator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> float:
         raise TypeError
 
