@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import textwrap
+import time
 import unicodedata
 from collections.abc import Iterable, Mapping
 
@@ -61,15 +62,30 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def format_time(seconds: float) -> str:
+    """Date and time of day in this machine's time zone; "unknown" if others sent an impossible number."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return "unknown"
+
+
 def counted(number: int, singular: str, plural: str = "") -> str:
     """A number with its noun: 1 peer, 2 peers."""
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
 
 
-def reasons(counts: Mapping[str, int]) -> str:
-    """Counts by name, largest first: "forged 2, rate 1"."""
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {number}" for name, number in ordered if number)
+def reasons(counts: Mapping[str, int], limit: int | None = None) -> str:
+    """Counts by name, largest first: "forged 2, rate 1".
+
+    Args:
+        counts: those of 0 are left out.
+        limit: most names; the others are only counted.
+    """
+    ordered = sorted((item for item in counts.items() if item[1]), key=lambda item: (-item[1], item[0]))
+    text = ", ".join(f"{printable(name)[:40]} {number}" for name, number in ordered[:limit])
+    hidden = len(ordered[limit:]) if limit is not None else 0
+    return f"{text} and {counted(hidden, 'more reason')}" if hidden else text
 
 
 def did_you_mean(name: object, options: Iterable[str], otherwise: str) -> str:

@@ -1,4 +1,4 @@
-"""The screen of rollouts: paged, filtered, searched; one of them with all its answers."""
+"""The rollouts screen: a list that is paged, filtered and searched, and one rollout with all its answers."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ from textual.widgets import Input, Static
 from sapo_edge.rollout import MAX_ANSWERS, Answer
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.rollouts.answers import AnswerCard, AnswerList
+from sapo_edge.tui.screens.rollouts.detail import SHOWN_CHARACTERS, AnswerList, bounded_text, parse_answers
 from sapo_edge.tui.screens.rollouts.list import FilterBar, FilterChip
-from sapo_edge.tui.screens.rollouts.pages import WINDOW
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
-from sapo_edge.tui.screens.rollouts.text import SHOWN_CHARACTERS, moment, replies, shown
 from sapo_edge.tui.screens.view import View
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
@@ -91,26 +89,19 @@ async def test_the_newest_come_first_with_all_that_matters(launcher: FakeLaunche
 
 
 @pytest.mark.asyncio
-async def test_scrolling_loads_the_rest_and_memory_stays_bounded(tmp_path: Path) -> None:
+async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=140)
     async with opened(launcher) as (pilot, screen):
-        rows, most = screen.browser.list, 0
+        rows = screen.browser.list
         assert len(places(screen)) < 140
-        for _ in range(60):
+        while not (screen.browser.pages.complete and rows.cursor == rows.count - 1):
             await pilot.press("end")
-            await until(pilot, lambda: settled(screen) and not screen.browser._missing())
-            most = max(most, len(places(screen)))
-            if screen.browser.pages.complete and rows.cursor == rows.count - 1:
-                break
+            await until(pilot, lambda: settled(screen))
         assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
-        assert 2 * 140 < most <= WINDOW and "41 + 3 =" in picture(pilot.app)
-        for _ in range(60):
-            await pilot.press("home")
-            await until(pilot, lambda: settled(screen) and not screen.browser._missing())
-            if screen.browser.pages.at_top and rows.cursor == 0:
-                break
-        assert places(screen)[0] == (140, 5) and len(places(screen)) <= WINDOW
-        # The wheel and the page keys move it too.
+        assert "41 + 3 =" in picture(pilot.app)
+        await pilot.press("home")
+        assert places(screen)[0] == (140, 5) and rows.cursor == 0
+        # The wheel and the page keys scroll too.
         await pilot.press("pagedown")
         assert rows.cursor == rows.rows_in_sight
         before = rows.first_in_sight
@@ -147,10 +138,10 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_task_that_nothing_is_of_leaves_a_way_back(launcher: FakeLauncher) -> None:
+async def test_a_filter_that_matches_nothing_can_be_cleared(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         screen.browser.filter(replace(screen.browser.pages.filter, entry="another"))
-        await until(pilot, lambda: settled(screen) and "No rollout is like that" in picture(pilot.app))
+        await until(pilot, lambda: settled(screen) and "No rollout matches" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
         assert not screen.in_detail
         await pilot.press("x")
@@ -204,7 +195,7 @@ async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front
         await read(pilot, screen)
         await pilot.press("down", "3", "2")
         await pilot.pause()
-        assert screen.in_detail and screen.detail.row == chosen and screen.detail._chosen == 1
+        assert screen.in_detail and screen.detail.row == chosen and screen.detail.chosen is screen.detail.answers[1]
 
 
 @pytest.mark.asyncio
@@ -233,7 +224,7 @@ async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeL
         await read(pilot, screen)
 
         def numbers() -> list[int]:
-            return [reply.number for reply in screen.detail._answers]
+            return [reply.number for reply in screen.detail.answers]
 
         assert numbers() == [1, 4, 2, 3]
         await pilot.press("down", "r")
@@ -290,47 +281,39 @@ async def test_a_click_opens_a_rollout_and_chooses_an_answer(launcher: FakeLaunc
         assert screen.detail.row is not None and screen.detail.row.key == (40, 3)
         await pilot.click("#answers", offset=(10, 2))
         await pilot.pause()
-        assert screen.detail._chosen == 1 and screen.in_detail
+        assert screen.detail.chosen is screen.detail.answers[1] and screen.in_detail
         await pilot.press("down")
-        assert screen.detail._chosen == 2
+        assert screen.detail.chosen is screen.detail.answers[2]
         await pilot.click("#asked", offset=(10, 1))
         await pilot.press("escape")
         assert not screen.in_detail
 
 
 @pytest.mark.asyncio
-async def test_wide_terminals_show_answers_side_by_side(launcher: FakeLauncher) -> None:
-    async with opened(launcher, (120, 40)) as (pilot, screen):
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (200, 60)])
+async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    async with opened(launcher, size) as (pilot, screen):
         await pilot.press("enter")
         await read(pilot, screen)
-        cards = [card for card in screen.query(AnswerCard) if card.display]
-        assert len(cards) == 4 and cards[0].region.y == cards[1].region.y < cards[2].region.y
-        assert not screen.query_one(AnswerList).display and "(empty)" in picture(pilot.app)
-        await pilot.press("right", "down")
-        assert screen.detail.chosen is not None and screen.detail.chosen.number == 3 and cards[3].has_class("-chosen")
-        await pilot.press("left", "up", "up", "left")
-        assert screen.detail.chosen.number == 1
-        await pilot.press("enter")
+        assert "Question" in picture(pilot.app) and screen.query_one(AnswerList).display
+        await pilot.press("right", "enter")
         await pilot.pause()
-        assert not screen.detail.side_by_side and screen.query_one(AnswerList).display
+        assert "Question" not in picture(pilot.app) and not screen.query_one(AnswerList).display
+        assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
         await pilot.press("j")
         await read(pilot, screen)
-        assert not screen.detail.side_by_side
+        assert screen.detail.alone
         await pilot.press("escape")
-        await until(pilot, lambda: screen.detail.side_by_side)
-        assert screen.in_detail
-        await pilot.click(cards[1])
-        assert screen.detail._chosen == 1
-        await pilot.click(cards[2], times=2)
-        await until(pilot, lambda: not screen.detail.side_by_side)
-        await pilot.press("v")
-        await until(pilot, lambda: screen.detail.side_by_side)
-        await pilot.press("escape")
+        await pilot.pause()
+        assert screen.in_detail and screen.query_one(AnswerList).display
+        await pilot.click(AnswerList, offset=(10, 2), times=2)
+        await until(pilot, lambda: screen.detail.alone)
+        await pilot.press("v", "escape")
         assert not screen.in_detail
 
 
 @pytest.mark.asyncio
-async def test_new_rounds_do_not_move_what_is_looked_at(launcher: FakeLauncher) -> None:
+async def test_new_rounds_do_not_move_the_visible_rows(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         rows, node = screen.browser.list, launcher.node
         assert node is not None
@@ -368,7 +351,7 @@ async def test_new_rounds_do_not_move_what_is_looked_at(launcher: FakeLauncher) 
 
 
 @pytest.mark.asyncio
-async def test_many_rounds_at_once_are_offered_and_loaded_anew(launcher: FakeLauncher) -> None:
+async def test_many_new_rounds_are_offered_and_then_loaded(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         node = launcher.node
         assert node is not None
@@ -378,13 +361,13 @@ async def test_many_rounds_at_once_are_offered_and_loaded_anew(launcher: FakeLau
         await pilot.press("2")
         await until(pilot, lambda: "50+ new: press g" in picture(pilot.app))
         assert places(screen)[0] == (40, 5)
-        await pilot.click("FilterChip.told")
+        await pilot.click("FilterChip.note")
         await until(pilot, lambda: settled(screen) and places(screen)[:1] == [(60, 5)])
         await until(pilot, lambda: "press g" not in picture(pilot.app))
 
 
 @pytest.mark.asyncio
-async def test_what_others_wrote_is_shown_as_it_is_and_does_nothing(launcher: FakeLauncher) -> None:
+async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
     for size in ((80, 24), (120, 40)):
         async with opened(launcher, size) as (pilot, screen):
             await pilot.press("down", "enter")
@@ -399,7 +382,7 @@ async def test_what_others_wrote_is_shown_as_it_is_and_does_nothing(launcher: Fa
                     for segment in strip:
                         assert segment.style is None or (segment.style.link is None and not segment.style.blink)
                         assert "red]markup" not in segment.text or "[bold red]markup" in segment.text
-                await pilot.press("down" if size[0] == 80 else "right")
+                await pilot.press("down")
             await pilot.press("escape", "a")
             await until(pilot, lambda screen=screen: settled(screen) and places(screen) == [HOSTILE_PLACE])  # type: ignore[misc]
 
@@ -418,7 +401,7 @@ async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_goes_leaves_the_list_and_one_that_comes_fills_it_anew(launcher: FakeLauncher) -> None:
+async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down", "down", "down", "enter")
         await read(pilot, screen)
@@ -452,7 +435,7 @@ async def test_the_cursor_stays_where_it_was_when_a_node_comes_back(launcher: Fa
 
 
 @pytest.mark.asyncio
-async def test_a_rollout_that_is_not_kept_any_more_says_so(launcher: FakeLauncher) -> None:
+async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         assert launcher.node is not None
         launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
@@ -480,13 +463,9 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
             assert places(screen)[0] == (41, 0)
             await pilot.press("enter")
             await read(pilot, screen)
-            assert len(screen.detail._answers) == MAX_ANSWERS and screen.detail._answers[0].number == MAX_ANSWERS
+            assert len(screen.detail.answers) == MAX_ANSWERS and screen.detail.answers[0].number == MAX_ANSWERS
             await pilot.press("down", "down", "right", "pagedown", "pagedown", "c")
-            assert len(screen.detail._answers[0].text) <= 4 * SHOWN_CHARACTERS
-            if size[0] == 160:
-                shown_cards = [card for card in screen.query(AnswerCard) if card.display]
-                assert len(shown_cards) == MAX_ANSWERS
-                assert all(len(str(card.visual)) < 2000 for card in shown_cards)
+            assert len(screen.detail.answers[0].text) <= 4 * SHOWN_CHARACTERS
 
 
 @pytest.mark.asyncio
@@ -503,11 +482,11 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
         await read(pilot, screen)
         assert "reward" in picture(pilot.app) and "plus" in picture(pilot.app)
         await pilot.resize_terminal(120, 40)
-        await until(pilot, lambda: screen.detail.side_by_side)
         await pilot.press("right")
+        answer = screen.detail.chosen
         await pilot.resize_terminal(80, 24)
-        await until(pilot, lambda: not screen.detail.side_by_side)
-        assert screen.detail.row == chosen and screen.detail._chosen == 1
+        await pilot.pause()
+        assert screen.detail.row == chosen and screen.detail.chosen == answer and answer is screen.detail.answers[1]
         await pilot.press("escape")
         assert screen.browser.chosen == chosen and screen.query_one(FilterBar).display
 
@@ -531,7 +510,7 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
 
 
 @pytest.mark.asyncio
-async def test_one_author_can_be_asked_for_from_elsewhere(launcher: FakeLauncher) -> None:
+async def test_another_screen_can_show_one_author(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("o", "enter")
         await read(pilot, screen)
@@ -542,12 +521,10 @@ async def test_one_author_can_be_asked_for_from_elsewhere(launcher: FakeLauncher
 
 
 def test_texts_are_bounded_and_printable() -> None:
-    told, left = shown("\x1b[31m\tx\n" * 4000)
-    assert "\x1b" not in told and "\t" not in told and left == 4000 * 8 - SHOWN_CHARACTERS
-    assert moment(float(2**62)) == moment(float("nan")) == moment(float("inf")) == "unknown"
-    assert moment(0) == "1970-01-01 00:00:00"
-    (reply,) = replies([{"text": "x", "ended": True, "reward": None, "advantage": None, "cut": True}])
-    assert reply.reward == 0 and reply.cut == -1
+    text, left_out = bounded_text("\x1b[31m\tx\n" * 4000)
+    assert "\x1b" not in text and "\t" not in text and left_out == 4000 * 8 - SHOWN_CHARACTERS
+    (reply,) = parse_answers([{"text": "x", "ended": True, "reward": None, "advantage": None, "cut": True}])
+    assert reply.reward == 0 and reply.left_out == -1
 
 
 def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:

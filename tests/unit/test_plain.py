@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.plain import WIDTH, counted, did_you_mean, duration, line, printable, reasons, size
+from sapo_edge.plain import WIDTH, counted, did_you_mean, duration, format_time, line, printable, reasons, size
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,13 @@ def test_counts() -> None:
     assert counted(1, "peer") == "1 peer" and counted(0, "peer") == "0 peers"
     assert counted(2, "setting waits", "settings wait") == "2 settings wait"
     assert reasons({"rate": 1, "forged": 2, "age": 1, "size": 0}) == "forged 2, age 1, rate 1"
+    assert reasons({"rate": 1, "forged": 2, "age": 1, "size": 0}, limit=1) == "forged 2 and 2 more reasons"
+    assert reasons({"forged": 2, "size": 0}, limit=1) == "forged 2" and reasons({}) == ""
+
+
+def test_times() -> None:
+    assert format_time(float(2**62)) == format_time(float("nan")) == format_time(float("inf")) == "unknown"
+    assert re.fullmatch(r"2027-01-1[456] \d\d:\d\d:00", format_time(1_800_000_000))
 
 
 @pytest.mark.parametrize(

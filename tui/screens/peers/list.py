@@ -12,11 +12,11 @@ Peer = Mapping[str, Any]
 
 
 class PeerList(CursorList):
-    """One peer a line. The cursor stays on its peer, wherever that goes.
+    """One peer a line. The cursor stays on its peer when the order changes.
 
     Attributes:
         sorted_by: key of a column.
-        downwards: whether the largest comes first.
+        descending: whether the largest comes first.
     """
 
     OPENS_ON_CLICK = False
@@ -34,7 +34,7 @@ class PeerList(CursorList):
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self.sorted_by, self.downwards = "since", True
+        self.sorted_by, self.descending = "since", True
         self._peers: list[Peer] = []
         self._now = 0.0
 
@@ -44,42 +44,39 @@ class PeerList(CursorList):
         return self._peers[self.cursor] if self._peers else None
 
     def show(self, peers: Sequence[Peer], now: float) -> None:
-        """Show who is connected.
+        """Show the connected peers.
 
         Args:
-            peers: as the node tells them.
-            now: Unix seconds of what is told.
+            peers: of the node's status.
+            now: time of the status, in Unix seconds.
         """
-        kept = self.chosen
+        chosen = self.chosen
         self._now = now
         self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
-        self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.downwards)
-        cursor = self.cursor if kept is None else self._index(str(kept.get("peer_id")), self.cursor)
-        shift = cursor - self.cursor
-        self.take(len(self._peers))
-        if shift:
-            self.cursor = min(cursor, max(0, len(self._peers) - 1))
-            self.show_cursor()
+        self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
+        cursor = self.cursor if chosen is None else self._index(str(chosen.get("peer_id")), self.cursor)
+        moved = cursor != self.cursor
+        self.take(len(self._peers), cursor=cursor if moved else None)
 
     def sort_by(self, key: str) -> None:
-        """Sort by a column; the other way round if it is by that one already."""
-        # Numbers are looked at for the largest, names from A.
-        self.downwards = not self.downwards if key == self.sorted_by else key not in ("name", "direction", "address")
+        """Sort by a column, or reverse the order if it is that one."""
+        # The largest numbers are of interest, but names from A.
+        self.descending = not self.descending if key == self.sorted_by else key not in ("name", "direction", "address")
         self.sorted_by = key
         self.show(self._peers, self._now)
         self.show_cursor()
 
     def sort_by_next(self) -> None:
-        """Sort by the next column that is shown."""
+        """Sort by the next visible column."""
         keys = [column.key for column, _ in self.fitting()]
-        here = keys.index(self.sorted_by) if self.sorted_by in keys else -1
-        self.sort_by(keys[(here + 1) % len(keys)])
+        index = keys.index(self.sorted_by) if self.sorted_by in keys else -1
+        self.sort_by(keys[(index + 1) % len(keys)])
 
     def title(self, column: Column) -> str:
-        """A column's name, and whether the list is sorted by it."""
+        """A column's title, with an arrow if the list is sorted by it."""
         if column.key != self.sorted_by:
             return column.title
-        return f"{column.title}{'▼' if self.downwards else '▲'}"
+        return f"{column.title}{'▼' if self.descending else '▲'}"
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
         """One cell."""
@@ -90,7 +87,7 @@ class PeerList(CursorList):
             case "direction":
                 return {"in": "in", "out": "out"}.get(str(peer.get("direction")), "?"), "muted"
             case "since":
-                # The largest unit says enough here.
+                # The largest unit is enough here.
                 return " ".join(duration(_value(peer, "since", self._now)).split()[:2]), "muted"
             case "received" | "sent":
                 return size(peer.get(key) or 0), ""
@@ -103,14 +100,14 @@ class PeerList(CursorList):
             case "mesh":
                 return ("yes", "good") if peer.get("mesh") else ("no", "muted")
             case _:
-                return _short(printable(peer.get("address", ""))[:300]), "muted"
+                return _host_port(printable(peer.get("address", ""))[:300]), "muted"
 
-    def _index(self, peer_id: str, otherwise: int) -> int:
-        return next((index for index, peer in enumerate(self._peers) if peer.get("peer_id") == peer_id), otherwise)
+    def _index(self, peer_id: str, default: int) -> int:
+        return next((index for index, peer in enumerate(self._peers) if peer.get("peer_id") == peer_id), default)
 
 
 def _value(peer: Peer, key: str, now: float) -> Any:
-    """What a column is sorted by."""
+    """The value that a column is sorted by."""
     match key:
         case "name" | "direction" | "address":
             return str(peer.get(key, "")).casefold()
@@ -124,8 +121,8 @@ def _value(peer: Peer, key: str, now: float) -> Any:
             return float(peer.get(key) or 0)
 
 
-def _short(address: str) -> str:
-    """Where a peer is, without its id: 192.0.2.1:4001."""
+def _host_port(address: str) -> str:
+    """An address as host and port, without the peer id: 192.0.2.1:4001."""
     parts = address.split("/")
     if len(parts) < 5 or parts[3] != "tcp":
         return address

@@ -1,4 +1,4 @@
-"""Who is connected, what came of them, and how the swarm stands."""
+"""The peers screen: the state of the swarm, and who is connected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sapo_edge.tui.widgets.cursor_list import CursorList
 
 
 class Peers(View):
-    """The swarm's state, its peers, and everything about one of them."""
+    """The swarm, its peers, and the details of one peer."""
 
     MODE = "peers"
     DEFAULT_CSS = """
@@ -36,27 +36,27 @@ class Peers(View):
     """
     HELP_TEXT = """\
 Who is connected to this node now. **way**: who opened the connection, the peer (`in`) or this node (`out`). **got** and
-**sent** are bytes on the wire from and to the peer; **refused** counts what it sent and this node did not take.
+**sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
-**score** falls with invalid messages and rises again with time; below -5 nothing of the peer is read. It is this node's
-own opinion, forgotten when the node ends.
+**score** falls with invalid messages and recovers with time; below -5 this node ignores the peer. Each node keeps its
+own scores, and forgets them when it ends.
 
-**reachable**: whether somebody on another network reached this node's port lately. It need not be: a node that only
-dials takes part like any other.
+**reachable**: whether a node on another network has recently reached this one. A node that only connects to others
+takes part like any other.
 
-A click on a column's title sorts by it, a second one the other way round.
+Click a column's title to sort by it, and again to reverse the order.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "details", "Details", id="peers.details"),
         Binding("o", "sort", "Sort", id="peers.sort"),
-        Binding("r", "rollouts", "Rollouts", tooltip="Show what this peer made", id="peers.rollouts"),
-        Binding("shift+o,O", "reverse", "Sort the other way round", show=False, id="peers.reverse"),
+        Binding("r", "rollouts", "Rollouts", tooltip="Show the rollouts of this peer", id="peers.rollouts"),
+        Binding("shift+o,O", "reverse", "Reverse the order", show=False, id="peers.reverse"),
         Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),
         Binding("escape", "back", "Back", show=False, id="peers.back"),
     ]
 
     def content(self) -> ComposeResult:
-        """The swarm, the peers, one peer."""
+        """The swarm, the list, the details."""
         yield Static(id="swarm", markup=False)
         yield PeerList(id="peers")
         with VerticalScroll(id="peer", classes="panel") as panel:
@@ -65,7 +65,7 @@ A click on a column's title sorts by it, a second one the other way round.
             yield Static(id="about", markup=False)
 
     def on_mount(self) -> None:
-        """Begin in the list."""
+        """Start in the list."""
         self.peers.focus()
 
     @property
@@ -84,38 +84,38 @@ A click on a column's title sorts by it, a second one the other way round.
         line.display = swarm is not None
         if swarm is not None:
             line.update(swarm_text(swarm))
-        found = (swarm or {}).get("peers") or ()
-        self.peers.say("" if found else nothing_text(state, self.sapo.keeper.reason))
-        self.peers.show(found, float((swarm or {}).get("time") or 0))
-        self.set_class(not found, "-empty")
-        if not found:
+        peers = (swarm or {}).get("peers") or ()
+        self.peers.say("" if peers else nothing_text(state, self.sapo.keeper.reason))
+        self.peers.show(peers, float((swarm or {}).get("time") or 0))
+        self.set_class(not peers, "-empty")
+        if not peers:
             self.action_back()
-        self._about()
+        self._show_details()
 
     def on_cursor_list_moved(self) -> None:
-        """Another peer was chosen."""
-        self._about()
+        """Show the details of another peer."""
+        self._show_details()
 
     def on_cursor_list_opened(self) -> None:
-        """A line was clicked twice."""
+        """Open the details at a double click."""
         self.action_details()
 
     def on_cursor_list_head_clicked(self, message: CursorList.HeadClicked) -> None:
-        """Sort by what was clicked."""
+        """Sort by the clicked column."""
         self.peers.sort_by(message.key)
 
     def on_resize(self) -> None:
-        """Wrap anew what is told of a peer."""
-        self.call_after_refresh(self._about)
+        """Wrap the details for another width."""
+        self.call_after_refresh(self._show_details)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim what needs a peer."""
+        """Dim the keys that need a peer."""
         if action in ("details", "rollouts", "copy", "sort", "reverse"):
             return True if self.is_mounted and self.peers.chosen is not None else None
         return True
 
     def action_details(self) -> None:
-        """Give one peer all the room, or take it back."""
+        """Show only the details, or the list again."""
         if self.has_class("-open"):
             self.action_back()
             return
@@ -123,7 +123,7 @@ A click on a column's title sorts by it, a second one the other way round.
         self.query_one("#peer").focus()
 
     def action_back(self) -> None:
-        """Back to the list."""
+        """Go back to the list."""
         if self.has_class("-open"):
             self.remove_class("-open")
         if self.focused is not self.peers:
@@ -134,11 +134,11 @@ A click on a column's title sorts by it, a second one the other way round.
         self.peers.sort_by_next()
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
+        """Reverse the order."""
         self.peers.sort_by(self.peers.sorted_by)
 
     async def action_rollouts(self) -> None:
-        """Show what this peer made."""
+        """Show the rollouts of this peer."""
         from sapo_edge.tui.screens.rollouts.screen import Rollouts
 
         peer = self.peers.chosen
@@ -150,17 +150,17 @@ A click on a column's title sorts by it, a second one the other way round.
             screen.show_author(str(peer.get("peer_id", "")), printable(peer.get("name", ""))[:60])
 
     def action_copy(self) -> None:
-        """Copy what is selected, or else the whole peer id."""
+        """Copy the selected text, else the peer id."""
         peer = self.peers.chosen
         text = self.get_selected_text() or ("" if peer is None else printable(peer.get("peer_id", "")))
         if text:
             self.app.copy_to_clipboard(text)
             self.notify(f"copied {text[:60]}", timeout=3, markup=False)
 
-    def _about(self) -> None:
+    def _show_details(self) -> None:
         peer = self.peers.chosen
         if peer is not None:
             now = float((self.sapo.state.status.get("swarm") or {}).get("time") or 0)
-            # The panel has a border and a padding at both sides, and sometimes a scroll bar.
+            # Border and padding at both sides, and perhaps a scroll bar.
             width = self.size.width - 5
             self.query_one("#about", Static).update(peer_text(peer, now, width))

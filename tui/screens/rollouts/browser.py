@@ -13,33 +13,35 @@ from textual.widgets import Input
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.screens.rollouts.list import ORIGINS, FilterBar, RolloutList
-from sapo_edge.tui.screens.rollouts.pages import MARGIN, Ask, Filter, RolloutPages, Row
+from sapo_edge.tui.screens.rollouts.pages import Ask, Filter, RolloutPages, Row
 from sapo_edge.tui.widgets.cursor_list import CursorList
 
 MAX_SEARCH = 200
-"""Characters that the node takes for a search."""
-NO_MATCH = "No rollout is like that.\n\nx drops the filters, / looks for something else."
+"""Most characters of a search that the node accepts."""
+MARGIN = 40
+"""Rows below the visible ones that are loaded ahead."""
+NO_MATCH = "No rollout matches.\n\nx clears all filters, / searches for another text."
 NONE_YET = "No rollout yet.\n\nThe questions and answers of a round appear here when it is finished."
 
 
 class SearchInput(Input):
-    """Where a text to look for is typed."""
+    """The field for a text to search for."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave", id="rollouts.leave_search")]
 
     def action_leave(self) -> None:
-        """Search for nothing else than before."""
+        """Close the field and keep the search."""
         self.query_ancestor(RolloutBrowser).end_search()
 
 
 class RolloutBrowser(Vertical):
-    """A window into the node's journal, one request at a time.
+    """A list that loads rollouts as it is scrolled, one request at a time.
 
     Args:
-        ask: the node.
+        ask: sends the node a request.
 
     Attributes:
-        pages: what is loaded.
+        pages: the rollouts that are loaded.
     """
 
     DEFAULT_CSS = """
@@ -52,7 +54,7 @@ class RolloutBrowser(Vertical):
     def __init__(self, ask: Ask, *, id: str) -> None:
         super().__init__(id=id)
         self.pages = RolloutPages(ask)
-        self._why = ""
+        self._no_node = ""
         self._loading = self._fresh_due = False
         self._failure: SapoError | None = None
         self._kept: Row | None = None
@@ -67,7 +69,7 @@ class RolloutBrowser(Vertical):
 
     @property
     def list(self) -> RolloutList:
-        """The rows."""
+        """The list widget."""
         return self.query_one(RolloutList)
 
     @property
@@ -78,172 +80,168 @@ class RolloutBrowser(Vertical):
 
     @property
     def searching(self) -> bool:
-        """Whether a text to look for is being typed."""
+        """Whether the search field is open."""
         return self.has_class("-searching")
 
-    # What the node does.
+    # The node.
 
     def attached(self) -> None:
-        """Load everything anew: it is another node, or the same one from an earlier checkpoint on."""
-        self._why = ""
+        """Load everything again: it is another node, or one that was started from an earlier checkpoint."""
+        self._no_node = ""
         self._begin(self.pages.filter, keep=True)
 
-    def detached(self, why: str) -> None:
-        """No node answers; what is loaded stays."""
-        self._why = why
-        self.tell()
+    def detached(self, reason: str) -> None:
+        """Show why no node answers; the rows stay."""
+        self._no_node = reason
+        self.update_bar()
 
     def round_finished(self) -> None:
-        """There may be new rollouts."""
+        """Load new rollouts."""
         self._fresh_due = self.pages.begun
         self._load()
 
-    # What the user wants.
+    # The user.
 
-    def filter(self, wanted: Filter) -> None:
-        """Show other rollouts, from the newest on."""
-        self._begin(wanted)
+    def filter(self, filter: Filter) -> None:
+        """Show other rollouts, starting with the newest."""
+        self._begin(filter)
 
     def filter_origin(self) -> None:
-        """Own and others, own only, others only."""
-        wanted, origins = self.pages.filter, list(ORIGINS)
-        self.filter(replace(wanted, origin=origins[(origins.index(wanted.origin) + 1) % len(origins)]))
+        """Show own and others, own only, or others only."""
+        current, origins = self.pages.filter, list(ORIGINS)
+        self.filter(replace(current, origin=origins[(origins.index(current.origin) + 1) % len(origins)]))
 
     def filter_informative(self) -> None:
-        """Only what teaches, or everything."""
+        """Show only informative rollouts, or all."""
         self.filter(replace(self.pages.filter, informative=not self.pages.filter.informative))
 
     def filter_entry(self) -> None:
-        """Only the task of the chosen line, or any."""
-        wanted, row = self.pages.filter, self.chosen
-        self.filter(replace(wanted, entry="" if wanted.entry or row is None else row.entry))
+        """Show only the task of the chosen row, or all."""
+        current, row = self.pages.filter, self.chosen
+        self.filter(replace(current, entry="" if current.entry or row is None else row.entry))
 
     def filter_author(self) -> None:
-        """Only the author of the chosen line, or any."""
-        wanted, row = self.pages.filter, self.chosen
-        author, name = ("", "") if wanted.author or row is None else (row.author, row.name)
-        self.filter(replace(wanted, author=author, name=name))
+        """Show only the author of the chosen row, or all."""
+        current, row = self.pages.filter, self.chosen
+        author, name = ("", "") if current.author or row is None else (row.author, row.name)
+        self.filter(replace(current, author=author, name=name))
 
     def newest(self) -> None:
-        """Go to the newest rollout, and load what came in meanwhile."""
-        if self.pages.at_top and not self._failure:
-            self.list.go(0)
-        else:
+        """Go to the newest rollout, and load it if it is not."""
+        if self.pages.many or self._failure:
             self._begin(self.pages.filter)
+        else:
+            self.list.go(0)
 
     def move(self, by: int) -> Row | None:
-        """Choose a neighbour; None if there is none, or it is still being loaded."""
+        """Move the cursor; None if there is no row, or it is still loading."""
         before = self.list.cursor
         self.list.go(before + by)
         return self.chosen if self.list.cursor != before else None
 
     def begin_search(self) -> None:
-        """Ask what to look for."""
+        """Open the search field."""
         field = self.query_one(SearchInput)
         self.add_class("-searching")
         field.value = self.pages.filter.search
         field.focus()
 
     def end_search(self) -> None:
-        """Leave the search field."""
+        """Close the search field."""
         self.list.focus()
         self.remove_class("-searching")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Look for it; for nothing, show all."""
+        """Search; an empty text shows all."""
         event.stop()
         self.end_search()
-        wanted = event.value.strip()
-        if wanted != self.pages.filter.search:
-            self.filter(replace(self.pages.filter, search=wanted))
+        text = event.value.strip()
+        if text != self.pages.filter.search:
+            self.filter(replace(self.pages.filter, search=text))
 
-    # Loading: whatever is missing most, until nothing is.
+    # Loading.
 
-    def _begin(self, wanted: Filter, *, keep: bool = False) -> None:
+    def _begin(self, filter: Filter, *, keep: bool = False) -> None:
         self._kept = self.chosen if keep else None
-        self.pages.begin(wanted)
+        self.pages.begin(filter)
         self._fresh_due, self._failure = False, None
         self.list.show(self.pages.rows, cursor=0)
-        self.tell()
+        self.update_bar()
         self._load()
 
     def _load(self) -> None:
         if not self._loading and self._missing():
             self._loading = True
-            self.run_worker(self._load_all(), name="rollouts", group="rollouts")
+            self.run_worker(self._load_missing(), name="rollouts", group="rollouts")
 
     def _missing(self) -> str:
-        if self._why:
+        """What to load next; "" if nothing is missing."""
+        if self._no_node:
             return ""
-        pages, shown = self.pages, self.list
-        if not pages.begun or (not pages.complete and self._lowest() + MARGIN >= len(pages.rows)):
+        pages = self.pages
+        lowest = max(self.list.first_in_sight + self.list.rows_in_sight, self.list.cursor)
+        if not pages.begun or (not pages.complete and lowest + MARGIN >= len(pages.rows)):
             return "older"
-        if pages.more_above and min(shown.first_in_sight, shown.cursor) < MARGIN:
-            return "newer"
         return "fresh" if self._fresh_due else ""
 
-    def _lowest(self) -> int:
-        return max(self.list.first_in_sight + self.list.rows_in_sight, self.list.cursor)
-
-    async def _load_all(self) -> None:
+    async def _load_missing(self) -> None:
         self._failure = None
         try:
-            while what := self._missing():
-                self.tell()
-                await self._load_one(what)
+            while part := self._missing():
+                self.update_bar()
+                await (self._load_older() if part == "older" else self._load_fresh())
         except SapoError as error:
             self._failure, self._fresh_due = error, False
         finally:
             self._loading = False
-        self.tell()
+        self.update_bar()
 
-    async def _load_one(self, what: str) -> None:
-        pages, first = self.pages, not self.pages.begun
-        shift: int | None
-        if what == "fresh":
-            self._fresh_due = False
-            shift = await pages.fresh(self._lowest())
-        else:
-            shift = await (pages.older() if what == "older" else pages.newer())
-        if shift is None:
-            self._begin(pages.filter, keep=True)
-            return
+    async def _load_older(self) -> None:
+        await self.pages.older()
         cursor = None
-        if first and self._kept is not None:
-            cursor, self._kept = pages.find(self._kept.key), None
-        self.list.show(pages.rows, shift=shift, cursor=cursor)
+        if self._kept is not None:
+            cursor, self._kept = self.pages.find(self._kept.key), None
+        self.list.show(self.pages.rows, cursor=cursor)
 
-    def tell(self) -> None:
-        """Name the filters; say what is new or going on, and why nothing is there."""
-        pages, told = self.pages, ""
-        pages.seen(self.list.first_in_sight)
+    async def _load_fresh(self) -> None:
+        self._fresh_due = False
+        added = await self.pages.fresh()
+        if added is None:
+            self._begin(self.pages.filter, keep=True)
+        else:
+            self.list.show(self.pages.rows, shift=added)
+
+    def update_bar(self) -> None:
+        """Name the filters; say what is new, what is loading, and why the list is empty."""
+        pages, text = self.pages, ""
+        pages.see(self.list.first_in_sight)
         if pages.unseen:
-            told = f"{pages.unseen}{'+' if pages.many else ''} new: press g"
+            text = f"{pages.unseen}{'+' if pages.many else ''} new: press g"
         elif pages.rows and self._failure is not None:
-            told = f"{printable(self._failure.message)[:30]}: g tries again"
-        elif pages.rows and self._why:
-            told = "no node answers"
+            text = f"{printable(self._failure.message)[:30]}: g tries again"
+        elif pages.rows and self._no_node:
+            text = "no node answers"
         elif self._loading and pages.looked:
-            told = f"looking, round {pages.looked}"
-        self.query_one(FilterBar).show(pages.filter, told, new=bool(pages.unseen))
-        self.list.say("" if pages.rows else self._nothing())
+            text = f"searching, round {pages.looked}"
+        self.query_one(FilterBar).show(pages.filter, text, new=bool(pages.unseen))
+        self.list.say("" if pages.rows else self._why_empty())
 
-    def _nothing(self) -> str:
+    def _why_empty(self) -> str:
         pages = self.pages
-        if self._why:
-            return self._why
+        if self._no_node:
+            return self._no_node
         if self._failure is not None:
             return f"{printable(self._failure.message)}\n\n{printable(self._failure.remedy)}; g tries again."
         if not pages.complete:
-            return f"Looking, round {pages.looked} ..." if pages.looked else "Looking ..."
+            return f"Searching, round {pages.looked} ..." if pages.looked else "Loading ..."
         return NONE_YET if pages.filter == Filter() else NO_MATCH
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
-        """Load what comes into sight."""
+        """Load what comes into view."""
         message.stop()
-        self.tell()
+        self.update_bar()
         self._load()
 
     def on_resize(self) -> None:
-        """Name as many filters as there is room for."""
-        self.call_after_refresh(self.tell)
+        """Show as many filters as fit."""
+        self.call_after_refresh(self.update_bar)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -12,62 +13,114 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from sapo_edge.tui.screens.rollouts.answers import AnswerCard, AnswerCards, AnswerList
+from sapo_edge.plain import counted, format_time, printable
 from sapo_edge.tui.screens.rollouts.pages import Row
-from sapo_edge.tui.screens.rollouts.text import (
-    ORDERS,
-    Order,
-    Reply,
-    answer_text,
-    heading,
-    moment,
-    ordered,
-    question_text,
-    title_text,
-)
-from sapo_edge.tui.widgets.cursor_list import CursorList
+from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
-WIDE = 100
-"""Columns from which answers stand side by side."""
+SHOWN_CHARACTERS = 20_000
+"""Most characters of one text that are shown."""
+
+Order = Literal["best", "worst", "sampled"]
+ORDERS: dict[Order, str] = {"best": "best first", "worst": "worst first", "sampled": "as sampled"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One answer of a rollout.
+
+    Attributes:
+        number: in the order of sampling, from 1.
+        text: printable, with its line ends, at most `SHOWN_CHARACTERS` of the original.
+        ended: whether the policy ended it by itself.
+        reward, advantage: as this node computed them.
+        left_out: characters that are not shown; -1 if the node did not send the whole text.
+    """
+
+    number: int
+    text: str
+    ended: bool
+    reward: float
+    advantage: float
+    left_out: int
+
+    @property
+    def end(self) -> str:
+        """How it ended."""
+        return "ended" if self.ended else "cut off"
+
+
+class AnswerList(CursorList):
+    """One answer a line."""
+
+    COLUMNS: ClassVar[tuple[Column, ...]] = (
+        Column("number", "#", 3, right=True),
+        Column("reward", "reward", 6, right=True),
+        Column("advantage", "advantage", 9, right=True, needs=50),
+        Column("end", "end", 7, needs=60),
+        Column("text", "answer", 0),
+    )
+    OPENS_ON_CLICK = False
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self.can_focus = False
+        self._answers: Sequence[Reply] = ()
+
+    def show(self, answers: Sequence[Reply], chosen: int) -> None:
+        """Show answers in this order."""
+        self._answers = answers
+        self.take(len(answers), cursor=chosen)
+
+    def cell(self, index: int, key: str) -> tuple[str, str]:
+        """One cell."""
+        reply = self._answers[index]
+        match key:
+            case "number":
+                return str(reply.number), "muted"
+            case "reward":
+                return f"{reply.reward:.2f}", "strong"
+            case "advantage":
+                color = "good" if reply.advantage > 0 else "bad" if reply.advantage < 0 else ""
+                return f"{reply.advantage:+.2f}", color
+            case "end":
+                return reply.end, "muted" if reply.ended else "warn"
+            case _:
+                return " ".join(reply.text[:400].split()) or "(empty)", ""
 
 
 class RolloutDetail(Vertical, can_focus=True):
-    """Answers as cards where there is room, else as a list with the text of one of them below it."""
+    """The question, a list of the answers, and the text of the chosen one."""
 
     DEFAULT_CSS = """
     RolloutDetail #title { height: 1; background: $surface; }
     RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
     RolloutDetail #reading { height: 1fr; scrollbar-size: 1 1; }
-    RolloutDetail #cards { display: none; }
-    RolloutDetail.-side #cards { display: block; }
-    RolloutDetail.-side #answers, RolloutDetail.-side #reading { display: none; }
+    RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
     RolloutDetail #asked:focus, RolloutDetail #reading:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "choose(0, -1)", "Answer above", show=False, id="rollout.up"),
-        Binding("down", "choose(0, 1)", "Answer below", show=False, id="rollout.down"),
-        Binding("left", "choose(-1, 0)", "Answer before", show=False, id="rollout.left"),
-        Binding("right", "choose(1, 0)", "Answer after", show=False, id="rollout.right"),
+        Binding("up", "choose(-1)", "Answer above", show=False, id="rollout.up"),
+        Binding("down", "choose(1)", "Answer below", show=False, id="rollout.down"),
+        Binding("left", "choose(-1)", "Answer above", show=False, id="rollout.left"),
+        Binding("right", "choose(1)", "Answer below", show=False, id="rollout.right"),
         Binding("pageup,ctrl+u", "read(-1)", "Scroll the answer up", show=False, id="rollout.read_up"),
         Binding("pagedown,ctrl+d,space", "read(1)", "Scroll the answer down", show=False, id="rollout.read_down"),
     ]
 
     class Changed(Message):
-        """Something else is shown, so that other keys make sense."""
+        """Other answers are shown, so other keys may work."""
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.order: Order = "best"
-        self.reading = False
-        """Whether one answer is read alone, although there is room for cards."""
         self.row: Row | None = None
-        self._answers: list[Reply] = []
+        self.answers: list[Reply] = []
         self._chosen = 0
 
     def compose(self) -> ComposeResult:
-        """Title, question, answers."""
+        """Title, question, answers, one answer."""
         yield Static(id="title", markup=False)
         with VerticalScroll(id="asked", classes="panel") as asked:
             asked.border_title = "Question"
@@ -75,142 +128,169 @@ class RolloutDetail(Vertical, can_focus=True):
         yield AnswerList(id="answers")
         with VerticalScroll(id="reading", classes="panel"):
             yield Static(id="text", markup=False)
-        yield AnswerCards(id="cards")
-
-    def on_mount(self) -> None:
-        """The list has its keys from here."""
-        self.query_one(AnswerList).can_focus = False
-
-    @property
-    def has_room(self) -> bool:
-        """Whether answers can stand side by side."""
-        return self.size.width >= WIDE
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether the answers are shown as cards."""
-        return self.has_class("-side")
 
     @property
     def chosen(self) -> Reply | None:
-        """The answer that is chosen; None before there is any."""
-        return self._answers[self._chosen] if self._answers else None
+        """The chosen answer; None before there is any."""
+        return self.answers[self._chosen] if self.answers else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether only the chosen answer is shown, without the question and the list."""
+        return self.has_class("-alone")
+
+    @alone.setter
+    def alone(self, on: bool) -> None:
+        self.set_class(on, "-alone")
 
     def expect(self, row: Row) -> None:
-        """Show what is known of a rollout before the node has sent it."""
+        """Show what the list knows of a rollout until the node has sent it."""
         self.row = row
-        self._answers, self._chosen = [], 0
-        self._title()
+        self._update_title()
         self.query_one("#question", Static).update(Content(row.question))
-        self._note("reading it from the node ...")
+        self.fail("loading ...")
 
-    def failed(self, told: str) -> None:
-        """Say why a rollout can't be shown."""
-        self._note(told)
-
-    async def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
-        """Show a rollout as the node sent it."""
-        self.row = row
-        self._title()
-        self.query_one("#question", Static).update(question_text(question, ground_truth))
-        self.query_one("#asked").scroll_to(y=0, animate=False)
-        self._answers = ordered(answers, self.order)
-        self._chosen = 0
-        await self._draw()
-
-    async def reorder(self) -> str:
-        """Go on to the next order, and keep the chosen answer.
-
-        Returns:
-            The order in words.
-        """
-        orders = list(ORDERS)
-        self.order = orders[(orders.index(self.order) + 1) % len(orders)]
-        if kept := self.chosen:
-            self._answers = ordered(self._answers, self.order)
-            self._chosen = self._answers.index(kept)
-            await self._draw()
-        return ORDERS[self.order]
-
-    async def read(self, alone: bool) -> None:
-        """Read one answer alone, or see all of them."""
-        self.reading = alone
-        await self._draw()
-
-    async def _draw(self) -> None:
-        side = self.has_room and not self.reading and bool(self._answers)
-        self.set_class(side, "-side")
-        self._title()
-        if self._answers:
-            answers = self.query_one(AnswerList)
-            # Some lines of the text below it remain, and of a long list most.
-            room = max(2, min(len(self._answers) + 1, self.size.height // 3))
-            answers.styles.height = room
-            answers.show(self._answers, self._chosen)
-            if side:
-                await self.query_one(AnswerCards).show(self._answers, self._chosen)
-            self._text()
-        if side and self.query_one("#reading").has_focus:
-            self.focus()
+    def fail(self, reason: str) -> None:
+        """Show a reason in place of the answers."""
+        self.answers, self._chosen = [], 0
+        self.query_one(AnswerList).show([], 0)
+        self.query_one("#reading").border_title = ""
+        self.query_one("#text", Static).update(Content.styled(reason, "dim"))
         self.post_message(self.Changed())
 
-    def _title(self) -> None:
+    def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
+        """Show a rollout as the node sent it."""
+        self.row = row
+        self.query_one("#question", Static).update(question_text(question, ground_truth))
+        self.query_one("#asked").scroll_to(y=0, animate=False)
+        self.answers, self._chosen = sort_answers(answers, self.order), 0
+        self._draw()
+
+    def next_order(self) -> None:
+        """Sort the answers in the next of `ORDERS`, and keep the chosen one."""
+        orders = list(ORDERS)
+        self.order = orders[(orders.index(self.order) + 1) % len(orders)]
+        if chosen := self.chosen:
+            self.answers = sort_answers(self.answers, self.order)
+            self._chosen = self.answers.index(chosen)
+            self._draw()
+
+    def on_resize(self) -> None:
+        """Give the list its share of the height."""
+        self._draw()
+
+    def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
+        """An answer was clicked."""
+        message.stop()
+        if self.answers and message.list.cursor != self._chosen:
+            self._chosen = message.list.cursor
+            self._show_text()
+
+    def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
+        """Show a double-clicked answer alone."""
+        message.stop()
+        self.alone = True
+
+    def action_choose(self, by: int) -> None:
+        """Choose another answer."""
+        if 0 <= self._chosen + by < len(self.answers):
+            self._chosen += by
+            self.query_one(AnswerList).go(self._chosen)
+            self._show_text()
+
+    def action_read(self, by: int) -> None:
+        """Scroll the text of the answer."""
+        pane = self.query_one("#reading")
+        pane.scroll_relative(y=by * max(1, pane.size.height - 1), animate=False)
+
+    def _draw(self) -> None:
+        self._update_title()
+        if self.answers:
+            answers = self.query_one(AnswerList)
+            answers.styles.height = max(2, min(len(self.answers) + 1, self.size.height // 3))
+            answers.show(self.answers, self._chosen)
+            self._show_text()
+        self.post_message(self.Changed())
+
+    def _update_title(self) -> None:
         if self.row is not None:
             self.query_one("#title", Static).update(title_text(self.row, ORDERS[self.order], self.size.width))
-            self.query_one("#asked").border_subtitle = moment(self.row.time)
+            self.query_one("#asked").border_subtitle = format_time(self.row.time)
 
-    def _text(self) -> None:
+    def _show_text(self) -> None:
         reply = self.chosen
         assert reply is not None
         reading = self.query_one("#reading")
-        reading.border_title = heading(reply)
+        figures = f"reward {reply.reward:.2f}  advantage {reply.advantage:+.2f}"
+        reading.border_title = f"#{reply.number}  {figures}  {reply.end}"
         reading.scroll_to(y=0, animate=False)
         self.query_one("#text", Static).update(answer_text(reply))
 
-    def _note(self, told: str) -> None:
-        self._answers, self._chosen = [], 0
-        self.set_class(False, "-side")
-        self.query_one(AnswerList).show([], 0)
-        reading = self.query_one("#reading")
-        reading.border_title = ""
-        self.query_one("#text", Static).update(Content.styled(told, "dim"))
-        self.post_message(self.Changed())
 
-    async def on_resize(self) -> None:
-        """Cards where there is room now."""
-        await self._draw()
+def parse_answers(answers: Sequence[Mapping[str, Any]]) -> list[Reply]:
+    """The answers of a node's reply to `rollout`, in the order of sampling."""
+    replies = []
+    for number, answer in enumerate(answers, 1):
+        text, left_out = bounded_text(answer["text"])
+        reward, advantage = float(answer["reward"] or 0), float(answer["advantage"] or 0)
+        replies.append(
+            Reply(number, text, bool(answer["ended"]), reward, advantage, -1 if answer.get("cut") else left_out)
+        )
+    return replies
 
-    def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
-        """An answer was clicked in the list."""
-        message.stop()
-        if self._answers and message.list.cursor != self._chosen:
-            self._chosen = message.list.cursor
-            self._text()
 
-    async def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
-        """Double clicks open nothing here."""
-        message.stop()
+def sort_answers(answers: Sequence[Reply], order: Order) -> list[Reply]:
+    """Answers by reward or as sampled; those of equal reward as sampled."""
+    if order == "sampled":
+        return sorted(answers, key=lambda reply: reply.number)
+    sign = -1 if order == "best" else 1
+    return sorted(answers, key=lambda reply: (sign * reply.reward, reply.number))
 
-    async def on_answer_card_chosen(self, message: AnswerCard.Chosen) -> None:
-        """A card was clicked; twice to read it alone."""
-        message.stop()
-        self._choose(message.index)
-        if message.twice:
-            await self.read(True)
 
-    def action_choose(self, across: int, down: int) -> None:
-        """Choose another answer."""
-        step = across + down * self.query_one(AnswerCards).columns if self.side_by_side else across + down
-        if 0 <= self._chosen + step < len(self._answers):
-            self._choose(self._chosen + step)
+def bounded_text(text: object) -> tuple[str, int]:
+    """A printable text with its line ends, and the number of characters that were left out."""
+    whole = str(text)
+    return printable(whole[:SHOWN_CHARACTERS], lines=True).expandtabs(4), max(0, len(whole) - SHOWN_CHARACTERS)
 
-    def action_read(self, by: int) -> None:
-        """Scroll the text of the answer, or the cards."""
-        pane = self.query_one("#cards" if self.side_by_side else "#reading")
-        pane.scroll_relative(y=by * max(1, pane.size.height - 1), animate=False)
 
-    def _choose(self, index: int) -> None:
-        self._chosen = index
-        self.query_one(AnswerList).go(index)
-        self.query_one(AnswerCards).choose(index)
-        self._text()
+def title_text(row: Row, order: str, width: int) -> Content:
+    """The line above a rollout, as many of its parts as fit."""
+    parts = [
+        Content.styled(f" round {row.key[0]}", "bold"),
+        Content.styled("own", "$text-success") if row.own else Content.styled("peer", "$text-secondary"),
+        Content(row.name),
+        Content.styled("● teaches", "$text-success") if row.informative else Content.styled("○ all alike", "dim"),
+        Content(f"mean {row.mean:.2f}"),
+        Content.styled(order, "dim"),
+        Content(printable(row.entry)[:40]),
+        Content.styled(counted(row.answers, "answer"), "dim"),
+    ]
+    text = parts[0]
+    for part in parts[1:]:
+        if text.cell_length + part.cell_length + 2 > width:
+            break
+        text = Content.assemble(text, "  ", part)
+    return text
+
+
+def question_text(question: object, ground_truth: object) -> Content:
+    """A question and its expected answer."""
+    text, left_out = bounded_text(question)
+    truth, _ = bounded_text(ground_truth)
+    parts: list[Content | tuple[str, str]] = [Content(text)]
+    if left_out:
+        parts.append((f" … {left_out} more characters", "dim"))
+    parts.append(("\nexpected  ", "dim"))
+    parts.append(Content.styled(truth, "bold") if truth else Content.styled("not known", "dim"))
+    return Content.assemble(*parts)
+
+
+def answer_text(reply: Reply) -> Content:
+    """An answer, and how much of it is missing."""
+    text = reply.text.strip("\n")
+    parts = [Content(text) if text.strip() else Content.styled("(empty)", "dim")]
+    if reply.left_out > 0:
+        parts.append(Content.styled(f" … {reply.left_out} more characters", "dim"))
+    elif reply.left_out < 0:
+        parts.append(Content.styled(" … the node did not send the rest", "dim"))
+    return Content("").join(parts)

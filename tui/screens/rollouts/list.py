@@ -1,4 +1,4 @@
-"""The list of rollouts, and the line that says which ones it holds."""
+"""The list of rollouts, and the filters above it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from textual.containers import Horizontal
 from textual.events import Click
 from textual.widgets import Static
 
-from sapo_edge.plain import printable
+from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.screens.rollouts.pages import Filter, Row
-from sapo_edge.tui.screens.rollouts.text import moment
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
 NARROW = 60
-"""Columns below which only the filters that are set are named."""
+"""Columns below which only active filters are shown."""
 ORIGINS = {"any": "own and others", "own": "own only", "external": "others only"}
 
 
@@ -41,7 +40,13 @@ class RolloutList(CursorList):
         self._rows: Sequence[Row] = ()
 
     def show(self, rows: Sequence[Row], *, shift: int = 0, cursor: int | None = None) -> None:
-        """Show rows; the list is read again whenever a line is drawn."""
+        """Show rows. The sequence is read whenever a line is drawn.
+
+        Args:
+            rows: newest first.
+            shift: number of rows added at the start.
+            cursor: index that the cursor moves to; None keeps it on its row.
+        """
         self._rows = rows
         self.take(len(rows), shift=shift, cursor=cursor)
 
@@ -68,13 +73,13 @@ class RolloutList(CursorList):
             case "name":
                 return row.name, "muted" if row.own else ""
             case "time":
-                return moment(row.time)[5:16], "muted"
+                return format_time(row.time)[5:16], "muted"
             case _:
                 return row.question, "" if row.informative else "muted"
 
 
 class FilterChip(Static):
-    """One filter; a click does what its key does."""
+    """A filter. A click does the same as its key."""
 
     DEFAULT_CSS = """
     FilterChip { width: auto; height: 1; padding: 0 1; color: $text-muted; }
@@ -87,42 +92,48 @@ class FilterChip(Static):
         self._action = action
 
     async def on_click(self, event: Click) -> None:
-        """Do it."""
+        """Run the action."""
         event.stop()
         await self.run_action(f"screen.{self._action}")
 
 
 class FilterBar(Horizontal):
-    """Which rollouts are shown, and what is new or being done."""
+    """The active filters, and a note."""
 
     DEFAULT_CSS = """
     FilterBar { height: 1; background: $surface; }
-    FilterBar .told { dock: right; background: $surface; }
-    FilterBar .told.-set { color: $text-warning; }
+    FilterBar .note { dock: right; background: $surface; }
+    FilterBar .note.-set { color: $text-warning; }
     """
 
     def compose(self) -> ComposeResult:
-        """A chip for each filter, and a text at the right."""
+        """A chip for each filter, and the note at the right."""
         for action in ("origin", "informative", "entry", "author", "search"):
             yield FilterChip(action)
-        yield FilterChip("newest", "told")
+        yield FilterChip("newest", "note")
 
-    def show(self, wanted: Filter, told: str, *, new: bool) -> None:
-        """Name the filters."""
+    def show(self, filter: Filter, note: str, *, new: bool) -> None:
+        """Show the filters.
+
+        Args:
+            filter: the active one.
+            note: for the right end; a click goes to the newest rollout.
+            new: whether the note tells of new rollouts.
+        """
         chips = {
-            "origin": (f"o {ORIGINS[wanted.origin]}", wanted.origin != "any"),
-            "informative": ("i only what teaches" if wanted.informative else "i any reward", wanted.informative),
-            "entry": (f"t {printable(wanted.entry)[:20]}" if wanted.entry else "t any task", bool(wanted.entry)),
-            "author": (f"a {printable(wanted.name)[:20]}" if wanted.author else "a anybody", bool(wanted.author)),
-            "search": (f'/ "{printable(wanted.search)[:20]}"' if wanted.search else "/ search", bool(wanted.search)),
+            "origin": (f"o {ORIGINS[filter.origin]}", filter.origin != "any"),
+            "informative": ("i only what teaches" if filter.informative else "i any reward", filter.informative),
+            "entry": (f"t {printable(filter.entry)[:20]}" if filter.entry else "t any task", bool(filter.entry)),
+            "author": (f"a {printable(filter.name)[:20]}" if filter.author else "a anybody", bool(filter.author)),
+            "search": (f'/ "{printable(filter.search)[:20]}"' if filter.search else "/ search", bool(filter.search)),
         }
-        roomy = self.app.size.width >= NARROW
-        self.display = roomy or bool(told) or any(on for _, on in chips.values())
-        for action, (text, on) in chips.items():
+        is_wide = self.app.size.width >= NARROW
+        self.display = is_wide or bool(note) or any(active for _, active in chips.values())
+        for action, (text, active) in chips.items():
             chip = self.query_one(f".{action}", FilterChip)
             chip.update(text)
-            chip.set_class(on, "-set")
-            chip.display = on or roomy
-        chip = self.query_one(".told", FilterChip)
-        chip.update(told)
+            chip.set_class(active, "-set")
+            chip.display = active or is_wide
+        chip = self.query_one(".note", FilterChip)
+        chip.update(note)
         chip.set_class(new, "-set")

@@ -1,4 +1,4 @@
-"""Rollouts of a node as a window into its journal: loaded page by page in both directions, never all of them."""
+"""The node's rollouts, newest first, loaded page by page."""
 
 from __future__ import annotations
 
@@ -9,23 +9,19 @@ from typing import Any
 from sapo_edge.plain import printable
 
 PAGE = 50
-"""Rollouts of one request; the most that a node gives."""
-WINDOW = 400
-"""Most rollouts that are kept in memory."""
-CHUNK = 100
-"""Rollouts that are let go of at once, when there are more."""
-MARGIN = 40
-"""Rollouts beyond what is in sight that are loaded ahead."""
+"""Rollouts of one request; the most that a node sends."""
+MAX_ROWS = 20_000
+"""Most rollouts that are kept in memory; by default the journal has 4000. Filters reach older ones."""
 
 Key = tuple[int, int]
 """Round and position: a place in the journal."""
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[Any]]
-"""Asks the node: method, parameters."""
+"""Sends the node a request: method, parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rollouts are wanted.
+    """Which rollouts are listed.
 
     Attributes:
         origin: "any", "own" or "external".
@@ -43,31 +39,31 @@ class Filter:
     search: str = ""
 
     def params(self) -> dict[str, Any]:
-        """As the node wants them; what is not filtered is left out."""
-        found: dict[str, Any] = {"limit": PAGE}
+        """The parameters of the control method `rollouts`."""
+        params: dict[str, Any] = {"limit": PAGE}
         if self.origin != "any":
-            found["origin"] = self.origin
+            params["origin"] = self.origin
         if self.informative:
-            found["informative"] = True
+            params["informative"] = True
         for name in ("author", "entry", "search"):
             if value := getattr(self, name):
-                found[name] = value
-        return found
+                params[name] = value
+        return params
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One rollout in the list. All texts but `author` and `entry` are printable already.
+    """One rollout in the list. All texts but `author` and `entry` are printable.
 
     Attributes:
         key: round and position.
-        entry: name of the manifest's entry, as it is.
+        entry: name of the manifest's entry, not yet printable.
         question: its beginning, on one line.
         answers: how many.
         mean, best: of their rewards.
         informative: whether the answers differ in reward.
         own: whether this node made it.
-        author: peer id, as it is.
+        author: peer id, not yet printable.
         name: readable name of the author.
         time: Unix seconds by the author's clock.
     """
@@ -85,52 +81,39 @@ class Row:
     time: float
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Row:
-        """From a node's reply."""
+    def from_dict(cls, fields: Mapping[str, Any]) -> Row:
+        """Read a rollout of the node's reply."""
         return cls(
-            (int(found["round"]), int(found["position"])),
-            str(found["entry"]),
-            printable(" ".join(str(found["question"]).split()))[:200],
-            int(found["answers"]),
-            float(found["reward_mean"] or 0),
-            float(found["reward_best"] or 0),
-            bool(found["informative"]),
-            bool(found["own"]),
-            str(found["author"]),
-            printable(found["name"])[:60],
-            float(found["time"] or 0),
+            (int(fields["round"]), int(fields["position"])),
+            str(fields["entry"]),
+            printable(" ".join(str(fields["question"]).split()))[:200],
+            int(fields["answers"]),
+            float(fields["reward_mean"] or 0),
+            float(fields["reward_best"] or 0),
+            bool(fields["informative"]),
+            bool(fields["own"]),
+            str(fields["author"]),
+            printable(fields["name"])[:60],
+            float(fields["time"] or 0),
         )
 
 
-@dataclass(slots=True)
-class _Gap:
-    """Rows above the window that are not in memory.
-
-    Attributes:
-        bound: read from this place on, which itself is not one of them.
-        rows: about how many.
-    """
-
-    bound: Key
-    rows: int
-
-
 class RolloutPages:
-    """The window. Its methods return by how much the indices of the rows have grown.
+    """The rollouts that are loaded: the newest ones, without gaps.
 
-    A reply that comes after `begin` was called again is of no use to anybody, and changes nothing.
+    A reply that arrives after `begin` was called again is ignored.
 
     Args:
-        ask: the node.
+        ask: sends the node a request.
 
     Attributes:
         rows: newest first.
         filter: which rollouts they are.
-        complete: whether nothing older is left.
+        complete: whether no older ones are left.
         begun: whether anything was loaded.
         looked: the round down to which the node has looked; 0 before it did.
-        unseen: rows that came in at the top since the user was there.
-        many: whether there are more of those than were counted.
+        unseen: new rollouts that the user has not seen.
+        many: whether there are more new ones than a page; then they are not loaded.
     """
 
     def __init__(self, ask: Ask) -> None:
@@ -138,128 +121,63 @@ class RolloutPages:
         self._turn = 0
         self.begin(Filter())
 
-    def begin(self, wanted: Filter) -> None:
-        """Forget everything; begin at the newest with `older`."""
+    def begin(self, filter: Filter) -> None:
+        """Forget all rows; `older` loads the newest ones."""
         self._turn += 1
-        self.filter = wanted
+        self.filter = filter
         self.rows: list[Row] = []
         self.complete = self.begun = self.many = False
         self.looked = self.unseen = 0
-        self._above: list[_Gap] = []
-        self._older: Key | None = None
-        self._newest: Key | None = None
+        self._next: Key | None = None
 
-    @property
-    def at_top(self) -> bool:
-        """Whether nothing newer is known than the first row."""
-        return not self._above and not self.many
-
-    @property
-    def more_above(self) -> bool:
-        """Whether `newer` has something to load."""
-        return bool(self._above)
-
-    def seen(self, first: int) -> None:
-        """The user looks at the row of this index, and has seen those below it."""
-        if self.at_top:
+    def see(self, first: int) -> None:
+        """Count as seen the row with this index and those below it."""
+        if not self.many:
             self.unseen = min(self.unseen, first)
 
     def find(self, key: Key) -> int | None:
-        """Index of a rollout."""
+        """The index of a rollout; None if it is not loaded."""
         return next((index for index, row in enumerate(self.rows) if row.key == key), None)
 
-    async def older(self) -> int:
-        """Load a page at the bottom; drop rows at the top if there are too many.
+    async def older(self) -> None:
+        """Load one page at the end.
 
         Raises:
-            SapoError: if the node can't be asked.
+            SapoError: if the node does not answer.
         """
         turn = self._turn
-        rows, after = await self._page(self._older)
-        if turn != self._turn:
-            return 0
-        if self._newest is None and rows:
-            self._newest = rows[0].key
-        self.begun = True
-        self.rows += rows
-        self._older, self.complete = after, after is None
-        self.looked = after[0] if after else 0
-        if len(self.rows) <= WINDOW:
-            return 0
-        first = self.rows[0].key
-        self._above.append(_Gap((first[0], first[1] + 1), CHUNK))
-        del self.rows[:CHUNK]
-        return -CHUNK
+        rows, after = await self._page(self._next)
+        if turn == self._turn:
+            self.rows += rows
+            self._next, self.begun = after, True
+            self.complete = after is None or len(self.rows) >= MAX_ROWS
+            self.looked = after[0] if after else 0
 
-    async def newer(self) -> int:
-        """Load again what was dropped at the top; drop rows at the bottom instead.
-
-        Raises:
-            SapoError: if the node can't be asked.
-        """
-        if not self._above:
-            return 0
-        turn, gap, below = self._turn, self._above[-1], self.rows[0].key
-        found: list[Row] = []
-        after: Key | None = gap.bound
-        while after is not None and after > below:
-            rows, after = await self._page(after)
-            if turn != self._turn:
-                return 0
-            found += [row for row in rows if row.key > below]
-            if rows and rows[-1].key <= below:
-                break
-        self._above.remove(gap)
-        self._prepend(found)
-        return len(found)
-
-    async def fresh(self, looked_at: int) -> int | None:
-        """Look for new rollouts at the top.
-
-        Args:
-            looked_at: index of the lowest row that the user sees or has chosen.
+    async def fresh(self) -> int | None:
+        """Load new rollouts at the start, unless they are more than a page.
 
         Returns:
-            None if the journal does not continue what was loaded, so that all has to be loaded anew.
+            How many were added; None if the journal does not continue these rows, so that all must be loaded again.
 
         Raises:
-            SapoError: if the node can't be asked.
+            SapoError: if the node does not answer.
         """
-        turn, newest = self._turn, self._newest
+        turn = self._turn
         rows, after = await self._page(None)
-        if turn != self._turn:
+        if turn != self._turn or not rows:
             return 0
-        if newest is None or (rows and rows[0].key < newest):
-            # Nothing was there, or a node that was started again went on from an earlier round.
-            return None if rows else 0
+        if not self.rows or rows[0].key < self.rows[0].key:
+            # There were none, or the node was started from an earlier round.
+            return None
+        newest = self.rows[0].key
         new = [row for row in rows if row.key > newest]
-        if not new:
+        if len(new) == len(rows) and after is not None and after > newest:
+            self.many, self.unseen = True, len(new)
+        if self.many:
             return 0
-        self._newest = new[0].key
-        reached = after is None or after <= newest or len(new) < len(rows)
         self.unseen += len(new)
-        if not reached or self.many:
-            self.many = True
-            return 0
-        if self._above or looked_at > WINDOW // 2:
-            self._leave_out(new)
-            return 0
-        self._prepend(new)
+        self.rows[:0] = new
         return len(new)
-
-    def _leave_out(self, new: list[Row]) -> None:
-        bound = (new[0].key[0], new[0].key[1] + 1)
-        # The first gap is the newest. Small ones become one, so that a night of rounds is not a gap each.
-        if self._above and self._above[0].rows + len(new) <= CHUNK:
-            self._above[0] = _Gap(bound, self._above[0].rows + len(new))
-        else:
-            self._above.insert(0, _Gap(bound, len(new)))
-
-    def _prepend(self, rows: list[Row]) -> None:
-        self.rows[:0] = rows
-        if len(self.rows) > WINDOW:
-            del self.rows[WINDOW:]
-            self._older, self.complete = self.rows[-1].key, False
 
     async def _page(self, before: Key | None) -> tuple[list[Row], Key | None]:
         params = self.filter.params()
@@ -267,4 +185,5 @@ class RolloutPages:
             params["before"] = list(before)
         reply = await self._ask("rollouts", params)
         after = reply.get("next")
-        return [Row.of(found) for found in reply["rollouts"]], None if after is None else (int(after[0]), int(after[1]))
+        rows = [Row.from_dict(fields) for fields in reply["rollouts"]]
+        return rows, None if after is None else (int(after[0]), int(after[1]))

@@ -1,4 +1,4 @@
-"""Questions and answers of all rounds: what the model was trained on, and how it was rewarded."""
+"""The rollouts screen: questions and answers of all rounds, with their rewards."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.link import Link
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.browser import RolloutBrowser
-from sapo_edge.tui.screens.rollouts.detail import RolloutDetail
+from sapo_edge.tui.screens.rollouts.detail import RolloutDetail, parse_answers
 from sapo_edge.tui.screens.rollouts.pages import Filter
-from sapo_edge.tui.screens.rollouts.text import replies
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 
 IN_LIST = frozenset({"open", "search", "newest", "origin", "informative", "entry", "author", "clear"})
-"""Actions that make sense while the list is shown."""
+"""Actions of the list."""
 IN_DETAIL = frozenset({"back", "neighbour", "copy", "reorder", "whole"})
-"""Actions that make sense while one rollout is."""
+"""Actions of one rollout."""
 
 
 class Rollouts(View):
-    """A list of rollouts, and one of them with its answers."""
+    """The list of rollouts, or one rollout with its answers."""
 
     MODE = "rollouts"
     DEFAULT_CSS = """
@@ -37,16 +36,17 @@ class Rollouts(View):
     Rollouts.-tiny #asked { max-height: 2; }
     """
     HELP_TEXT = """\
-A **rollout** is one question with all its answers. The list holds those of the last 500 rounds, newest first: **own**
-ones, and those of **peers** with the rewards that *this* node gave them.
+A **rollout** is one question with all its answers. The list has those of the last 500 rounds, newest first: your
+**own**, and those of **peers** with the rewards that *your* node computed.
 
-**●** the answers differ in reward, so the rollout teaches. **○** all were rewarded alike: it has no gradient.
+**●** the answers differ in reward, so the model learns from the rollout. **○** all got the same reward: there is
+nothing to learn.
 
-**Filters**: `o` own or others, `i` only what teaches, `t` only the task and `a` only the author of the chosen line
-(again: any), `/` text in question or answers. `x` drops them all.
+**Filters**: `o` own or others, `i` only those that teach, `t` only the task and `a` only the author of the chosen line
+(press again for all), `/` text in question or answers. `x` clears all filters.
 
 In a rollout, the **advantage** says how much better an answer was than the others of its group. `r` changes the order
-of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches question and text, to scroll them.
+of the answers; `v` or Enter shows one answer alone. Tab goes to question and answer, to scroll them.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="rollouts.open"),
@@ -56,13 +56,13 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         Binding("i", "informative", "Only what teaches", show=False, id="rollouts.informative"),
         Binding("t", "entry", "Only this task", show=False, id="rollouts.task"),
         Binding("a", "author", "Only this author", show=False, id="rollouts.author"),
-        Binding("x", "clear", "Drop all filters", show=False, id="rollouts.clear"),
+        Binding("x", "clear", "Clear all filters", show=False, id="rollouts.clear"),
         Binding("escape", "back", "Back", id="rollouts.back"),
         Binding("j,n", "neighbour(1)", "Next", id="rollouts.next"),
         Binding("k,b", "neighbour(-1)", "Previous rollout", show=False, id="rollouts.previous"),
         Binding("c", "copy", "Copy", id="rollouts.copy"),
         Binding("r", "reorder", "Order of the answers", show=False, id="rollouts.order"),
-        Binding("v,enter", "whole", "One answer alone, or all", show=False, id="rollouts.whole"),
+        Binding("v,enter", "whole", "One answer alone, or the whole rollout", show=False, id="rollouts.whole"),
     ]
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
             yield RolloutDetail(id="detail")
 
     def on_mount(self) -> None:
-        """Begin with the list."""
+        """Start in the list."""
         self.browser.list.focus()
 
     @property
@@ -95,12 +95,12 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         return self.query_one("#pages", ContentSwitcher).current == "detail"
 
     def node_changed(self, change: Change) -> None:
-        """Load what another node has, or what a round brought."""
+        """Load the rollouts of another node, or of a new round."""
         if change & Change.STANDING:
             standing, link = self.sapo.state.standing, self.sapo.keeper.link
             if standing is not Standing.ATTACHED or link is None:
                 self._link = None
-                self.browser.detached(self._without_node(standing))
+                self.browser.detached(self._why_no_node(standing))
                 return
             if link is not self._link:
                 self._link = link
@@ -110,13 +110,13 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
             self.browser.round_finished()
 
     def show_author(self, author: str, name: str) -> None:
-        """Show what one peer made, and nothing else.
+        """Show only the rollouts of one peer.
 
         Args:
             author: peer id.
             name: readable.
         """
-        self.action_back()
+        self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
@@ -124,13 +124,13 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         self.action_open()
 
     def on_rollout_detail_changed(self) -> None:
-        """Other keys make sense now."""
+        """Update the footer: other keys work now."""
         self.refresh_bindings()
 
     async def _ask(self, method: str, params: Mapping[str, Any]) -> Any:
         return await self.sapo.request(method, params)
 
-    def _without_node(self, standing: Standing) -> str:
+    def _why_no_node(self, standing: Standing) -> str:
         if standing is Standing.ENDED:
             return f"No node runs: {printable(self.sapo.keeper.reason)}\n\nPress s to start one."
         return "Questions and answers appear here as soon as the node runs."
@@ -138,7 +138,7 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave each key to where it makes sense."""
+        """Enable each key only where it does something."""
         if not self.is_mounted:
             return True
         if action in IN_LIST:
@@ -157,11 +157,11 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         self._show()
 
     def action_back(self) -> None:
-        """From one answer to all, from there to the list."""
-        if self.detail.reading and self.detail.has_room:
-            self.run_worker(self.detail.read(False), group="detail")
-            return
-        self._to_list()
+        """Go from one answer to the rollout, and from there to the list."""
+        if self.detail.alone:
+            self.detail.alone = False
+        else:
+            self._to_list()
 
     def action_neighbour(self, by: int) -> None:
         """Show the next or previous rollout of the list."""
@@ -170,16 +170,17 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         else:
             self.notify("this is the last one" if by > 0 else "this is the newest one", timeout=2)
 
-    async def action_reorder(self) -> None:
+    def action_reorder(self) -> None:
         """Sort the answers another way."""
-        await self.detail.reorder()
+        self.detail.next_order()
 
-    async def action_whole(self) -> None:
-        """Read one answer alone, or see all of them."""
-        await self.detail.read(not self.detail.reading)
+    def action_whole(self) -> None:
+        """Show one answer alone, or the whole rollout."""
+        if self.detail.chosen is not None:
+            self.detail.alone = not self.detail.alone
 
     def action_copy(self) -> None:
-        """Copy what is selected, or else the chosen answer as it is shown."""
+        """Copy the selected text, else the chosen answer."""
         selected, reply = self.get_selected_text(), self.detail.chosen
         text = selected or (reply.text if reply is not None else "")
         if text:
@@ -188,7 +189,7 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
             self.notify(f"copied {what}, {counted(len(text), 'character')}", timeout=3)
 
     def action_search(self) -> None:
-        """Look for a text."""
+        """Open the search field."""
         self.browser.begin_search()
 
     def action_newest(self) -> None:
@@ -196,26 +197,27 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         self.browser.newest()
 
     def action_origin(self) -> None:
-        """Own and others, own only, others only."""
+        """Show own and others, own only, or others only."""
         self.browser.filter_origin()
 
     def action_informative(self) -> None:
-        """Only what teaches, or everything."""
+        """Show only informative rollouts, or all."""
         self.browser.filter_informative()
 
     def action_entry(self) -> None:
-        """Only the task of the chosen line, or any."""
+        """Show only the task of the chosen line, or all."""
         self.browser.filter_entry()
 
     def action_author(self) -> None:
-        """Only the author of the chosen line, or any."""
+        """Show only the author of the chosen line, or all."""
         self.browser.filter_author()
 
     def action_clear(self) -> None:
-        """Drop all filters."""
+        """Clear all filters."""
         self.browser.filter(Filter())
 
     def _to_list(self) -> None:
+        self.detail.alone = False
         self.query_one("#pages", ContentSwitcher).current = "browser"
         self.browser.list.focus()
         self.browser.list.show_cursor()
@@ -231,10 +233,10 @@ of the answers; in a wide terminal `v` or Enter reads one alone. Tab reaches que
         row = self.detail.row
         assert row is not None
         try:
-            found = await self.sapo.request("rollout", {"round": row.key[0], "position": row.key[1]})
+            rollout = await self.sapo.request("rollout", {"round": row.key[0], "position": row.key[1]})
         except SapoError as error:
-            self.detail.failed(f"{printable(error.message)}\n\n{printable(error.remedy)}")
+            self.detail.fail(f"{printable(error.message)}\n\n{printable(error.remedy)}")
             return
-        # All of it may be control characters, which take a while to be written out.
-        answers = await asyncio.to_thread(replies, found["answers"])
-        await self.detail.show(row, found["question"], found["ground_truth"], answers)
+        # Escaping thousands of control characters takes a while.
+        answers = await asyncio.to_thread(parse_answers, rollout["answers"])
+        self.detail.show(row, rollout["question"], rollout["ground_truth"], answers)
