@@ -1,4 +1,4 @@
-"""What every transport promises to a node."""
+"""The contract of all transports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = TaskSource(load_manifest("starter"))
 
 @dataclass
 class Member:
-    """A transport, who publishes over it, and what it received."""
+    """A transport with its author and the rollouts that it received."""
 
     transport: Transport
     author: str
@@ -28,7 +28,7 @@ class Member:
     inbox: list[Rollout] = field(default_factory=list)
 
     def rollouts(self, *sequence: int) -> list[Rollout]:
-        """Own rollouts, with what must not leave the node."""
+        """Own rollouts with token ids, which must not leave the node."""
         tasks = [SOURCE.training_tasks(self.number, 100 * position, 1)[0][0] for position in sequence]
         answers = (Answer("4", True, (7, 8), (-0.5, -0.25)), Answer("fünf", False, (9,), (-1.0,)))
         return [
@@ -97,7 +97,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
     return condition()
 
 
-def test_what_one_publishes_reaches_all_others_once_as_text_and_not_itself(join: Join) -> None:
+def test_published_rollouts_reach_every_other_member_once_as_text(join: Join) -> None:
     one, two, three = (join() for _ in range(3))
     second: list[Rollout] = []
     two.transport.subscribe(second.append)
@@ -114,7 +114,7 @@ def test_what_one_publishes_reaches_all_others_once_as_text_and_not_itself(join:
     assert sorted(three.inbox, key=key) == sorted([*shared, answered[0].as_text()], key=key)
 
 
-def test_sharing_needs_nobody_and_never_waits(join: Join) -> None:
+def test_publishing_without_peers_never_blocks(join: Join) -> None:
     alone = join()
     started = time.monotonic()
     alone.transport.publish(alone.rollouts(0, 1, 2))
@@ -123,7 +123,7 @@ def test_sharing_needs_nobody_and_never_waits(join: Join) -> None:
     assert alone.inbox == []
 
 
-def test_who_left_receives_nothing_and_the_others_go_on(join: Join) -> None:
+def test_a_member_that_left_gets_nothing_and_the_others_continue(join: Join) -> None:
     one, two, three = (join() for _ in range(3))
     two.transport.close()
     two.transport.close()

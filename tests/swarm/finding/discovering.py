@@ -1,6 +1,6 @@
-"""One node that only discovers, as a process of its own: `discovering.py '{"swarm": "aa...", ...}'`.
+"""One node that only discovers, in its own process: `discovering.py '{"swarm": "aa...", ...}'`.
 
-Prints its address, then what it is connected to whenever that changes; a line on stdin makes it ask for something.
+Prints its address, then its connections whenever they change. A peer id on stdin makes it send that peer an echo.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Nodes that only discover, and relays, each a process of its own: several hosts in one event loop collapse."""
+"""Nodes that only discover, and relays, each in its own process: several hosts in one event loop collapse."""
 
 import json
 import os
@@ -39,13 +39,13 @@ class Process:
                 self.records.append(json.loads(line))
                 self._new.notify_all()
 
-    def wait_for(self, wanted, seconds=20.0, since=0):
-        """The first record from `since` on for which `wanted` is true."""
+    def wait_for(self, matches, seconds=20.0, since=0):
+        """The first record from `since` on that `matches`."""
         deadline = time.monotonic() + seconds
         with self._new:
             while True:
                 for record in self.records[since:]:
-                    if wanted(record):
+                    if matches(record):
                         return record
                 left = deadline - time.monotonic()
                 assert left > 0, f"not within {seconds} s; last: {self.records[-2:]}"

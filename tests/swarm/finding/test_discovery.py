@@ -67,7 +67,7 @@ def running():
         ("/dns4/example.org/tcp/4001", False, False),
     ],
 )
-def test_addresses_of_peers_are_dialled_only_where_they_can_do_no_harm(address, at_home, alone):
+def test_only_harmless_addresses_of_peers_are_dialled(address, at_home, alone):
     for text in (f"{address}/p2p/{OTHER}", f"{address}/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}"):
         parsed = parse_address(text)
         assert parse_address(str(parsed)) == parsed
@@ -84,12 +84,12 @@ def test_addresses_of_peers_are_dialled_only_where_they_can_do_no_harm(address, 
         f"/ip4/1.2.3.4/tcp/1/p2p/{OTHER}/p2p-circuit/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}",
     ],
 )  # fmt: skip
-def test_what_is_no_tcp_address_of_a_peer_is_refused(text):
+def test_invalid_addresses_are_rejected(text):
     with pytest.raises(ValueError, match=r"."):
         parse_address(text)
 
 
-def test_failures_are_tried_less_and_less_and_then_forgotten():
+def test_failing_peers_are_tried_less_often_and_then_forgotten():
     clock = [0.0]
     book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
     book.add(direct_address("8.8.8.8", 4001, OTHER), Origin.BOOTSTRAP)
@@ -110,7 +110,7 @@ def test_failures_are_tried_less_and_less_and_then_forgotten():
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
 
 
-def test_nobody_can_fill_the_book():
+def test_no_peer_can_fill_the_book():
     book = PeerBook(OWN)
     book.add(direct_address("8.8.8.8", 4001, peer(1)), Origin.BOOTSTRAP)
     for number in range(2, 100):
@@ -138,7 +138,7 @@ class Network:
         pass
 
 
-def test_a_node_told_of_a_thousand_victims_is_no_weapon():
+def test_a_node_does_not_flood_the_addresses_that_peers_name():
     async def scenario():
         network = Network()
         host = types.SimpleNamespace(get_network=lambda: network)
@@ -158,7 +158,7 @@ def test_a_node_told_of_a_thousand_victims_is_no_weapon():
     trio.run(scenario)
 
 
-def test_the_file_holds_whom_the_node_met_and_survives_nonsense(tmp_path):
+def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path):
     book = PeerBook(OWN)
     met = direct_address("8.8.8.8", 4001, OTHER)
     book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.PEER)
@@ -222,7 +222,7 @@ def test_any_bytes_are_an_exchange_or_an_error(data):
     Announcement(b"t" * 32, OWN, 1).read(data)
 
 
-def test_announcements_name_the_swarm_and_are_read_by_it_alone():
+def test_announcements_are_read_only_by_their_swarm():
     here, there = Announcement(b"t" * 32, OWN, 4001), Announcement(b"t" * 32, OTHER, 4002)
     txt = there.txt(HOME)
     assert here.read(txt) == (direct_address("192.168.1.5", 4002, OTHER),)

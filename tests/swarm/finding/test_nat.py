@@ -124,7 +124,7 @@ def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(internet,
 
 
 @pytest.mark.parametrize("internet", ["fully-random"], indirect=True)
-def test_behind_nats_that_change_ports_the_relay_carries_and_may_be_restarted(internet, running, tmp_path):
+def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(internet, running, tmp_path):
     relay = Relay(tmp_path, port=4001, listen="all", namespace=name("relay"))
     running(relay)
     bootstrap = [relay.started().addresses[0]]

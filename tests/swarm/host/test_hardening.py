@@ -158,7 +158,7 @@ def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
     within(10, run)
 
 
-def test_settings_that_the_library_has_wrong() -> None:
+def test_settings_that_the_library_gets_wrong() -> None:
     async def run() -> None:
         async with trio.open_nursery() as nursery:
             async with bare(nursery) as weak, hardened(nursery) as victim:
@@ -268,7 +268,7 @@ def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch)
     within(5, run)
 
 
-def test_caps_hold_what_they_promise() -> None:
+def test_caps_limit_the_rate() -> None:
     now = [0.0]
     bucket = TokenBucket(100.0, 50.0, lambda: now[0])
     assert bucket.take(50) and not bucket.take(1) and bucket.exhausted()
@@ -399,7 +399,7 @@ def test_connections_leave_nothing_behind() -> None:
     within(30, run)
 
 
-def test_a_private_swarm_admits_nobody_without_its_key() -> None:
+def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:
     async def run() -> None:
         key = secrets.token_bytes(32)
         async with trio.open_nursery() as nursery:

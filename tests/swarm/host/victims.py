@@ -1,4 +1,4 @@
-"""Hosts to be attacked, with and without the ways around py-libp2p's faults, and an attacker's tools."""
+"""Hosts to attack, with and without the workarounds for py-libp2p's faults, and an attacker's tools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def dial(host: IHost, address: str) -> ID:
     """Connect to a multiaddress with `/p2p/`.
 
     Raises:
-        SwarmException: if nobody answers there, or another peer than the address names.
+        SwarmException: if nobody answers, or another peer than the address names.
     """
     info = info_from_p2p_addr(Multiaddr(address))
     await host.connect(info)
@@ -51,10 +51,10 @@ class Victim:
     """A host that takes part in `TOPIC`.
 
     Attributes:
-        received: messages that it took.
-        refuse: what it raises at the next message, None for nothing.
+        received: messages that it accepted.
+        refuse: exception that it raises at the next message; None for none.
         died: set when the host ended by itself.
-        blamed: (peer id, offence) of each that it held to account.
+        blamed: (peer id, offence) of each blame.
     """
 
     host: IHost
@@ -84,7 +84,7 @@ class Victim:
 
 
 def bare_host() -> IHost:
-    """py-libp2p as it comes, with our settings."""
+    """A host of py-libp2p with its defaults."""
     return new_host(key_pair=create_new_key_pair(secrets.token_bytes(32)))
 
 
@@ -98,7 +98,7 @@ def bare_pubsub(host: IHost, degree_high: int = 64) -> Pubsub:
 
 @asynccontextmanager
 async def bare(nursery: trio.Nursery) -> AsyncIterator[Victim]:
-    """The library without any way around."""
+    """A victim without any workaround."""
     host = bare_host()
     victim = Victim(host, bare_pubsub(host))
     ready = trio.Event()
@@ -127,7 +127,7 @@ async def bare(nursery: trio.Nursery) -> AsyncIterator[Victim]:
 
 @asynccontextmanager
 async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | None = None) -> AsyncIterator[Victim]:
-    """A host as the swarm runs it."""
+    """A victim as the swarm runs its host."""
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
     host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive)
@@ -177,7 +177,7 @@ def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
 
 
 def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Message:
-    """A message as GossipSub's strict signing wants it."""
+    """A message with the signature that GossipSub's strict signing requires."""
     number = time.time_ns() if sequence is None else sequence
     message = rpc_pb2.Message(
         data=data, topicIDs=[TOPIC], from_id=host.get_id().to_bytes(), seqno=number.to_bytes(8, "big")
@@ -196,7 +196,7 @@ async def send(host: IHost, victim: Victim, *frames: bytes) -> None:
 
 
 async def until(condition: Callable[[], Any], seconds: float = 5.0) -> bool:
-    """Whether a condition comes true in time."""
+    """Whether a condition becomes true in time."""
     with trio.move_on_after(seconds):
         while not condition():
             await trio.sleep(0.02)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class MemberProcess:
-    """A member in a process of its own. Everything it says is kept in `said`.
+    """A member in its own process. `said` has all lines that it printed.
 
     Args:
         options: member (a number, from which its key is made), and those of `SwarmConfig`.
@@ -54,7 +54,7 @@ class MemberProcess:
         self.process.stdin.flush()
 
     def wait(self, condition: Callable[[list[dict[str, Any]]], Any], seconds: float = 15.0) -> Any:
-        """What a condition on `said` gives once it is true.
+        """Wait until a condition on `said` is true, and return its value.
 
         Raises:
             AssertionError: if that takes too long.
@@ -70,7 +70,7 @@ class MemberProcess:
 
     @property
     def address(self) -> str:
-        """At which others can dial it."""
+        """Address at which others can dial it."""
         address: str = self.line("addresses")[0]
         return address
 
@@ -80,17 +80,17 @@ class MemberProcess:
         return self.address.rsplit("/", 1)[1]
 
     def publish(self, count: int = 1, **options: int) -> set[int]:
-        """Have it publish rollouts, of `size` bytes an answer and so many `answers`; returns their sequence numbers."""
+        """Make it publish rollouts of `answers` answers of `size` bytes; returns their sequence numbers."""
         before = len(self.said)
         self.tell("publish", count=count, **options)
         return set(self.line("published", before))
 
     def received(self, author: MemberProcess) -> set[int]:
-        """Sequence numbers of an author's rollouts that it admitted."""
+        """Sequence numbers of an author's rollouts that it accepted."""
         return {line["rollout"] for line in self.said if line.get("author") == author.peer_id}
 
     def gets(self, author: MemberProcess, sequences: set[int], seconds: float = 15.0) -> None:
-        """Wait until it has admitted all of these rollouts of an author."""
+        """Wait until it has accepted all of these rollouts of an author."""
         of = author.peer_id
         self.wait(lambda said: sequences <= {line["rollout"] for line in said if line.get("author") == of}, seconds)
 
@@ -110,15 +110,15 @@ class MemberProcess:
         return status
 
     def freeze(self) -> None:
-        """Stop it without its noticing."""
+        """Suspend it."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it without its noticing."""
+        """Kill it, without an orderly end."""
         self.process.kill()
         self.process.wait(5)
 
@@ -130,7 +130,7 @@ class MemberProcess:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Be a member until stdin ends."""
+    """Run a member until stdin ends."""
     from sapo_edge.rollout import Answer, Rollout
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.joining.membership import swarm_id
@@ -191,7 +191,7 @@ def main(options: dict[str, Any]) -> None:
 
 
 def _fall(transport: Any, what: str) -> None:
-    """Let a task of the host's nursery fail, or the event loop itself, as a fault that nothing contains would."""
+    """Make a task of the host's nursery fail, or the event loop itself."""
     session = transport._session
 
     def fall(*_: object) -> None:

@@ -43,21 +43,23 @@ from tests.swarm.member.hostile import HostilePeer
 ROOT = Path(__file__).parents[3]
 NODE = """
 import functools, sys
-from sapo_edge.swarm import host, libp2p, reputation
+from sapo_edge.swarm.host import host
+from sapo_edge.swarm.judging import reputation
+from sapo_edge.swarm.member import config
 reputation.ESTABLISHED_SECONDS = 8.0
 host.UPGRADE_SECONDS = float(sys.argv.pop(1))
-libp2p.SwarmConfig = functools.partial(libp2p.SwarmConfig, keepalive=float(sys.argv.pop(1)))
+config.SwarmConfig = functools.partial(config.SwarmConfig, keepalive=float(sys.argv.pop(1)))
 from sapo_edge.cli.main import main
 main()
 """
-"""`python -m sapo_edge`, but how long handshakes may take and how soon a frozen peer is noticed is given, and who takes
-part for 8 s is no newcomer: it would be minutes."""
+"""`python -m sapo_edge` with the time limit of handshakes and the keepalive as arguments. Peers are established after
+8 s instead of minutes."""
 UPGRADE_SECONDS = 5.0
-"""Time that a handshake may take at the node: half of what it is elsewhere."""
+"""Time limit of a handshake at the node, half of the default."""
 PATIENCE = 40.0
-"""Seconds for what takes a moment on a machine that has time."""
+"""Seconds to wait for what takes a moment on an idle machine."""
 GROWTH = 48 * 1024 * 1024
-"""Bytes by which an attack may make the node grow: what it may hold unread for the connections that there are."""
+"""Bytes by which an attack may make the node grow: the most that it buffers for its connections."""
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:

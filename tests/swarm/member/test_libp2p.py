@@ -54,7 +54,7 @@ def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[Me
         assert late.received(late) == one.received(one) == set()
 
 
-def test_what_does_not_fit_a_message_is_pulled_also_from_others_that_hold_it(pair: list[MemberProcess]) -> None:
+def test_rollouts_too_large_for_a_message_are_pulled_from_any_peer_that_has_them(pair: list[MemberProcess]) -> None:
     one, two = pair
     large = one.publish(4, size=8000, answers=16)
     two.gets(one, large)
@@ -67,7 +67,7 @@ def test_what_does_not_fit_a_message_is_pulled_also_from_others_that_hold_it(pai
         one.thaw()
 
 
-def test_noise_at_the_port_changes_nothing(pair: list[MemberProcess]) -> None:
+def test_random_bytes_at_the_port_do_no_harm(pair: list[MemberProcess]) -> None:
     one, two = pair
     port = int(one.address.split("/")[4])
     sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(120)]
@@ -94,7 +94,7 @@ def test_two_swarms_never_mix(pair: list[MemberProcess]) -> None:
 
 
 @pytest.mark.parametrize("what", ["task", "loop"])
-def test_a_host_that_falls_starts_again_under_the_same_name_and_says_so(what: str, pair: list[MemberProcess]) -> None:
+def test_a_failed_host_restarts_under_the_same_name_with_a_notice(what: str, pair: list[MemberProcess]) -> None:
     one, two = pair
     restarts, address = one.status()["restarts"], one.address
     one.tell("fall", what=what)

@@ -132,7 +132,7 @@ def test_two_fresh_homes_find_each_other_on_the_local_network(
 
 
 @pytest.mark.slow
-def test_an_invite_is_all_that_a_private_swarm_needs_and_who_comes_late_gets_what_was_shared(
+def test_an_invite_suffices_for_a_private_swarm_and_late_members_get_earlier_rollouts(
     tmp_path: Path, model: Path, manifest: Path, running: Callable[..., Running]
 ) -> None:
     sapo(tmp_path / "a", "swarm", "create", str(manifest), "--private")

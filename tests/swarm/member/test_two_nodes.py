@@ -148,7 +148,7 @@ def test_the_update_depends_on_what_others_shared(lab: Lab) -> None:
     assert first[1] != second[1] and first[2] != second[2]
 
 
-def test_alone_it_makes_up_for_the_others(lab: Lab) -> None:
+def test_a_node_alone_replaces_external_rollouts_by_own_ones(lab: Lab) -> None:
     member = lab.start("alone", MemorySwarm().join(), secret="1")
     member.node.step()
     (event,) = member.rounds

@@ -1,4 +1,4 @@
-"""What a relay gives, to whom, and how much of it; and what a node takes from one."""
+"""Relays: reservations, circuits and their bounds; what a node accepts from a relay."""
 
 import contextlib
 import secrets
@@ -31,7 +31,7 @@ ECHO = "/test/echo/1.0.0"
 
 
 def play(scenario):
-    """Run a scenario, and tell its failure without the groups of all hosts around it."""
+    """Run a scenario, and raise its failure without the exception groups of the hosts around it."""
     try:
         trio.run(scenario)
     except BaseExceptionGroup as error:
@@ -39,7 +39,7 @@ def play(scenario):
 
 
 class Host:
-    """A host that is connected to a relay and keeps a place there."""
+    """A host that is connected to a relay and has a reservation there."""
 
     def __init__(self):
         self.tally = Tally(lambda event: None)
@@ -102,7 +102,7 @@ async def lab(clients):
             yield hop, hosts
 
 
-def test_places_are_given_in_nobody_elses_name():
+def test_a_peer_can_reserve_only_for_itself():
     async def scenario():
         async with lab(2) as (hop, (attacker, honest)):
             for _ in range(20):
@@ -157,7 +157,7 @@ def test_circuits_are_bounded(monkeypatch):
     play(scenario)
 
 
-def test_circuits_come_from_a_relay_of_ones_own_alone():
+def test_circuits_are_accepted_only_from_relays_with_a_reservation():
     async def scenario():
         async with lab(2) as (_, (target, stranger)):
             await stranger.host.get_network().dial_addr(Multiaddr(str(target.address)), ID.from_string(target.id))
@@ -169,7 +169,7 @@ def test_circuits_come_from_a_relay_of_ones_own_alone():
     play(scenario)
 
 
-def test_the_command_keeps_its_address_and_ends_with_a_signal(tmp_path):
+def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path):
     relay = Relay(tmp_path).started()
     try:
         (address,) = relay.addresses

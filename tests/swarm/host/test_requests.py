@@ -1,0 +1,102 @@
+"""Requests between peers: what a server refuses, and what a client does not accept."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.custom_types import TProtocol
+from libp2p.peer.id import ID
+
+from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.victims import dial, until
+
+ECHO = Protocol(
+    "/test/requests/1.0.0", "echoes", max_request=64, max_response=64, rate=0.1, burst=8, max_served=2,
+    read_seconds=0.3, answer_seconds=2.0, total_seconds=3.0,
+)  # fmt: skip
+
+
+@asynccontextmanager
+async def running_host(tally: Tally) -> AsyncIterator[IHost]:
+    meter = Meter(0, 0, tally)
+    host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, meter, tally, 15.0)
+    async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None):
+        yield host
+
+
+@asynccontextmanager
+async def pair(tally: Tally, blamed: list[tuple[str, str]]) -> AsyncIterator[tuple[IHost, str]]:
+    """A client, and the peer id of a server that is connected to it."""
+
+    async def answer(data: bytes, stream: INetStream) -> bytes:
+        if data == b"invalid":
+            raise RequestError("invalid")
+        await trio.sleep(0.5 if data == b"slow" else 0)
+        return data * 10 if data == b"enlarged" else data
+
+    async with running_host(tally) as server, running_host(Tally(lambda event: None)) as client:
+        RequestServer(
+            server, ECHO, answer, tally, lambda peer_id: "closed" if tally.counts.get("closed") else "",
+            lambda peer_id, offence: blamed.append((peer_id, offence)),
+        ).start()  # fmt: skip
+        yield client, str(await dial(client, str(server.get_addrs()[0])))
+
+
+def test_requests_are_bounded_and_refusals_are_counted() -> None:
+    tally, blamed = Tally(lambda event: None), list[tuple[str, str]]()
+
+    async def scenario() -> None:
+        async with pair(tally, blamed) as (client, server):
+            own_id = str(client.get_id())
+            assert await request(client, server, ECHO, b"hello") == b"hello"
+            for data in (b"invalid", b"x" * 65, b"enlarged"):
+                with pytest.raises(RequestError):
+                    await request(client, server, ECHO, data)
+            assert blamed == [(own_id, "request")] * 2, "a response that is too long is not the client's fault"
+            silent = await client.new_stream(ID.from_string(server), [TProtocol(ECHO.protocol_id)])
+            assert await until(lambda: "echoes refused: too slow" in tally.counts)
+            await silent.reset()
+            results: list[bytes | RequestError] = []
+
+            async def ask() -> None:
+                try:
+                    results.append(await request(client, server, ECHO, b"slow"))
+                except RequestError as error:
+                    results.append(error)
+
+            async with trio.open_nursery() as nursery:
+                for _ in range(3):
+                    nursery.start_soon(ask)
+            assert sorted(map(type, results), key=str) == sorted([bytes, bytes, RequestError], key=str)
+            for _ in range(2):
+                with pytest.raises(RequestError):
+                    await request(client, server, ECHO, b"too many")
+
+    trio.run(scenario)
+    assert {name: number for name, number in tally.counts.items() if name.startswith("echoes")} == {
+        "echoes served": 4, "echoes refused: not a request": 2, "echoes refused: too slow": 1,
+        "echoes refused: busy": 1, "echoes refused: rate": 2,
+    }  # fmt: skip
+
+
+def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
+    tally = Tally(lambda event: None)
+
+    async def scenario() -> None:
+        async with pair(tally, []) as (client, server):
+            tally.count("closed")
+            with pytest.raises(RequestError):
+                await request(client, server, replace(ECHO, answer_seconds=1.0), b"hello")
+
+    trio.run(scenario)
+    assert tally.counts["echoes refused: closed"] == 1
