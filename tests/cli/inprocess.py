@@ -27,7 +27,7 @@ from tests.cli.process import Result
 
 
 class Invoke:
-    """Runs `sapo` as the installed script does, and tells what it printed."""
+    """Runs `sapo` in this process, as the installed script does."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
@@ -50,21 +50,21 @@ def invoke(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 @dataclass
 class FakeNode(NodeControl):
-    """A node as the control socket sees it, without a model."""
+    """A node without a model, as the control socket sees it; it keeps what it is asked."""
 
-    told: dict[str, Any] = field(default_factory=dict)
-    connected: list[dict[str, Any]] = field(default_factory=list)
+    record: dict[str, Any] = field(default_factory=dict)
+    peer_records: list[dict[str, Any]] = field(default_factory=list)
     source: TaskSource | None = None
-    asked: list[str] = field(default_factory=list)
-    given: list[PersonAnswers] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    answers: list[PersonAnswers] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=lambda: {"own": 4})
     queries: list[object] = field(default_factory=list)
 
     def status(self) -> Mapping[str, Any]:
-        return self.told
+        return self.record
 
     def peers(self) -> Sequence[Mapping[str, Any]]:
-        return self.connected
+        return self.peer_records
 
     def history(self, points: int) -> Mapping[str, Any]:
         self.queries.append(points)
@@ -79,16 +79,16 @@ class FakeNode(NodeControl):
         return {"round": round, "position": position} if round else None
 
     def pause(self) -> None:
-        self.asked.append("pause")
+        self.requests.append("pause")
 
     def resume(self) -> None:
-        self.asked.append("resume")
+        self.requests.append("resume")
 
     def stop_after_round(self) -> None:
-        self.asked.append("after_round")
+        self.requests.append("after_round")
 
     def stop_immediately(self) -> None:
-        self.asked.append("at_once")
+        self.requests.append("at_once")
 
     def all_settings(self) -> Mapping[str, Any]:
         return {"rank": 16, **self.settings}
@@ -102,16 +102,16 @@ class FakeNode(NodeControl):
         assert self.source is not None
         return draw_question(self.source, 7).as_dict()
 
-    def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
+    def share_answers(self, answers: PersonAnswers) -> Mapping[str, Any]:
         assert self.source is not None
-        task, rewards = verify_answers(self.source, given)
-        self.given.append(given)
+        task, rewards = verify_answers(self.source, answers)
+        self.answers.append(answers)
         return Verdict(rewards, task.ground_truth, True).as_dict()
 
 
 @contextmanager
 def running(home: Path, node: FakeNode, history: History | None = None) -> Iterator[ControlServer]:
-    """The control socket of a node, and its lock, while the block runs."""
+    """Serve a node's control socket and hold its lock while the block runs."""
     paths = Paths.default(home)
     paths.create()
     lock = StateLock(paths.lock)

@@ -11,17 +11,25 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from sapo_edge.control.client import connect
+from sapo_edge.errors import NoNodeError
+from sapo_edge.state.paths import Paths
 
 HEAVY = [
     "torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "sapo_edge.cli.main", "sapo_edge.cli.narrator",
     "sapo_edge.control.server", "sapo_edge.node.controlled",
 ]  # fmt: skip
 TIMEOUT = 90
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+"""Environment of a node that leaves the other cores to other tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +45,53 @@ class Result:
         """The JSON objects on stdout, one a line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
-    def told(self, *names: str) -> list[dict[str, Any]]:
-        """Events of these names, in order."""
+    def named(self, *names: str) -> list[dict[str, Any]]:
+        """The events of these names, in order."""
         return [event for event in self.events if event["event"] in names]
+
+
+def assert_refused(result: Result, code: int, *parts: str) -> None:
+    """Check that a command ended with this code, one line on stderr with these parts, and nothing on stdout."""
+    assert result.code == code, result.err
+    assert "Traceback" not in result.err and result.out == ""
+    lines = result.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("sapo: ") and "; " in lines[0], result.err
+    for part in parts:
+        assert part in lines[0]
+
+
+def assert_misused(result: Result, *parts: str) -> None:
+    """Check that typer rejected the command line, with these parts on stderr."""
+    assert result.code == 2 and result.out == ""
+    assert "Traceback" not in result.err and "Usage: " in result.err
+    for part in parts:
+        assert part in result.err
+
+
+def start(*arguments: str | Path, directory: Path, **options: Any) -> subprocess.Popen[str]:
+    """Start `python -m sapo_edge` with one thread and pipes for its output."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sapo_edge", *map(str, arguments)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, cwd=directory,
+        **options,
+    )  # fmt: skip
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
+    """Wait until a condition holds; returns whether it does."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def kill_node(home: Path) -> None:
+    """Kill the node of this home, if one runs."""
+    try:
+        with connect(Paths.default(home)) as client:
+            os.kill(client.hello["pid"], signal.SIGKILL)
+    except NoNodeError:
+        pass
 
 
 def server() -> multiprocessing.context.ForkServerContext:
@@ -83,7 +135,7 @@ def run(
 def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, environment: dict[str, str]) -> None:
     os.chdir(directory)
     # Alone, unless a test says otherwise: nodes of tests that run at the same time would find each other.
-    os.environ.update({"SAPO_EDGE_NETWORK": "solo", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"} | environment)
+    os.environ.update({"SAPO_EDGE_NETWORK": "solo", **ONE_THREAD, **environment})
     for number, name in ((1, "stdout"), (2, "stderr")):
         file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(file, number)

@@ -39,7 +39,7 @@ def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> No
     assert min(found["update_tokens"]) > 100 and "as set" in found["reasons"][0]
 
 
-def test_what_cannot_be_measured_is_told_with_its_remedy(sapo: Command, tmp_path: Path) -> None:
+def test_a_failed_measurement_names_its_remedy(sapo: Command, tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
     arguments = ("bench", "--backend", "llama_cpp", "--model", directory, "--home", tmp_path)
     failed = sapo(*arguments)
@@ -48,7 +48,7 @@ def test_what_cannot_be_measured_is_told_with_its_remedy(sapo: Command, tmp_path
     assert failed.code == 1 and json.loads(failed.out)["backends"]["llama_cpp"]["remedy"]
 
 
-def test_figures_are_shown_as_a_table_and_noise_is_named(
+def test_figures_are_printed_as_a_table_with_a_warning_about_noise(
     invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = {
@@ -82,7 +82,7 @@ def test_a_backend_that_does_not_exist_is_not_measured(sapo: Command, tmp_path: 
     assert result.code == 1 and said in result.err and "Traceback" not in result.err
 
 
-def test_a_node_goes_on_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
+def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
     result = sapo(*quick(model, home, "--rounds", "7", "--backend", "torch", "--json"), rewarded=True)
     assert result.code == 0, result.err
     told = [json.loads(line) for line in result.out.splitlines()]
@@ -95,7 +95,7 @@ def test_a_node_goes_on_with_another_backend(sapo: Command, model: Path, home: P
     assert back.code == 0 and '"backend":"llama_cpp"' in back.out, back.err
 
 
-def test_an_adapter_is_examined_by_another_backend(sapo: Command, model: Path, home: Path) -> None:
+def test_an_adapter_is_evaluated_by_another_backend(sapo: Command, model: Path, home: Path) -> None:
     arguments = ("eval", "--model", model, "--home", home, "--questions", "4", "--threads", "1", "--json")
     results = {name: sapo(*arguments, "--backend", name) for name in ("llama_cpp", "torch")}
     assert all(result.code == 0 for result in results.values()), results

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,7 @@ from sapo_edge.errors import NoNodeError
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
+from tests.cli.process import kill_node, wait_until
 
 SECONDS = 120
 
@@ -27,13 +28,6 @@ def options(model: Path, home: Path) -> list[str]:
     given = [str(part) for part in quick(model, home)]
     place = given.index("--home")
     return given[1:place] + given[place + 2 :]
-
-
-def waited(condition: Callable[[], bool]) -> bool:
-    until = time.monotonic() + SECONDS
-    while not condition() and time.monotonic() < until:
-        time.sleep(0.05)
-    return condition()
 
 
 def answering(paths: Paths) -> ControlClient:
@@ -53,11 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield tmp_path / "home"
-    try:
-        with connect(Paths.default(tmp_path / "home")) as client:
-            os.kill(client.hello["pid"], signal.SIGKILL)
-    except NoNodeError:
-        pass
+    kill_node(tmp_path / "home")
 
 
 def test_it_outlives_its_starter_and_the_terminal(model: Path, home: Path, tmp_path: Path) -> None:
@@ -88,7 +78,7 @@ time.sleep({SECONDS})
         background.start()
         client.request("stop")
         assert client.wait_for_end(SECONDS)
-    assert waited(lambda: background.ended() is not None)
+    assert wait_until(lambda: background.ended() is not None)
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
     assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
@@ -112,20 +102,22 @@ def test_a_signal_that_ends_it_is_named(
         pid = client.hello["pid"]
         os.kill(pid, number)
         assert client.wait_for_end(SECONDS)
-    assert waited(lambda: background.ended() is not None)
+    assert wait_until(lambda: background.ended() is not None)
     ended, elsewhere = background.ended(), Background(paths).ended()
     assert ended is not None and not ended.expected and ended.reason == known
     assert elsewhere is not None and not elsewhere.expected and elsewhere.reason.startswith(unknown)
-    assert waited(lambda: not psutil.pid_exists(pid)), "no zombie"
+    assert wait_until(lambda: not psutil.pid_exists(pid)), "no zombie"
     if number == signal.SIGSEGV:
         assert any("Current thread" in line or "File " in line for line in ended.lines)
 
 
-def test_an_error_at_the_start_is_told_and_the_next_start_begins_anew(model: Path, home: Path, sapo: Command) -> None:
+def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
+    model: Path, home: Path, sapo: Command
+) -> None:
     paths = Paths.default(home)
     background = Background(paths, home)
     background.start(["--model", "missing.gguf"])
-    assert waited(lambda: background.ended() is not None)
+    assert wait_until(lambda: background.ended() is not None)
     for found in (background.ended(), Background(paths).ended()):
         assert found is not None and not found.expected
         assert found.reason.startswith("there is no model file missing.gguf; give the path")
@@ -134,6 +126,6 @@ def test_an_error_at_the_start_is_told_and_the_next_start_begins_anew(model: Pat
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
     background.start([*options(model, home), "--rounds", "1"])
-    assert waited(lambda: background.ended() is not None)
+    assert wait_until(lambda: background.ended() is not None)
     ended = background.ended()
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

@@ -11,26 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command, quick
-from tests.cli.process import Result
+from tests.cli.process import assert_misused, assert_refused
 from tests.models import SHAPES, ModelShape, write_model
-
-
-def refused(result: Result, code: int, *parts: str) -> None:
-    """A refusal: its exit code, one line on stderr with these parts, nothing on stdout."""
-    assert result.code == code, result.err
-    assert "Traceback" not in result.err and result.out == ""
-    lines = result.err.splitlines()
-    assert len(lines) == 1 and lines[0].startswith("sapo: ") and "; " in lines[0], result.err
-    for part in parts:
-        assert part in lines[0]
-
-
-def misused(result: Result, *parts: str) -> None:
-    """Wrong usage, as the command line's own library tells it."""
-    assert result.code == 2 and result.out == ""
-    assert "Traceback" not in result.err and "Usage: " in result.err
-    for part in parts:
-        assert part in result.err
 
 
 @pytest.mark.parametrize(
@@ -60,7 +42,7 @@ def misused(result: Result, *parts: str) -> None:
     ],
 )
 def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
-    refused(sapo("run", "--home", tmp_path / "home", *arguments), 2, *parts)
+    assert_refused(sapo("run", "--home", tmp_path / "home", *arguments), 2, *parts)
     assert not (tmp_path / "home").exists()
 
 
@@ -78,54 +60,54 @@ def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: li
 def test_config_file(sapo: Command, tmp_path: Path, content: str, parts: list[str]) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_bytes(content.encode(errors="surrogateescape"))
-    refused(sapo("run", "--home", tmp_path), 2, *parts)
+    assert_refused(sapo("run", "--home", tmp_path), 2, *parts)
 
 
 @pytest.mark.parametrize("command", [["config", "validate"], ["config", "show"], ["doctor"], ["eval"]])
 def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_text("ownn = 3\n")
-    refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
+    assert_refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
 
 
 def test_environment(sapo: Command, tmp_path: Path) -> None:
     result = sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_ANSWER": "4"})
-    refused(result, 2, "SAPO_EDGE_ANSWER is not a setting", "did you mean SAPO_EDGE_ANSWERS?")
-    refused(sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_OWN": "x"}), 2, "SAPO_EDGE_OWN", "own = 'x'")
+    assert_refused(result, 2, "SAPO_EDGE_ANSWER is not a setting", "did you mean SAPO_EDGE_ANSWERS?")
+    assert_refused(sapo("run", "--home", tmp_path, environment={"SAPO_EDGE_OWN": "x"}), 2, "SAPO_EDGE_OWN", "own = 'x'")
 
 
 @pytest.mark.parametrize("command", ["run", "export", "eval"])
 def test_a_missing_model(sapo: Command, home: Path, tmp_path: Path, command: str) -> None:
     arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else []
     result = sapo(command, *arguments, "--home", home, "--model", tmp_path / "none.gguf")
-    refused(result, 1, "no model file", "none.gguf", "--model")
+    assert_refused(result, 1, "no model file", "none.gguf", "--model")
 
 
 def test_a_directory_for_a_model(sapo: Command, tmp_path: Path) -> None:
-    refused(sapo("run", "--home", tmp_path / "home", "--model", tmp_path), 1, "--model")
+    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", tmp_path), 1, "--model")
 
 
 @pytest.mark.parametrize("size", [0, 3, 4, 20, 500, 5000, -100_000, -1])
 def test_a_truncated_model(sapo: Command, model: Path, tmp_path: Path, size: int) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(model.read_bytes()[:size])
-    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
+    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04" + b"\x00" * 5000, b"hello\n", bytes(range(256)) * 20])
 def test_a_model_that_is_no_gguf(sapo: Command, tmp_path: Path, content: bytes) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(content)
-    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf", "GGUF")
+    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf", "GGUF")
 
 
 @pytest.mark.parametrize("position", [4, 8, 16, 24])
-def test_a_model_with_a_mad_header(sapo: Command, model: Path, tmp_path: Path, position: int) -> None:
+def test_a_model_with_a_corrupt_header(sapo: Command, model: Path, tmp_path: Path, position: int) -> None:
     broken = tmp_path / "broken.gguf"
     data = bytearray(model.read_bytes())
     data[position : position + 8] = b"\xff" * 8
     broken.write_bytes(data)
-    refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
+    assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
 def test_a_state_of_another_model(sapo: Command, other_model: Path, home: Path) -> None:
@@ -155,7 +137,7 @@ def test_a_checkpoint_of_another_model(
 ) -> None:
     other = write_model(tmp_path / "other.gguf", shape)
     arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
-    refused(sapo(command, *arguments, "--home", home, "--model", other), 1, "made with another model", "--model")
+    assert_refused(sapo(command, *arguments, "--home", home, "--model", other), 1, "made with another model", "--model")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
@@ -166,21 +148,21 @@ def test_an_adapter_of_another_model(
     (adapter / "checkpoint.json").unlink()
     arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", other_model, "--adapter", adapter)
-    refused(result, 1, "not made for", "the model it was trained on")
+    assert_refused(result, 1, "not made for", "the model it was trained on")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_nothing_trained_yet(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
     arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model)
-    refused(result, 1, "nothing is trained yet", "sapo run")
+    assert_refused(result, 1, "nothing is trained yet", "sapo run")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
     arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model, "--adapter", tmp_path)
-    refused(result, 1, "holds no adapter", "checkpoint")
+    assert_refused(result, 1, "holds no adapter", "checkpoint")
 
 
 @pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
@@ -210,7 +192,7 @@ def test_a_damaged_adapter(
 def test_a_manifest(sapo: Command, tmp_path: Path, manifest: str, parts: list[str]) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(f'name = "mine"\nprotocol = 1\nmax_tokens = 24\n\n[[tasks]]\nname = "a"\n{manifest}\n')
-    refused(sapo("run", "--home", tmp_path / "home", "--manifest", file), 2, *parts)
+    assert_refused(sapo("run", "--home", tmp_path / "home", "--manifest", file), 2, *parts)
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["run"], 2), (["config", "set", "own", "3"], 1)])
@@ -219,7 +201,7 @@ def test_a_home_that_cannot_be_made(
 ) -> None:
     (tmp_path / "file").write_text("in the way")
     more = ["--model", model] if arguments == ["run"] else []
-    refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), code, str(tmp_path / "file"))
+    assert_refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), code, str(tmp_path / "file"))
 
 
 def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path, tmp_path: Path) -> None:
@@ -227,12 +209,12 @@ def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path
     for form in ("peft", "gguf"):
         for target in (tmp_path / "file", tmp_path / "file" / "below"):
             result = sapo("export", target, "--to", form, "--home", home, "--model", model)
-            refused(result, 1, "can't write", str(tmp_path / "file"))
+            assert_refused(result, 1, "can't write", str(tmp_path / "file"))
 
 
 def test_config_set(sapo: Command, tmp_path: Path) -> None:
-    refused(sapo("config", "set", "onw", "3", "--home", tmp_path), 2, "did you mean own?")
-    refused(sapo("config", "set", "own", "0", "--home", tmp_path), 2, "from 1 to 256")
+    assert_refused(sapo("config", "set", "onw", "3", "--home", tmp_path), 2, "did you mean own?")
+    assert_refused(sapo("config", "set", "own", "0", "--home", tmp_path), 2, "from 1 to 256")
     assert not (tmp_path / "config" / "config.toml").exists()
 
 
@@ -250,7 +232,7 @@ def test_config_set(sapo: Command, tmp_path: Path) -> None:
     ],
 )
 def test_usage(sapo: Command, arguments: list[str], part: str) -> None:
-    misused(sapo(*arguments), part)
+    assert_misused(sapo(*arguments), part)
 
 
 @pytest.mark.parametrize("arguments", [[], ["config"]])
@@ -260,7 +242,7 @@ def test_without_a_command_help_is_printed(sapo: Command, arguments: list[str]) 
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["run", "--help"], ["config", "show", "-h"]])
-def test_help_ends_well(sapo: Command, arguments: list[str]) -> None:
+def test_help_exits_with_0(sapo: Command, arguments: list[str]) -> None:
     result = sapo(*arguments)
     assert result.code == 0 and "Usage: " in result.out and result.err == ""
 
@@ -277,7 +259,7 @@ def test_a_closed_stdout_gives_no_traceback(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 @pytest.mark.parametrize("arguments", [["config", "show"], ["paths"]])
-def test_a_full_disk_below_stdout_is_told_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_full_disk_behind_stdout_is_reported_in_one_line(tmp_path: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "sapo_edge", *arguments]
         ended = subprocess.run(

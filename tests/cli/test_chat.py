@@ -63,7 +63,7 @@ def asked(chat: ChatProcess, text: str = "What is 3 + 4?", *, task: bool = False
     return shown
 
 
-def test_on_a_line_each_question_gets_two_answers(home: Path, model: Path, tmp_path: Path) -> None:
+def test_each_question_gets_two_answers_on_a_terminal(home: Path, model: Path, tmp_path: Path) -> None:
     ended = subprocess.run(
         command("--home", home, "--model", model, "--task"),
         input="What is 3 + 4?\n\nWhat is 5 - 2?\n/quit\nnever asked\n",
@@ -76,7 +76,7 @@ def test_on_a_line_each_question_gets_two_answers(home: Path, model: Path, tmp_p
     assert "tiny" in ended.stderr and "adapter of round" in ended.stderr and "(held-out " in ended.stderr
 
 
-def test_without_anything_trained_the_base_model_answers_alone(model: Path, tmp_path: Path) -> None:
+def test_without_an_adapter_only_the_base_model_answers(model: Path, tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.argv = {["sapo", *command("--home", tmp_path / "fresh", "--model", model, "--task")[4:]]!r}
@@ -147,7 +147,7 @@ def test_a_question_can_be_cancelled_and_another_asked(open_chat: Callable[..., 
     assert sum(piece.done for piece in asked(chat, "another")) == 2
 
 
-def test_closing_ends_whatever_waits_and_leaves_nothing(open_chat: Callable[..., ChatProcess], tmp_path: Path) -> None:
+def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[..., ChatProcess], tmp_path: Path) -> None:
     chat = open_chat(*LONG)
     process = chat._process
     assert process is not None and list((tmp_path / "temporary").iterdir())
@@ -172,14 +172,14 @@ def test_closing_ends_whatever_waits_and_leaves_nothing(open_chat: Callable[...,
         asked(chat)
 
 
-def test_one_that_is_closed_before_it_is_opened_stays_closed(open_chat: Callable[..., ChatProcess]) -> None:
+def test_a_chat_closed_before_it_is_opened_stays_closed(open_chat: Callable[..., ChatProcess]) -> None:
     chat = open_chat(opened=False)
     chat.close()
     with pytest.raises(SapoError):
         chat.open(lambda text: None)
 
 
-def test_what_cannot_be_loaded_is_told_with_its_remedy(
+def test_a_failure_to_load_names_its_remedy(
     open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path
 ) -> None:
     for options, message in (
@@ -198,7 +198,7 @@ def test_an_adapter_of_another_model_is_refused(home: Path, other_model: Path) -
     chat.close()
 
 
-def test_a_process_that_dies_is_told(open_chat: Callable[..., ChatProcess]) -> None:
+def test_a_process_that_dies_is_reported(open_chat: Callable[..., ChatProcess]) -> None:
     chat = open_chat(*LONG)
     assert chat._process is not None
     pid = chat._process.pid

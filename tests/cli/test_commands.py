@@ -27,7 +27,7 @@ def test_eval_compares_base_and_adapter_in_a_table(sapo: Command, model: Path, t
 
 def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
     home, run = trained
-    evaluated = {event["round"]: event for event in run.told("held_out")}
+    evaluated = {event["round"]: event for event in run.named("held_out")}
     adapter = home / "state" / "checkpoints" / "round-000004"
     arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
     result = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True)
@@ -92,7 +92,7 @@ def test_export_to_peft_loads_in_plain_peft(sapo: Command, model: Path, home: Pa
 
 
 @pytest.mark.parametrize("form", ["peft", "gguf"])
-def test_export_again_replaces_and_json_tells_where(
+def test_exporting_again_replaces_the_files_and_json_names_them(
     sapo: Command, model: Path, home: Path, tmp_path: Path, form: str
 ) -> None:
     target = tmp_path / "exported"
@@ -116,9 +116,7 @@ def test_export_again_replaces_and_json_tells_where(
         assert (target / name).read_bytes() == (adapter / name).read_bytes()
 
 
-def test_doctor_gives_every_check_a_result_and_every_trouble_a_remedy(
-    sapo: Command, model: Path, tmp_path: Path
-) -> None:
+def test_doctor_gives_every_problem_a_remedy(sapo: Command, model: Path, tmp_path: Path) -> None:
     result = sapo("doctor", "--home", tmp_path, "--model", model, "--json")
     record = json.loads(result.out)
     names = [check["name"] for check in record["checks"]]
@@ -157,7 +155,7 @@ def test_doctor_sees_a_running_node(sapo: Command, model: Path, tmp_path: Path) 
     assert state["status"] == "warn" and "another node" in state["detail"]
 
 
-def test_paths_are_all_below_the_home_and_nothing_is_made(sapo: Command, tmp_path: Path) -> None:
+def test_paths_are_all_below_the_home_and_nothing_is_created(sapo: Command, tmp_path: Path) -> None:
     home = tmp_path / "home"
     record = json.loads(sapo("paths", "--home", home, "--json").out)
     assert record.pop("v") == 1 and all(path.startswith(f"{home}/") for path in record.values())
@@ -180,7 +178,7 @@ def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command,
     assert [line.split()[0] for line in lines] == list(SETTINGS)
 
 
-def test_config_set_writes_and_takes_out_again(sapo: Command, tmp_path: Path) -> None:
+def test_config_set_writes_and_removes_a_setting(sapo: Command, tmp_path: Path) -> None:
     file = tmp_path / "config" / "config.toml"
     assert sapo("config", "set", "learning-rate", "1e-3", "--home", tmp_path).out == f"{file}\n"
     assert file.read_text() == "learning_rate = 0.001\n"
@@ -188,19 +186,17 @@ def test_config_set_writes_and_takes_out_again(sapo: Command, tmp_path: Path) ->
     assert file.read_text() == ""
 
 
-def test_config_validate_says_that_all_is_well(sapo: Command, tmp_path: Path) -> None:
+def test_config_validate_accepts_a_valid_file(sapo: Command, tmp_path: Path) -> None:
     result = sapo("config", "validate", "--home", tmp_path)
     assert result.code == 0 and "valid" in result.out
 
 
-def test_flags_count_more_than_the_environment_and_that_more_than_the_file(
-    sapo: Command, model: Path, tmp_path: Path
-) -> None:
+def test_flags_win_over_the_environment_and_that_over_the_file(sapo: Command, model: Path, tmp_path: Path) -> None:
     for name in ("own", "answers", "epochs"):
         sapo("config", "set", name, "3", "--home", tmp_path)
     environment = {"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "5"}
     result = sapo(*quick(model, tmp_path, "--rounds", "1", "--json"), environment=environment)
-    (started,) = result.told("node_started")
+    (started,) = result.named("node_started")
     used = started["settings"]
     assert (used["own"], used["answers"], used["epochs"]) == (2, 4, 3)
 

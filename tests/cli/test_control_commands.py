@@ -12,7 +12,7 @@ import pytest
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress, RoundFinished
 from sapo_edge.swarm.status import PeerInfo, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.test_bad_input import refused
+from tests.cli.process import assert_refused
 from tests.swarm.joining.test_invite import HERE, PEER
 
 PEERS = (
@@ -34,12 +34,12 @@ STATUS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("command", ["status", "peers", "pause", "resume", "stop", "logs"])
-def test_without_a_node_there_is_nobody_to_ask(invoke: Invoke, tmp_path: Path, command: str) -> None:
-    refused(invoke(command, "--home", tmp_path), 3, "no node runs here; start one with `sapo run`")
+def test_without_a_node_these_commands_exit_with_3(invoke: Invoke, tmp_path: Path, command: str) -> None:
+    assert_refused(invoke(command, "--home", tmp_path), 3, "no node runs here; start one with `sapo run`")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_status_tells_all_in_80_columns(invoke: Invoke, tmp_path: Path) -> None:
+def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     with running(tmp_path, FakeNode(STATUS)):
         told = invoke("status", "--home", tmp_path)
         assert json.loads(invoke("status", "--home", tmp_path, "--json").out) == json.loads(json.dumps(STATUS))
@@ -63,21 +63,21 @@ def test_status_tells_all_in_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     ]
 
 
-def test_status_of_a_node_that_only_begins_or_rests(invoke: Invoke, tmp_path: Path) -> None:
+def test_status_of_a_starting_and_of_a_paused_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode({**dict.fromkeys(STATUS), "v": 1, "pid": 1, "state": "starting", "round": 0, "rejections": {}})
     with running(tmp_path, node):
         told = invoke("status", "--home", tmp_path)
-        node.told = {**STATUS, "state": "paused", "paused": ["asked to pause", "on battery"]}
+        node.record = {**STATUS, "state": "paused", "paused": ["asked to pause", "on battery"]}
         assert "paused, round 12 of 40, asked to pause, on battery" in invoke("status", "--home", tmp_path).out
     assert told.code == 0 and "none yet" in told.out and "works alone" in told.out
 
 
-def test_peers_are_shown_with_what_was_refused_of_them(invoke: Invoke, tmp_path: Path) -> None:
-    node = FakeNode(connected=[dict(peer) for peer in SWARM.as_dict()["peers"]])
+def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode(peer_records=[dict(peer) for peer in SWARM.as_dict()["peers"]])
     with running(tmp_path, node):
         told = invoke("peers", "--home", tmp_path)
         assert len(json.loads(invoke("peers", "--home", tmp_path, "--json").out)["peers"]) == 2
-        node.connected = []
+        node.peer_records = []
         assert "no peer is connected" in invoke("peers", "--home", tmp_path).err
     lines = told.out.splitlines()
     assert lines[1].split() == ["amber-otter-041", "192.0.2.1:4001", "out", "yes", "999", "B", "1.2", "MB", "3"]
@@ -95,7 +95,7 @@ def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) ->
         threading.Timer(0.2, server.stop).start()
         ended = invoke("stop", "--now", "--wait", "--home", tmp_path)
         assert ended.code == 0 and "the node has ended" in ended.err
-    assert node.asked == ["pause", "resume", "after_round", "at_once"]
+    assert node.requests == ["pause", "resume", "after_round", "at_once"]
 
 
 PAST: list[Event] = [
@@ -124,7 +124,7 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
         assert [json.loads(line)["text"] for line in warnings.out.splitlines()] == ["odd\x1b[31m"]
         assert len(invoke("logs", "--lines", "2", "--home", tmp_path).out.splitlines()) == 2
         assert invoke("logs", "--lines", "0", "--home", tmp_path).out == ""
-        refused(invoke("logs", "--level", "loud", "--home", tmp_path), 2, "debug, info, warning, error")
+        assert_refused(invoke("logs", "--level", "loud", "--home", tmp_path), 2, "debug, info, warning, error")
 
 
 def test_logs_follow_until_the_node_ends(invoke: Invoke, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret, read_secret, write_secret
 from sapo_edge.swarm.joining.identity import Identity, readable_name
 from tests.cli.inprocess import Invoke
-from tests.cli.test_bad_input import refused
+from tests.cli.process import assert_refused
 
 PASSPHRASE = "correct horse battery"
 
@@ -38,7 +38,7 @@ def secret_of(home: Path) -> bytes:
     return read_secret(Paths.default(home).identity)
 
 
-def test_show_tells_who_it_is_and_nothing_secret(invoke: Invoke, home: Path, tmp_path: Path) -> None:
+def test_show_prints_the_identity_without_the_secret(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     identity = Identity.from_secret(secret_of(home))
     record = json.loads(invoke("identity", "show", "--home", home, "--json").out)
     assert record == {
@@ -47,7 +47,7 @@ def test_show_tells_who_it_is_and_nothing_secret(invoke: Invoke, home: Path, tmp
     }  # fmt: skip
     told = invoke("identity", "show", "--home", home)
     assert identity.peer_id in told.out and secret_of(home).hex() not in told.out + told.err
-    refused(invoke("identity", "show", "--home", tmp_path / "new"), 1, "no identity yet", "sapo run")
+    assert_refused(invoke("identity", "show", "--home", tmp_path / "new"), 1, "no identity yet", "sapo run")
     assert not (tmp_path / "new").exists()
 
 
@@ -62,8 +62,8 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
     assert restored.code == 0 and secret_of(other) == secret_of(home)
     identity = Paths.default(other).identity
     assert stat.S_IMODE(identity.stat().st_mode) == 0o600 and os.listdir(identity.parent).count("identity") == 1
-    refused(invoke("identity", "backup", file, "--home", home), 1, "exists", "--force")
-    refused(invoke("identity", "restore", file, "--home", home), 1, "holds an identity already", "--force")
+    assert_refused(invoke("identity", "backup", file, "--home", home), 1, "exists", "--force")
+    assert_refused(invoke("identity", "restore", file, "--home", home), 1, "holds an identity already", "--force")
     write_secret(identity, b"n" * 32)
     file.chmod(0o644)
     assert invoke("identity", "backup", file, "--force", "--home", other).code == 0
@@ -74,7 +74,7 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
 
 
 @pytest.mark.usefixtures("passphrase")
-def test_what_cannot_be_restored_changes_nothing(
+def test_a_failed_restore_changes_nothing(
     invoke: Invoke,
     home: Path,
     tmp_path: Path,
@@ -85,9 +85,9 @@ def test_what_cannot_be_restored_changes_nothing(
     force = ("--force", "--home", home)
     lock = StateLock(Paths.default(home).lock)
     lock.acquire()
-    refused(invoke("identity", "restore", file, *force), 1, "a node runs", "sapo stop")
+    assert_refused(invoke("identity", "restore", file, *force), 1, "a node runs", "sapo stop")
     lock.release()
-    refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
+    assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()
     for data, part in (
         (b"", "no backup"),
@@ -97,12 +97,12 @@ def test_what_cannot_be_restored_changes_nothing(
         (good[:40], "cut off"),
     ):
         file.write_bytes(data)
-        refused(invoke("identity", "restore", file, *force), 1, part)
+        assert_refused(invoke("identity", "restore", file, *force), 1, part)
     file.write_bytes(good)
     monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "something else")
-    refused(invoke("identity", "restore", file, *force), 1, "can't be opened", "check the passphrase")
+    assert_refused(invoke("identity", "restore", file, *force), 1, "can't be opened", "check the passphrase")
     monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "short")
-    refused(invoke("identity", "backup", tmp_path / "new", "--home", home), 2, "too short")
+    assert_refused(invoke("identity", "backup", tmp_path / "new", "--home", home), 2, "too short")
     assert secret_of(home) == before and not (tmp_path / "new").exists()
 
 
@@ -113,14 +113,14 @@ def test_the_passphrase_is_asked_for_twice_on_a_terminal_and_never_read_from_a_p
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file = tmp_path / "backup"
-    refused(
+    assert_refused(
         invoke("identity", "backup", file, "--home", home, typed=f"{PASSPHRASE}\n{PASSPHRASE}\n"),
         2, "no terminal", "SAPO_EDGE_PASSPHRASE",
     )  # fmt: skip
     typed = [PASSPHRASE, "another one"]
     monkeypatch.setattr(getpass, "getpass", lambda prompt, stream: typed.pop(0))
     monkeypatch.setattr("sapo_edge.cli.identity.sys", Terminal())
-    refused(invoke("identity", "backup", file, "--home", home), 2, "passphrases differ")
+    assert_refused(invoke("identity", "backup", file, "--home", home), 2, "passphrases differ")
     typed[:] = [PASSPHRASE, PASSPHRASE, PASSPHRASE]
     assert invoke("identity", "backup", file, "--home", home).code == 0
     assert invoke("identity", "restore", file, "--home", tmp_path / "other").code == 0 and typed == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -18,16 +16,15 @@ from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
-from sapo_edge.control.client import connect
-from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, StateError
+from sapo_edge.errors import ConfigError, ExitCode, StateError
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui.node.launcher import Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.process import kill_node, wait_until
 from tests.undisturbed import UNDISTURBED
 
-SECONDS = 120
 STARTER = load_manifest("starter")
 PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
 
@@ -45,7 +42,7 @@ def test_it_meets_the_contract(launcher: ProgramLauncher) -> None:
     assert not launcher.paths.state.exists(), "nothing is made by asking"
 
 
-def test_the_host_is_shown_with_reasons(
+def test_the_machine_is_described_with_reasons(
     launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
@@ -62,7 +59,7 @@ def test_the_host_is_shown_with_reasons(
     assert swarm.value == "none" and "nothing is sent" in swarm.reason
 
 
-def test_what_stands_in_the_way_is_told_with_its_remedy(
+def test_a_problem_is_shown_with_its_remedy(
     launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "none.gguf"))
@@ -75,7 +72,9 @@ def test_what_stands_in_the_way_is_told_with_its_remedy(
     assert [row.name for row in found.rows] == ["Settings"] and not found.rows[0].good and "own" in found.blocked
 
 
-def test_a_missing_library_blocks(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_blocks_the_start(
+    launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import importlib.util
 
     known = importlib.util.find_spec
@@ -88,7 +87,7 @@ def test_a_missing_library_blocks(launcher: ProgramLauncher, model: Path, monkey
     assert not row.good and "pip install torch" in row.reason and "not installed" in found.blocked
 
 
-def test_what_is_agreed_to_is_written_and_remembered(launcher: ProgramLauncher) -> None:
+def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None:
     launcher.accept(Consent("solo", threads=3, mains_only=False, yield_to_others=False))
     written = read_file(launcher.paths.config_file)
     assert written == {"network": "solo", "threads": 3, "on_battery": "run", "busy": 0}
@@ -101,7 +100,7 @@ def test_what_is_agreed_to_is_written_and_remembered(launcher: ProgramLauncher) 
     assert launcher.setting("busy") == 70
 
 
-def test_an_invite_is_joined_and_its_key_stands_in_no_other_file(launcher: ProgramLauncher) -> None:
+def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher) -> None:
     line = PRIVATE.invite().to_line()
     launcher.accept(Consent("invite", f" {line}\n"))
     current = Membership(launcher.paths.state).current
@@ -113,7 +112,7 @@ def test_an_invite_is_joined_and_its_key_stands_in_no_other_file(launcher: Progr
     assert row.value == "starter, private"
 
 
-def test_one_who_left_comes_back_into_the_open_swarm(launcher: ProgramLauncher) -> None:
+def test_a_node_that_left_can_join_the_open_swarm_again(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
     Membership(launcher.paths.state).leave()
     launcher.accept(Consent("solo"))
@@ -124,7 +123,7 @@ def test_one_who_left_comes_back_into_the_open_swarm(launcher: ProgramLauncher) 
 
 
 @pytest.mark.parametrize("step", ["invite", "consent", "settings"])
-def test_all_of_it_is_agreed_to_or_nothing(
+def test_a_failed_consent_changes_no_file(
     launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     paths = launcher.paths
@@ -159,7 +158,7 @@ def test_all_of_it_is_agreed_to_or_nothing(
     assert not [file for file in paths.config.iterdir() if file.name.endswith(".before")]
 
 
-def test_a_node_that_runs_is_consent(launcher: ProgramLauncher) -> None:
+def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
     with running(launcher.paths.state.parent, FakeNode()):
         assert launcher.consented() and launcher.ended() is None
         launcher.start()
@@ -167,9 +166,7 @@ def test_a_node_that_runs_is_consent(launcher: ProgramLauncher) -> None:
     assert not launcher.consented()
 
 
-def test_settings_are_shown_as_the_next_node_has_them(
-    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_are_those_of_the_next_node(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     launcher.set("own", "6")
     monkeypatch.setenv("SAPO_EDGE_ANSWERS", "16")
     rows = {row.name: row for row in launcher.settings()}
@@ -191,7 +188,7 @@ def test_settings_are_shown_as_the_next_node_has_them(
         launcher.set("own", "5")
 
 
-def test_how_a_node_ended_is_handed_on(launcher: ProgramLauncher) -> None:
+def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
     launcher.paths.background.write_text(json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "started": 2.0}))
     launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")
@@ -209,9 +206,8 @@ def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypat
         launcher.set(name, value)
     assert launcher.settings()
     launcher.start()
-    until = time.monotonic() + SECONDS
-    while (ended := launcher.ended()) is None and time.monotonic() < until:
-        time.sleep(0.1)
+    assert wait_until(lambda: launcher.ended() is not None)
+    ended = launcher.ended()
     assert ended is not None and ended.expected and ended.reason == "all 2 rounds are done", ended
     chat = launcher.chat()
     assert "tiny, adapter of round " in chat.open(lambda text: None)
@@ -263,7 +259,9 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
     assert invoke().code == 1, "the app crashed"
 
 
-def test_home_may_stand_before_a_command(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_home_works_before_and_after_the_command(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "environment"))
     assert str(tmp_path / "first") in invoke("--home", tmp_path / "first", "paths").out
     both = invoke("--home", tmp_path / "first", "paths", "--home", tmp_path / "second").out
@@ -273,8 +271,4 @@ def test_home_may_stand_before_a_command(invoke: Invoke, monkeypatch: pytest.Mon
 @pytest.fixture(autouse=True)
 def no_node_is_left(tmp_path: Path) -> Any:
     yield
-    try:
-        with connect(Paths.default(tmp_path / "home")) as client:
-            os.kill(client.hello["pid"], signal.SIGKILL)
-    except NoNodeError:
-        pass
+    kill_node(tmp_path / "home")

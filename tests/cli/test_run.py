@@ -6,8 +6,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from sapo_edge import events
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import Command, quick
-from tests.cli.process import Result
+from tests.cli.process import Result, start
 
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
@@ -30,7 +28,7 @@ def weights(home: Path, round: int) -> list[bytes]:
     return [(directory / name).read_bytes() for name in WEIGHTS]
 
 
-def test_json_is_valid_events_on_stdout_and_nothing_else(trained: tuple[Path, Result]) -> None:
+def test_json_prints_only_valid_events_on_stdout(trained: tuple[Path, Result]) -> None:
     home, result = trained
     assert result.code == 0, result.err
     told = [events.from_json(line) for line in result.out.splitlines()]
@@ -43,14 +41,14 @@ def test_json_is_valid_events_on_stdout_and_nothing_else(trained: tuple[Path, Re
 
 
 def test_the_random_model_is_really_trained(trained: tuple[Path, Result]) -> None:
-    rounds = trained[1].told("round")
+    rounds = trained[1].named("round")
     assert [event["round"] for event in rounds] == [1, 2, 3, 4, 5]
     assert sum(event["informative"] for event in rounds) > 0
     assert sum(event["statistics"]["steps"] for event in rounds) >= 3
     assert weights(trained[0], 5) != weights(trained[0], 4)
 
 
-def test_without_json_a_person_reads_on_stderr(sapo: Command, model: Path, tmp_path: Path) -> None:
+def test_without_json_progress_is_printed_on_stderr(sapo: Command, model: Path, tmp_path: Path) -> None:
     result = sapo(*quick(model, tmp_path, "--rounds", "2"), rewarded=True)
     assert result.code == 0 and result.out == ""
     parts = ("a fresh start", "held-out before training", "round 1/2", "reward", "held-out after round 2", "use it:")
@@ -58,13 +56,13 @@ def test_without_json_a_person_reads_on_stderr(sapo: Command, model: Path, tmp_p
     assert "\x1b" not in result.err
 
 
-def test_a_second_run_goes_on(sapo: Command, model: Path, home: Path) -> None:
+def test_a_second_run_continues(sapo: Command, model: Path, home: Path) -> None:
     result = sapo(*quick(model, home, "--rounds", "6", "--json"), rewarded=True)
     assert result.code == 0
-    assert [event["round"] for event in result.told("node_started", "round")] == [5, 6]
+    assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
 
 
-def test_rounds_that_are_done_are_not_done_again(sapo: Command, model: Path, home: Path) -> None:
+def test_finished_rounds_are_not_repeated(sapo: Command, model: Path, home: Path) -> None:
     result = sapo(*quick(model, home, "--rounds", "5"))
     assert result.code == 0 and "nothing to do; ask for more with --rounds" in result.err
 
@@ -73,28 +71,28 @@ def test_rounds_that_are_done_are_not_done_again(sapo: Command, model: Path, hom
 def test_one_signal_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
     result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2")
     assert result.code == 0, result.err
-    assert [event["round"] for event in result.told("checkpoint")] == [1, 2]
-    (stopped,) = result.told("node_stopped")
+    assert [event["round"] for event in result.named("checkpoint")] == [1, 2]
+    (stopped,) = result.named("node_stopped")
     assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
     assert "press again to stop immediately" in result.err
 
 
 @pytest.mark.parametrize("step", ["generate", "update"])
-def test_two_signals_lose_the_round_in_progress_at_most(
+def test_two_signals_lose_at_most_the_round_in_progress(
     sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
 ) -> None:
     result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-int {step} 2")
     assert result.code == 130, result.err
-    assert [event["round"] for event in result.told("round", "checkpoint")] == [1, 1]
+    assert [event["round"] for event in result.named("round", "checkpoint")] == [1, 1]
     assert checkpoints(tmp_path) == ["round-000001"] and "Traceback" not in result.err
     if step == "generate":
         again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
-        assert [event["round"] for event in again.told("round")] == [2, 3]
+        assert [event["round"] for event in again.named("round")] == [2, 3]
         assert weights(tmp_path, 3) == weights(trained[0], 3)
 
 
 @pytest.mark.parametrize("step", ["generate", "update", "trained", "checkpoint"])
-def test_a_killed_run_becomes_the_undisturbed_one_bit_for_bit(
+def test_a_killed_run_ends_bit_identical_to_an_undisturbed_one(
     sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
 ) -> None:
     home = tmp_path / "home"
@@ -105,10 +103,10 @@ def test_a_killed_run_becomes_the_undisturbed_one_bit_for_bit(
     assert last.code == 0, last.err
     assert weights(home, 5) == weights(trained[0], 5)
     assert checkpoints(home) == checkpoints(trained[0])
-    assert [event["round"] for event in last.told("round")] == [2, 3, 4, 5]
+    assert [event["round"] for event in last.named("round")] == [2, 3, 4, 5]
 
 
-def test_a_run_that_is_killed_while_it_evaluates_loses_that_round_alone(
+def test_a_run_killed_while_it_evaluates_loses_only_that_round(
     sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
 ) -> None:
     home = tmp_path / "home"
@@ -116,16 +114,16 @@ def test_a_run_that_is_killed_while_it_evaluates_loses_that_round_alone(
     assert checkpoints(home) == ["round-000001"]
     last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
     assert weights(home, 5) == weights(trained[0], 5)
-    assert [event["round"] for event in last.told("held_out")] == [2, 4, 5]
+    assert [event["round"] for event in last.named("held_out")] == [2, 4, 5]
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_its_round_made_again(sapo: Command, model: Path, home: Path) -> None:
+def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:
     before = weights(home, 5)
     (home / "state" / "checkpoints" / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
     result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
     assert result.code == 0, result.err
-    assert any("round-000005.damaged" in event["text"] for event in result.told("notice"))
-    assert [event["round"] for event in result.told("round")] == [5] and weights(home, 5) == before
+    assert any("round-000005.damaged" in event["text"] for event in result.named("notice"))
+    assert [event["round"] for event in result.named("round")] == [5] and weights(home, 5) == before
 
 
 def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home: Path) -> None:
@@ -133,7 +131,7 @@ def test_other_settings_may_change_between_runs(sapo: Command, model: Path, home
     assert result.code == 0, result.err
 
 
-def test_one_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
+def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
     Membership(paths.state).leave()
@@ -141,18 +139,13 @@ def test_one_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_pat
     arguments[arguments.index("--external") + 1] = "2"
     result = sapo(*arguments, environment={"SAPO_EDGE_NETWORK": "swarm"})
     assert result.code == 0, result.err
-    (started,), (ended,) = result.told("node_started"), result.told("round")
+    (started,), (ended,) = result.named("node_started"), result.named("round")
     assert started["settings"]["network"] == "solo" and any("alone" in reason for reason in started["reasons"])
-    assert ended["own"] == 4 and not [event for event in result.told("notice") if "missing" in event["text"]]
+    assert ended["own"] == 4 and not [event for event in result.named("notice") if "missing" in event["text"]]
 
 
 def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: Path, tmp_path: Path) -> None:
-    arguments = [str(part) for part in quick(model, tmp_path / "home", "--json", "--rounds", "0")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "sapo_edge", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
-    ) as process:  # fmt: skip
+    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "0"), directory=tmp_path) as process:
         assert process.stdout is not None
         told = []
         for line in process.stdout:
@@ -165,13 +158,8 @@ def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: P
     assert "press again to stop immediately" in error and "Traceback" not in error
 
 
-def test_a_reader_that_goes_away_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
-    arguments = [str(part) for part in quick(model, tmp_path / "home", "--json", "--rounds", "50")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with subprocess.Popen(
-        [sys.executable, "-m", "sapo_edge", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=tmp_path,
-    ) as process:  # fmt: skip
+def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
+    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "50"), directory=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()

@@ -26,7 +26,7 @@ from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.test_bad_input import refused
+from tests.cli.process import assert_refused
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
@@ -41,7 +41,7 @@ def own(tmp_path: Path) -> Path:
     return file
 
 
-def test_from_one_home_to_another_by_one_line(invoke: Invoke, tmp_path: Path, own: Path) -> None:
+def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path, own: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
     made = invoke("swarm", "create", own, "--private", "--bootstrap", HERE, "--home", one)
     assert made.code == 0 and "own-sums, private" in made.out and "manifest    known" in made.out
@@ -60,11 +60,11 @@ def test_from_one_home_to_another_by_one_line(invoke: Invoke, tmp_path: Path, ow
     left = invoke("swarm", "leave", "--home", two)
     assert left.out == "left own-sums\n" and "its key is removed" in left.err
     assert "works alone" in invoke("swarm", "show", "--home", two).out
-    refused(invoke("swarm", "leave", "--home", two), 1, "in no swarm already")
-    refused(invoke("swarm", "invite", "--home", two), 1, "in no swarm; create one")
+    assert_refused(invoke("swarm", "leave", "--home", two), 1, "in no swarm already")
+    assert_refused(invoke("swarm", "invite", "--home", two), 1, "in no swarm; create one")
 
 
-def test_without_any_choice_it_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_default_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path: Path) -> None:
     shown = invoke("swarm", "show", "--home", tmp_path)
     assert "starter, open; by default" in shown.out and STARTER.digest in shown.out
     assert not (tmp_path / "state").exists()
@@ -86,19 +86,19 @@ def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Pat
     known = json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["known"]
     assert len(known) == 1 and known[0]["id"] in ids
     assert invoke("swarm", "join", known[0]["id"][:10], "--home", tmp_path).code == 0
-    refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
-    refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
+    assert_refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
+    assert_refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
 
 
 def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> None:
     text = Swarm.of(STARTER, (HERE,)).invite().to_line()
     assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0
-    refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
+    assert_refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
     for wrong, part in ((text[:-1], "cut off"), (text.replace("starter", "stater"), "checksum is wrong")):
-        refused(invoke("swarm", "join", wrong, "--home", tmp_path), 2, part, "ask for the line again")
+        assert_refused(invoke("swarm", "join", wrong, "--home", tmp_path), 2, part, "ask for the line again")
 
 
-def test_what_was_learnt_on_another_manifest_stays(invoke: Invoke, tmp_path: Path) -> None:
+def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
     state = Checkpoint(3, "model", STARTER.digest, 1)
@@ -106,7 +106,7 @@ def test_what_was_learnt_on_another_manifest_stays(invoke: Invoke, tmp_path: Pat
     line = Swarm.of(NINE).invite().to_line()
     for arguments in (("join", line), ("create", "reasoning-gym-nine")):
         result = invoke("swarm", *arguments, "--home", tmp_path)
-        refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "--home DIR")
+        assert_refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "--home DIR")
     assert invoke("swarm", "create", "starter", "--private", "--home", tmp_path).code == 0
 
 
@@ -117,11 +117,11 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
     with running(tmp_path, node):
         told = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(told.out).bootstrap == (here[1], BEHIND)
-        node.told["swarm"]["swarm"] = NINE.digest
+        node.record["swarm"]["swarm"] = NINE.digest
         other = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(other.out).bootstrap == (BEHIND,) and "not in this swarm" in other.err
         many = [BEHIND.replace("relay", f"relay-{number}") for number in range(8)]
-        node.told["swarm"] = {"swarm": STARTER.digest, "addresses": many}
+        node.record["swarm"] = {"swarm": STARTER.digest, "addresses": many}
         long = invoke("swarm", "invite", "--home", tmp_path).out
         assert len(long) < 1024 and parse_invite(long).bootstrap == tuple(many[:5])
         assert "until you restart it" in invoke("swarm", "leave", "--home", tmp_path).err
@@ -155,15 +155,15 @@ def test_answers_wait_for_a_node_if_none_runs(
     assert f"expected {right}" in invoke("answer", "--home", tmp_path, typed="nothing\n").out
 
 
-def test_answers_go_through_the_node_that_runs(invoke: Invoke, tmp_path: Path) -> None:
+def test_answers_go_through_the_running_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode(source=TaskSource(NINE))
     with running(tmp_path, node):
         result = invoke("answer", "--home", tmp_path, typed="<answer>x</answer>\n32\n")
         assert result.code == 0 and "shared with the swarm" in result.err and len(result.out.splitlines()) in (2, 3)
-        assert node.given[0].answers == ("<answer>x</answer>", "<answer>32</answer>")
+        assert node.answers[0].answers == ("<answer>x</answer>", "<answer>32</answer>")
         none = invoke("answer", "--home", tmp_path, typed="")
         assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
-    assert len(node.given) == 1 and not (tmp_path / "state" / "outbox.json").exists()
+    assert len(node.answers) == 1 and not (tmp_path / "state" / "outbox.json").exists()
 
 
 def test_ctrl_c_while_answering_shares_nothing(
@@ -178,7 +178,7 @@ def test_ctrl_c_while_answering_shares_nothing(
     with running(tmp_path, node := FakeNode(source=TaskSource(STARTER))):
         monkeypatch.setattr(io, "StringIO", Interrupted)
         result = invoke("answer", "--home", tmp_path)
-    assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.given == []
+    assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.answers == []
 
 
 def test_a_question_with_escape_sequences_is_not_printed_raw(

@@ -19,8 +19,7 @@ from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result
-from tests.cli.test_bad_input import refused
+from tests.cli.process import Result, assert_refused
 
 STARTER = load_manifest("starter")
 NINE = load_manifest("reasoning-gym-nine")
@@ -83,7 +82,7 @@ def test_run_gives_answers_the_length_of_the_joined_manifest(sapo: Command, mode
                  if (part, following) != ("--set", "--set")]  # fmt: skip
     result = sapo(*arguments, "--set", "held_out=0")
     assert result.code == 0, result.err
-    (started,), (ended,) = result.told("node_started"), result.told("round")
+    (started,), (ended,) = result.named("node_started"), result.named("round")
     assert started["settings"]["max_tokens"] == 256
     assert ended["tokens"] > 8 * 24, "a random model seldom ends an answer by itself"
 
@@ -131,13 +130,13 @@ def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
         workspace.require_manifest()
     for command in (["eval"], ["answer"], ["chat"]):
         result = invoke(*command, "--home", invited, *([] if command == ["answer"] else ["--model", model]))
-        refused(result, 3, "own-sums is not here yet", "sapo run")
+        assert_refused(result, 3, "own-sums is not here yet", "sapo run")
     Paths.default(invited).config.mkdir(exist_ok=True)
     Paths.default(invited).config_file.write_text('network = "solo"\n')
     checks = doctor(invited, "--model", model)
     for name in ("manifest", "memory"):
         assert checks[name]["status"] == "warn" and "sapo run" in checks[name]["remedy"]
-    refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
+    assert_refused(invoke("doctor", "--home", invited, "--manifest", "own-sums"), 2, "own-sums is not here yet")
 
 
 def test_a_run_fetches_the_manifest_and_takes_its_limit(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:

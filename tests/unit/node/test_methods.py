@@ -20,7 +20,7 @@ def test_methods_check_their_parameters() -> None:
     assert methods["peers"]({}) == {"peers": [{"name": "amber-otter-041"}]}
     for method, params in (("pause", {}), ("resume", {}), ("stop", {}), ("stop", {"when": "at_once"})):
         assert methods[method](params) == {}
-    assert node.asked == ["pause", "resume", "after_round", "at_once"]
+    assert node.requests == ["pause", "resume", "after_round", "at_once"]
     assert methods["settings"]({}) == {"settings": {"own": 4}, "all": {"rank": 16, "own": 4}}
     assert methods["settings"]({"own": 8}) == {"settings": {"own": 8}, "all": {"rank": 16, "own": 8}}
     with pytest.raises(ControlError, match="when"):
@@ -37,7 +37,7 @@ def test_methods_check_their_parameters() -> None:
     ):  # fmt: skip
         with pytest.raises(ConfigError):
             methods["share_answers"]({**good, name: value})
-    assert node.given == []
+    assert node.answers == []
 
 
 def test_queries_reach_the_node_as_they_were_sent() -> None:

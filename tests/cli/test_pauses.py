@@ -1,12 +1,9 @@
-"""A node that rests by itself, as a person at a terminal or a script sees it."""
+"""A node that pauses by itself, as a user at a terminal or a script sees it."""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +21,7 @@ from sapo_edge.control.client import connect
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
+from tests.cli.process import start
 
 WAIT = 60.0
 
@@ -31,9 +29,7 @@ WAIT = 60.0
 @contextmanager
 def node(model: Path, home: Path, *more: str) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], dict[str, Any]]]:
     """A running node; gives a function that waits for the next event that meets a condition."""
-    command = [sys.executable, "-m", "sapo_edge", *map(str, quick(model, home, "--solo", "--json", *more))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with start(*quick(model, home, "--solo", "--json", *more), directory=home) as process:
         watchdog = threading.Timer(WAIT, process.kill)
         watchdog.start()
 
@@ -76,7 +72,7 @@ def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it(model: Path, tmp
             following(lambda event: event["event"] == "round")
 
 
-def test_settings_of_care_are_taken_by_a_running_node_and_checked(model: Path, tmp_path: Path) -> None:
+def test_a_running_node_checks_and_takes_new_pause_settings(model: Path, tmp_path: Path) -> None:
     hours, end = hours_around_now()
     with node(model, tmp_path) as following:
         following(lambda event: event["event"] == "round")
@@ -89,7 +85,7 @@ def test_settings_of_care_are_taken_by_a_running_node_and_checked(model: Path, t
             assert following(lambda event: event["event"] == "paused")["reasons"] == []
 
 
-def test_only_a_running_node_takes_a_low_priority(sapo: Command, model: Path, tmp_path: Path) -> None:
+def test_only_run_lowers_its_priority(sapo: Command, model: Path, tmp_path: Path) -> None:
     low = {"SAPO_EDGE_NICE": "3"}
     told = sapo(*quick(model, tmp_path, "--rounds", "1"), rewarded=True, environment=low)
     assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
