@@ -1,4 +1,4 @@
-"""The screen on which a person answers."""
+"""The answer screen: a person answers, and the node verifies and shares."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from textual.widgets import Static
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.person import PersonAnswers, Question, Verdict
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.screens.answer.fields import AnswerFields, refused
+from sapo_edge.tui.screens.answer.fields import AnswerFields, answer_problem
 from sapo_edge.tui.screens.answer.screen import AnswerView
 from sapo_edge.tui.screens.answer.verdict import Tally, verdict_text
 from tests.tui.fake_launcher import FakeLauncher
@@ -25,7 +25,7 @@ from tests.tui.shell import TRUECOLOR, until
 
 
 @asynccontextmanager
-async def shown(
+async def open_answer(
     launcher: FakeLauncher, size: tuple[int, int] = (80, 24)
 ) -> AsyncIterator[tuple[Pilot[Any], AnswerView]]:
     app = SapoApp(launcher, TRUECOLOR)
@@ -60,7 +60,7 @@ def paste(screen: AnswerView, pasted: str) -> None:
 
 @pytest.mark.asyncio
 async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         assert text(screen, "#asked") == QUESTION.text
         assert screen.focused is screen.query_one("#question")
@@ -85,7 +85,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
 @pytest.mark.asyncio
 async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         assert "alone" in text(screen, "#sharing") and "nobody" in text(screen, "#sharing")
         await pilot.press("i", *"42", "ctrl+s")
@@ -98,13 +98,13 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path
 
 @pytest.mark.asyncio
 async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        told = text(screen, "#sharing")
-        assert "before you submit" in told and "everybody in its swarm" in told and "taken back" in told
+        sharing = text(screen, "#sharing")
+        assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
         assert launcher.node is not None
         launcher.node.rest("on battery")
-        await until(pilot, lambda: "rests now" in text(screen, "#sharing"))
+        await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
         await pilot.press("i", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert len(launcher.node.given) == 1
@@ -113,12 +113,12 @@ async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher)
 @pytest.mark.asyncio
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
     drawn = _count_questions(launcher)
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("n")
         await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
         await pilot.press("i", *"7", "escape", "n")
-        assert "n again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
+        assert "press n again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
         await pilot.press("n")
         await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
@@ -126,8 +126,8 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
 
 
 @pytest.mark.asyncio
-async def test_the_number_keys_work_at_once_and_after_typing(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLauncher) -> None:
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"15")
         assert fields(screen) == ["15"]
@@ -143,7 +143,7 @@ async def test_the_number_keys_work_at_once_and_after_typing(launcher: FakeLaunc
 
 @pytest.mark.asyncio
 async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i")
         for number in range(7):
@@ -161,17 +161,17 @@ async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(laun
 
 @pytest.mark.asyncio
 async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"42", "enter", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert launcher.node is not None and launcher.node.given[0].answers == ("<answer>42</answer>",)
-        assert "counts once" in note(screen)
+        assert "count once" in note(screen)
 
 
 @pytest.mark.asyncio
 async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", "enter")
         await pilot.pause()
@@ -181,7 +181,7 @@ async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i")
         paste(screen, "41\r\n\n 42 \n")
@@ -190,15 +190,15 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         await until(pilot, lambda: "control characters" in note(screen))
         assert fields(screen) == ["41", "42"]
         paste(screen, "9" * 5000)
-        await until(pilot, lambda: "longer than any verifier" in note(screen))
+        await until(pilot, lambda: "longer than verifiers" in note(screen))
         paste(screen, "\n".join(str(number) for number in range(20)))
         await until(pilot, lambda: "left out" in note(screen))
         assert len(fields(screen)) == 8
 
 
 @pytest.mark.asyncio
-async def test_too_long_answers_are_told_and_stay(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) -> None:
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i")
         screen.query_one(AnswerFields).fields[0].value = "9" * 4097
@@ -217,14 +217,14 @@ async def test_too_long_answers_are_told_and_stay(launcher: FakeLauncher) -> Non
 
 
 @pytest.mark.asyncio
-async def test_what_the_node_refuses_is_told_and_what_was_typed_stays(launcher: FakeLauncher) -> None:
+async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> None:
     assert launcher.node is not None
 
     def refuse(given: PersonAnswers) -> Mapping[str, Any]:
         raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
 
     launcher.node.share_answers = refuse  # type: ignore[method-assign]
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"42", "ctrl+s")
         await until(pilot, lambda: "another manifest" in note(screen))
@@ -233,17 +233,17 @@ async def test_what_the_node_refuses_is_told_and_what_was_typed_stays(launcher: 
 
 
 @pytest.mark.asyncio
-async def test_a_verdict_of_another_shape_is_told(launcher: FakeLauncher) -> None:
+async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
     assert launcher.node is not None
     launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"42", "ctrl+s")
         await until(pilot, lambda: "can't be read" in note(screen))
 
 
 @pytest.mark.asyncio
-async def test_a_question_that_the_node_refuses_can_be_asked_for_again(launcher: FakeLauncher) -> None:
+async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher: FakeLauncher) -> None:
     assert launcher.node is not None
     good = launcher.node.question
 
@@ -251,7 +251,7 @@ async def test_a_question_that_the_node_refuses_can_be_asked_for_again(launcher:
         raise UnknownTaskError("this role answers nothing", "run a trainer or a generator")
 
     launcher.node.question = refuse  # type: ignore[method-assign]
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await until(pilot, lambda: "this role answers nothing" in text(screen, "#asked"))
         assert "run a trainer" in text(screen, "#asked") and "Press n" in text(screen, "#asked")
         launcher.node.question = good  # type: ignore[method-assign]
@@ -263,30 +263,32 @@ async def test_a_question_that_the_node_refuses_can_be_asked_for_again(launcher:
 async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
-    async with shown(launcher) as (pilot, screen):
-        await until(pilot, lambda: "as soon as the node answers" in text(screen, "#asked"))
+    async with open_answer(launcher) as (pilot, screen):
+        await until(pilot, lambda: "as soon as the node runs" in text(screen, "#asked"))
         launcher.arrive()
         await asked(pilot, screen)
     launcher.close()
 
 
 @pytest.mark.asyncio
-async def test_what_was_typed_outlives_the_node(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_typed_answers_are_kept_when_the_node_ends(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def say_nothing(*args: object) -> None:
         """In place of the dialog about the end, which is not of this screen."""
 
     monkeypatch.setattr(SapoApp, "ask_ended", say_nothing)
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"42")
         launcher.die()
-        await until(pilot, lambda: "node has gone" in note(screen))
+        await until(pilot, lambda: "node has ended" in note(screen))
         assert fields(screen) == ["42"]
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "no verdict: no node" in note(screen))
         assert fields(screen) == ["42"] and screen.tally == Tally()
         await pilot.press("escape", "s")
-        await until(pilot, lambda: pilot.app.check_action("pause", ()) and "gone" not in note(screen))
+        await until(pilot, lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert launcher.node is not None and len(launcher.node.given) == 1
@@ -298,7 +300,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
     assert launcher.node is not None
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     launcher.node.share_answers = lambda given: Verdict((0.0,), hostile, True).as_dict()  # type: ignore[method-assign]
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         assert text(screen, "#asked") == "\\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\\u202e\nsecond line"
         await pilot.press("i", *"[red]", "ctrl+s")
@@ -311,7 +313,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
 
 @pytest.mark.asyncio
 async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.click(screen.query_one(AnswerFields).fields[0])
         await pilot.press(*"42")
@@ -322,7 +324,7 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
-    async with shown(launcher) as (pilot, screen):
+    async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"41", "enter", *"42")
         await pilot.resize_terminal(40, 10)
@@ -334,28 +336,28 @@ async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) ->
         assert fields(screen) == ["41", "423"] and screen.query_one("#hints").display
 
 
-def test_what_can_be_no_answer_is_named() -> None:
-    assert refused("42") == refused("an answer of words") == ""
-    assert "verifier" in refused("9" * 4097) and "control" in refused("a\x00b")
+def test_text_that_can_t_be_an_answer_is_described() -> None:
+    assert answer_problem("42") == answer_problem("an answer of words") == ""
+    assert "verifier" in answer_problem("9" * 4097) and "control" in answer_problem("a\x00b")
 
 
 def test_a_verdict_says_what_teaches() -> None:
     alike = str(verdict_text(["1", "2"], Verdict((0.0, 0.0), "", True)))
-    assert "rewarded alike" in alike and "expected" not in alike
+    assert "same reward" in alike and "expected" not in alike
     differing = str(verdict_text(["1", "2"], Verdict((1.0, 0.25), "1", True)))
     assert "difference" in differing and "0.25" in differing
 
 
 def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
     assert launcher.node is not None
-    made: list[Question] = []
+    drawn: list[Question] = []
 
     def question() -> Mapping[str, Any]:
-        made.append(QUESTION)
+        drawn.append(QUESTION)
         return QUESTION.as_dict()
 
     launcher.node.question = question  # type: ignore[method-assign]
-    return lambda: len(made)
+    return lambda: len(drawn)
 
 
 # Pictures.

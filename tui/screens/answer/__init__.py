@@ -1,1 +1,1 @@
-"""The screen on which a person answers questions."""
+"""The answer screen."""

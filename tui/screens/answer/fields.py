@@ -1,4 +1,4 @@
-"""Where a person types answers: a line each."""
+"""The fields in which a person types answers, one a line."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from textual.widgets import Input, Static
 from sapo_edge.person import is_too_long
 
 MAX_FIELDS = 8
-"""Answers to one question."""
+"""Most answers to one question."""
 MAX_CHARACTERS = 8000
-"""Most characters of all answers together, as in `sapo answer`: they travel in one line of the control socket."""
+"""Most characters of all answers together: they are sent as one line of the control socket."""
 
 
-def refused(text: str) -> str:
-    """Why a text can't be an answer; empty if it can."""
+def answer_problem(text: str) -> str:
+    """Why a text can't be an answer; "" if it can."""
     if is_too_long(text):
-        return f"an answer of {len(text)} characters is longer than any verifier reads: shorten it"
+        return f"an answer of {len(text)} characters is longer than verifiers read: shorten it"
     if not text.isprintable():
-        return "an answer holds control characters: remove them"
+        return "an answer contains control characters: remove them"
     return ""
 
 
@@ -39,38 +39,37 @@ class AnswerField(Input):
     ]
 
     class Pasted(Message):
-        """More than one line, or something that is no answer, was pasted."""
+        """Several lines, or text that can't be an answer, were pasted."""
 
         def __init__(self, field: AnswerField, lines: list[str]) -> None:
             super().__init__()
             self.field, self.lines = field, lines
 
     class Go(Message):
-        """Another field is wanted."""
+        """The user wants to move to another field."""
 
         def __init__(self, field: AnswerField, step: int) -> None:
             super().__init__()
             self.field, self.step = field, step
 
     def __init__(self) -> None:
-        # Nothing of it is evaluated: a path or an address is not to be highlighted as one either.
         super().__init__(compact=True, select_on_focus=False)
 
     def _on_paste(self, event: Paste) -> None:
         event.prevent_default()
         event.stop()
         lines = [line.strip() for line in event.text.splitlines() if line.strip()]
-        if len(lines) == 1 and not refused(lines[0]):
+        if len(lines) == 1 and not answer_problem(lines[0]):
             self.replace(lines[0], *self.selection)
         elif lines:
             self.post_message(self.Pasted(self, lines))
 
     def action_go(self, step: int) -> None:
-        """To the field above or below."""
+        """Move to the field above or below."""
         self.post_message(self.Go(self, step))
 
     def action_delete_left(self) -> None:
-        """Delete; in an empty field, go back to the one above."""
+        """Delete a character; in an empty field, move to the field above."""
         if self.value:
             super().action_delete_left()
         else:
@@ -99,19 +98,19 @@ class AnswerRow(Horizontal):
 
 
 class AnswerFields(VerticalScroll, can_focus=False):
-    """One field at first; Enter makes the next, and submits from an empty one."""
+    """One field at first. Enter adds the next one; in an empty field it submits."""
 
     DEFAULT_CSS = "AnswerFields { height: auto; max-height: 10; scrollbar-size-vertical: 1; }"
 
     class Submitted(Message):
-        """All answers are given."""
+        """The user submits the answers."""
 
-    class Refused(Message):
-        """What was pasted is not taken."""
+    class PasteRejected(Message):
+        """Pasted text was not accepted, or only in part."""
 
-        def __init__(self, why: str) -> None:
+        def __init__(self, reason: str) -> None:
             super().__init__()
-            self.why = why
+            self.reason = reason
 
     def compose(self) -> ComposeResult:
         """The first field."""
@@ -119,26 +118,26 @@ class AnswerFields(VerticalScroll, can_focus=False):
 
     @property
     def fields(self) -> list[AnswerField]:
-        """All of them, in order."""
+        """All fields, in order."""
         return [row.field for row in self.query(AnswerRow)]
 
     @property
     def typed(self) -> list[str]:
-        """The answers, each once."""
+        """The answers, without duplicates."""
         return list(dict.fromkeys(text for field in self.fields if (text := field.value.strip())))
 
     @property
     def filled(self) -> int:
-        """How many fields hold an answer."""
+        """The number of fields with an answer."""
         return sum(bool(field.value.strip()) for field in self.fields)
 
     def type(self) -> None:
-        """Go to the first empty field, or to the last."""
+        """Move to the first empty field, or to the last."""
         fields = self.fields
         next((field for field in fields if not field.value.strip()), fields[-1]).focus()
 
     async def clear(self) -> None:
-        """One empty field again."""
+        """Remove all answers, and all fields but one."""
         rows = list(self.query(AnswerRow))
         rows[0].field.value = ""
         await self.remove_children(rows[1:])
@@ -148,11 +147,11 @@ class AnswerFields(VerticalScroll, can_focus=False):
     async def _next(self, event: Input.Submitted) -> None:
         event.stop()
         fields = self.fields
-        place = next(number for number, field in enumerate(fields) if field is event.input)
-        if not event.value.strip() or place + 1 == MAX_FIELDS:
+        index = next(index for index, field in enumerate(fields) if field is event.input)
+        if not event.value.strip() or index + 1 == MAX_FIELDS:
             self.post_message(self.Submitted())
-        elif place + 1 < len(fields):
-            fields[place + 1].focus()
+        elif index + 1 < len(fields):
+            fields[index + 1].focus()
         else:
             (await self._add()).focus()
 
@@ -165,22 +164,22 @@ class AnswerFields(VerticalScroll, can_focus=False):
     @on(AnswerField.Pasted)
     async def _pasted(self, event: AnswerField.Pasted) -> None:
         event.stop()
-        if why := next((why for line in event.lines if (why := refused(line))), ""):
-            self.post_message(self.Refused(f"not pasted: {why}"))
+        if problem := next(filter(None, map(answer_problem, event.lines)), ""):
+            self.post_message(self.PasteRejected(f"not pasted: {problem}"))
             return
-        place = self.fields.index(event.field)
-        free = [place, *(number for number, field in enumerate(self.fields) if number > place and not field.value)]
-        taken = event.lines[: len(free) + MAX_FIELDS - len(self.fields)]
-        for number, line in enumerate(taken):
-            field = self.fields[free[number]] if number < len(free) else await self._add()
-            if number == 0:
+        below = self.fields[self.fields.index(event.field) + 1 :]
+        targets = [event.field, *(field for field in below if not field.value)]
+        lines = event.lines[: len(targets) + MAX_FIELDS - len(self.fields)]
+        for number, line in enumerate(lines):
+            field = targets[number] if number < len(targets) else await self._add()
+            if field is event.field:
                 field.replace(line, *field.selection)
             else:
                 field.value = line
             field.focus()
-        if len(taken) < len(event.lines):
-            left = f"{len(event.lines) - len(taken)} of {len(event.lines)} pasted lines are left out"
-            self.post_message(self.Refused(f"{left}: {MAX_FIELDS} answers at most"))
+        if len(lines) < len(event.lines):
+            missing = f"{len(event.lines) - len(lines)} of {len(event.lines)} pasted lines were left out"
+            self.post_message(self.PasteRejected(f"{missing}: {MAX_FIELDS} answers at most"))
 
     async def _add(self) -> AnswerField:
         row = AnswerRow(len(self.fields) + 1)
@@ -189,13 +188,13 @@ class AnswerFields(VerticalScroll, can_focus=False):
         return row.field
 
     def on_mount(self) -> None:
-        """Say what to do."""
+        """Show the hint."""
         self._hint()
 
     def _hint(self) -> None:
-        """In the last field: what to do."""
+        """Say in the last field what to do."""
         for field in self.fields:
             field.placeholder = ""
         last = self.fields[-1]
         several = len(self.fields) > 1
-        last.placeholder = "one that differs; or Enter to submit" if several else "i to type an answer, Esc leaves"
+        last.placeholder = "a different answer, or Enter to submit" if several else "i to type an answer, Esc leaves"

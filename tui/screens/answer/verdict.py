@@ -1,4 +1,4 @@
-"""What became of a person's answers, in words."""
+"""The verdict on a person's answers, in words."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sapo_edge.person import Verdict
 from sapo_edge.plain import counted, printable
 
 MAX_SHOWN = 500
-"""Characters of an answer that are shown again."""
+"""Characters of an answer that are repeated."""
 
-TEACHES = "  Right and wrong ones together: others can learn from the difference."
-ALIKE = "  All rewarded alike: others leave them out. A right and a wrong one together teach."
+TEACHES = "  You gave right and wrong answers: others can learn from the difference."
+ALIKE = "  All answers got the same reward, so others will not use them. Give a right and a wrong one."
 
 
 @dataclass(slots=True)
 class Tally:
-    """Of this session: questions that were answered, of these with a right answer, of these shared."""
+    """Counts of this session: answered questions, those with a right answer, those that were shared."""
 
     answered: int = 0
     right: int = 0
@@ -34,12 +34,12 @@ class Tally:
     def __str__(self) -> str:
         if not self.answered:
             return "This session: no question answered yet"
-        told = f"{counted(self.answered, 'question')} answered, {self.right} with a right answer"
-        return f"This session: {told}, {self.shared} shared"
+        answered = f"{counted(self.answered, 'question')} answered, {self.right} with a right answer"
+        return f"This session: {answered}, {self.shared} shared"
 
 
 def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
-    """Which answers were right, what was expected, whether others get them, and whether they teach."""
+    """Which answers were right, what was expected, whether they were shared, and whether others can learn from them."""
     parts: list[Content] = []
     for text, reward in zip(answers, verdict.rewards, strict=True):
         mark, word, style = (
@@ -52,7 +52,7 @@ def verdict_text(answers: Sequence[str], verdict: Verdict) -> Content:
         parts.append(Content.assemble(("  expected ", "dim"), f"{_short(verdict.expected)}\n"))
     parts.append(Content("\n"))
     if not verdict.shared:
-        parts.append(Content.styled("○ not shared: this node works alone, and nobody else sees them", "$text-warning"))
+        parts.append(Content.styled("○ not shared: this node works alone, so nobody else sees them", "$text-warning"))
         return Content("").join(parts)
     parts.append(Content.styled("● shared with the swarm", "$text-success"))
     differ = len(set(verdict.rewards)) > 1
