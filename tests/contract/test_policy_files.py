@@ -57,7 +57,7 @@ def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -
     assert straight.generate([PROMPT], 4, 12, 1.0, seed=1) == resumed.generate([PROMPT], 4, 12, 1.0, seed=1)
 
 
-def test_loading_forgets_what_was_trained_since(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
+def test_loading_undoes_later_updates(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
     policy = make_policy()
     policy.load(checkpoint)
     before = saved(policy, tmp_path / "before")

@@ -1,4 +1,4 @@
-"""An adapter exported for MLX does in plain mlx-lm what it does in PEFT."""
+"""An adapter exported for MLX computes the same in plain mlx-lm as in PEFT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ IDS = [*b"What is 3 + 4?"]
 
 
 def peft_adapter(directory: Path, base: Path) -> Path:
-    """An adapter of which both matrices matter, written by PEFT."""
+    """An adapter written by PEFT, both of its matrices random."""
     import warnings
 
     import torch
@@ -69,7 +69,7 @@ def test_plain_mlx_lm_computes_with_it(base: Path, adapter: Path, tmp_path: Path
     assert np.abs(adapted - plain).max() > 0.1
 
 
-def test_it_lies_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, tmp_path: Path) -> None:
+def test_it_fits_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, tmp_path: Path) -> None:
     export(adapter, tmp_path, ExportFormat.PEFT, base)
     path = export(adapter, tmp_path, ExportFormat.MLX, base)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "LORA"
@@ -79,7 +79,7 @@ def test_it_lies_beside_an_adapter_exported_for_peft(base: Path, adapter: Path, 
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
 
 
-def test_a_weight_that_mlx_lm_has_no_place_for_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
+def test_a_weight_that_mlx_lm_cannot_load_is_refused(base: Path, adapter: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
     file = odd / "adapter_model.safetensors"

@@ -1,4 +1,4 @@
-"""The adapter bridge: llama.cpp decodes the distribution that torch has learned."""
+"""Adapters as GGUF files: llama.cpp computes the distribution that torch has learned."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL_KL = 3e-5
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_llama_cpp_decodes_what_torch_learned(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
+def test_llama_cpp_computes_what_torch_learned(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
     header = headers[name]
     distances = measure(header, header, TEXT, TorchSide(header, LORA, 0.5), tmp_path / "adapter.gguf")
     assert distances.effect > 0.1
@@ -50,7 +50,7 @@ def test_every_architecture_is_measured() -> None:
         ("qwen3", 4, 2),
     ],
 )
-def test_a_wrong_row_order_would_be_seen(
+def test_a_wrong_row_order_is_noticed(
     headers: dict[str, GgufHeader],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -91,14 +91,14 @@ def test_rows_of_a_head_are_interleaved() -> None:
         "",
     ],
 )
-def test_a_weight_that_fits_nothing_is_refused(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
+def test_an_unknown_weight_is_refused(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
     weights = TorchSide(headers["llama-gqa"], LORA, 0.1).weights() | {name: np.zeros((8, 64), np.float32)}
     with pytest.raises(CheckpointError):
         write_adapter(tmp_path / "adapter.gguf", headers["llama-gqa"], weights, 16.0)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_refused_adapter_leaves_the_file_before(headers: dict[str, GgufHeader], tmp_path: Path) -> None:
+def test_a_refused_adapter_leaves_the_existing_file(headers: dict[str, GgufHeader], tmp_path: Path) -> None:
     header, path = headers["llama-gqa"], tmp_path / "adapter.gguf"
     weights = TorchSide(header, LORA, 0.1).weights()
     write_adapter(path, header, weights, 16.0)

@@ -1,4 +1,4 @@
-"""Which backend is chosen on machines of every kind, and what is said about a better one that can't be used."""
+"""Which backend is chosen on each kind of machine, and what keeps a better one from running."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def host(
     nvidia: Nvidia | None = None,
     devices: Iterable[str] = (),
 ) -> Host:
-    """A machine that answers what it is told to."""
-    there, files = set(installed), set(devices)
-    return Host(system, machine, there.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
+    """A machine with these properties."""
+    packages, files = set(installed), set(devices)
+    return Host(system, machine, packages.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
 
 
 def without(*names: str) -> list[str]:
@@ -66,14 +66,14 @@ def without(*names: str) -> list[str]:
         (host(installed=["llama_cpp"]), "llama_cpp", ""),
     ],
 )
-def test_the_best_that_can_run_is_chosen(machine: Host, name: str, runner_up: str) -> None:
+def test_the_best_usable_backend_is_chosen(machine: Host, name: str, runner_up: str) -> None:
     choice = choose("auto", host=machine)
     assert choice.name == name and choice.automatic
     assert choice.reason and choice.runner_up.startswith(runner_up) and bool(choice.runner_up) == bool(runner_up)
 
 
 @pytest.mark.parametrize(
-    ("machine", "said", "remedy"),
+    ("machine", "problem", "remedy"),
     [
         (host(torch=PLAIN, nvidia=BIG), "NVIDIA RTX 4090 can't be used: torch was built without CUDA", "install torch"),
         (
@@ -102,11 +102,11 @@ def test_the_best_that_can_run_is_chosen(machine: Host, name: str, runner_up: st
         (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
     ],
 )
-def test_what_keeps_a_better_one_from_running_is_told_with_its_remedy(machine: Host, said: str, remedy: str) -> None:
+def test_what_keeps_a_better_backend_from_running_is_reported(machine: Host, problem: str, remedy: str) -> None:
     choice = choose("auto", host=machine)
     assert choice.name == "llama_cpp"
-    told = " | ".join(choice.missing)
-    assert said in told and remedy in told
+    missing = " | ".join(choice.missing)
+    assert problem in missing and remedy in missing
     assert choice.reasons == (choice.reason, *choice.missing)
 
 
@@ -116,12 +116,12 @@ def test_nothing_is_missing_where_the_best_runs() -> None:
     assert choose("auto", host=host(installed=without("mlx", "mlx_lm"))).missing == ()
 
 
-def test_llama_cpp_says_that_it_cannot_train_without_torch() -> None:
+def test_llama_cpp_cannot_train_without_torch() -> None:
     choice = choose("auto", host=host(installed=["llama_cpp"]))
     assert "can't train: torch, transformers, peft is not installed" in choice.missing[0]
 
 
-def test_a_gpu_without_room_for_the_model_is_told_of(tmp_path: Path) -> None:
+def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
     large = write_directory(tmp_path / "large", SHAPES["qwen2"])
     config = json.loads((large / "config.json").read_text()) | {"hidden_size": 8192, "num_hidden_layers": 60}
     (large / "config.json").write_text(json.dumps(config | {"intermediate_size": 28672}))
@@ -151,41 +151,38 @@ def test_a_directory_quantised_for_mlx_is_for_mlx_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "torch", "mlx"])
-def test_what_is_asked_for_is_taken(name: str) -> None:
+def test_a_backend_that_the_user_set_is_chosen(name: str) -> None:
     choice = choose(name, host=host(torch=CUDA, nvidia=BIG))
     assert choice.name == name and "as set" in choice.reason and not choice.automatic
 
 
 @pytest.mark.parametrize(
-    ("name", "machine", "said"),
+    ("name", "machine", "message"),
     [
         ("llama_cpp", host(installed=without("llama_cpp")), "pip install llama-cpp-python"),
         ("torch", host(installed=without("torch")), "pip install torch"),
-        ("torch", host(installed=without("llama_cpp")), ""),
         ("mlx", host(installed=without("mlx")), "mlx is not installed"),
         ("mlx", host("Darwin", "x86_64"), "Apple silicon"),
         ("toch", host(), "did you mean torch?"),
         ("zebra", host(), "use one of: auto, llama_cpp, torch, mlx"),
     ],
 )
-def test_what_is_asked_for_and_cannot_run_is_an_error_with_a_remedy(name: str, machine: Host, said: str) -> None:
-    if not said:
-        # Without a model nobody knows that it would have to tokenise a GGUF file.
-        assert choose(name, host=machine).name == name
-        return
+def test_a_backend_that_the_user_set_and_that_cannot_run_is_an_error(name: str, machine: Host, message: str) -> None:
     with pytest.raises(BackendError) as caught:
         choose(name, host=machine)
-    assert said in str(caught.value) and caught.value.remedy
+    assert message in str(caught.value) and caught.value.remedy
 
 
-def test_torch_on_a_gguf_file_needs_its_tokenizer(tmp_path: Path) -> None:
+def test_torch_needs_llama_cpp_for_a_gguf_file_alone(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
+    machine = host(installed=without("llama_cpp"))
+    assert choose("torch", host=machine).name == "torch"
     with pytest.raises(BackendError, match="tokenises GGUF files"):
-        choose("torch", file, host(installed=without("llama_cpp")))
+        choose("torch", file, machine)
 
 
-def test_a_machine_with_nothing_is_told_what_to_install() -> None:
+def test_without_any_backend_the_error_names_what_to_install() -> None:
     with pytest.raises(BackendError, match="no backend can be used") as caught:
         choose("auto", host=host(installed=[]))
     assert "pip install llama-cpp-python" in caught.value.remedy
@@ -217,11 +214,11 @@ def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path, monkeypa
     assert this_host().torch() is not None
 
 
-def opening(tmp_path: Path) -> dict[str, object]:
+def options(tmp_path: Path) -> dict[str, object]:
     return {"cache": tmp_path, "workspace": tmp_path, "lora": LoraSettings(), "threads": 1, "trainable": True}
 
 
-class Opens:
+class FakePolicy:
     """Stands in for a policy."""
 
     def __init__(self, name: str) -> None:
@@ -231,29 +228,27 @@ class Opens:
 def fake(name: str, error: Exception | None = None) -> Backend:
     original = next(backend for backend in registry.BUILT_IN if backend.name == name)
 
-    def open_it(_options: OpenOptions) -> tuple[Opens, tuple[str, ...]]:
+    def open_it(_options: OpenOptions) -> tuple[FakePolicy, tuple[str, ...]]:
         if error is not None:
             raise error
-        return Opens(name), ("chosen by itself",)
+        return FakePolicy(name), ("chosen by itself",)
 
     return replace(original, open=open_it)  # type: ignore[arg-type]
 
 
-def test_one_that_turns_out_broken_is_replaced_by_the_next_best(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken = BackendError("torch can't be loaded (libcudart.so.12 is missing)", "install it anew")
+def test_a_broken_backend_is_replaced_by_the_next_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = BackendError("torch can't be loaded (libcudart.so.12 is missing)", "install it again")
     monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", broken), fake("mlx")))
-    said: list[str] = []
+    lines: list[str] = []
     choice, model = ChosenBackend("torch", "torch: a GPU", automatic=True), tmp_path / "model.gguf"
-    policy, reasons = detect.open_policy(choice, model, narrate=said.append, **opening(tmp_path))  # type: ignore[arg-type]
+    policy, reasons = detect.open_policy(choice, model, narrate=lines.append, **options(tmp_path))  # type: ignore[arg-type]
     assert policy.name == "llama_cpp" and reasons[-1] == "chosen by itself"
-    assert "libcudart" in said[0] and "install it anew" in said[0] and "libcudart" in reasons[0]
+    assert "libcudart" in lines[0] and "install it again" in lines[0] and "libcudart" in reasons[0]
     with pytest.raises(BackendError, match="libcudart"):
-        detect.open_policy(replace(choice, automatic=False), model, narrate=said.append, **opening(tmp_path))  # type: ignore[arg-type]
+        detect.open_policy(replace(choice, automatic=False), model, narrate=lines.append, **options(tmp_path))  # type: ignore[arg-type]
 
 
-def test_a_model_that_is_refused_is_not_tried_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_backend_is_not_tried_after_a_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = ModelError("the model is damaged", "copy it again")
     monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp"), fake("torch", refused)))
     with pytest.raises(ModelError):
@@ -261,11 +256,11 @@ def test_a_model_that_is_refused_is_not_tried_elsewhere(tmp_path: Path, monkeypa
             ChosenBackend("torch", "", automatic=True),
             tmp_path,
             narrate=lambda _text: None,
-            **opening(tmp_path),  # type: ignore[arg-type]
+            **options(tmp_path),  # type: ignore[arg-type]
         )
 
 
-def test_if_all_are_broken_the_first_trouble_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_all_are_broken_the_first_error_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [BackendError(f"{name} is broken", "mend it") for name in ("llama_cpp", "torch")]
     monkeypatch.setattr(registry, "BUILT_IN", (fake("llama_cpp", errors[0]), fake("torch", errors[1])))
     with pytest.raises(BackendError, match="torch is broken"):
@@ -273,11 +268,11 @@ def test_if_all_are_broken_the_first_trouble_is_told(tmp_path: Path, monkeypatch
             ChosenBackend("torch", "", automatic=True),
             tmp_path,
             narrate=lambda _text: None,
-            **opening(tmp_path),  # type: ignore[arg-type]
+            **options(tmp_path),  # type: ignore[arg-type]
         )
 
 
-def test_a_probe_tells_the_last_line_of_what_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_returns_the_last_line_of_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     fine, bad, slow = (replace(registry.BUILT_IN[0], name=name, probe=code) for name, code in (
         ("fine", "pass"), ("bad", "import no_such_module"), ("slow", "import time; time.sleep(60)"),
     ))  # fmt: skip

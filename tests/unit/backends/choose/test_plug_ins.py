@@ -19,12 +19,12 @@ Run = Callable[[str], str]
 def example() -> str:
     """The module that `docs/backends.md` shows."""
     text = (ROOT / "docs" / "backends.md").read_text("utf-8")
-    (found,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return str(found)
+    (code,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(code)
 
 
 def install(directory: Path, package: str, module: str, code: str, entries: dict[str, str]) -> None:
-    """What pip leaves of a package with entry points."""
+    """Install a package with entry points as pip does."""
     (directory / f"{module}.py").write_text(code)
     info = directory / f"{package.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
@@ -55,14 +55,14 @@ try:
     print(detect({name!r}))
 except BackendError as error:
     print("refused:", error)
-print([(backend.name, standing.usable, standing.reason) for backend, standing in survey()])
+print([(backend.name, support.usable, support.reason) for backend, support in survey()])
 print(detect().name)
 """
 
 
 def test_the_documented_example_is_found_opened_and_answers(tmp_path: Path, run: Run) -> None:
     install(tmp_path, "sapo-echo", "sapo_echo", example(), {"echo": "sapo_echo:BACKEND"})
-    told = run("""
+    output = run("""
 import json
 from pathlib import Path
 from sapo_edge.backends.choose.detect import detect, open_policy
@@ -77,12 +77,12 @@ policy, reasons = open_policy(
 ((sample,),) = policy.generate([(Message("user", "hello"),)], 1, 8, 1.0, 0)
 print(json.dumps([choice.name, choice.automatic, policy.backend, sample.text, list(reasons)]))
 """)
-    name, automatic, backend, text, reasons = json.loads(told)
+    name, automatic, backend, text, reasons = json.loads(output)
     assert (name, automatic, backend, text) == ("echo", False, "echo", "hello")
     assert "as set" in reasons[0]
 
 
-def test_another_packages_backend_is_never_taken_unasked(tmp_path: Path, run: Run) -> None:
+def test_another_packages_backend_is_chosen_only_if_set(tmp_path: Path, run: Run) -> None:
     eager = example().replace("Support(True, 0,", "Support(True, 1000,")
     assert eager != example()
     install(tmp_path, "sapo-echo", "sapo_echo", eager, {"echo": "sapo_echo:BACKEND"})
@@ -90,7 +90,7 @@ def test_another_packages_backend_is_never_taken_unasked(tmp_path: Path, run: Ru
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("raise RuntimeError('half installed')", "half installed"),
         ("import no_such_library", "no_such_library"),
@@ -99,32 +99,32 @@ def test_another_packages_backend_is_never_taken_unasked(tmp_path: Path, run: Ru
         ("import ctypes\nctypes.CDLL('libnothing.so.7')", "libnothing"),
     ],
 )
-def test_a_broken_package_breaks_nothing_else(tmp_path: Path, run: Run, code: str, said: str) -> None:
+def test_a_broken_package_affects_nothing_else(tmp_path: Path, run: Run, code: str, message: str) -> None:
     install(tmp_path, "sapo-broken", "sapo_broken", code, {"broken": "sapo_broken:BACKEND"})
     refused, survey, chosen = run(FIND.format(name="broken")).splitlines()
-    assert refused.startswith("refused:") and said in refused and "sapo-broken" in refused
+    assert refused.startswith("refused:") and message in refused and "sapo-broken" in refused
     assert "('llama_cpp', True" in survey and "('broken', False" in survey
     assert chosen == "llama_cpp"
 
 
-def test_one_that_fails_to_look_is_not_used(tmp_path: Path, run: Run) -> None:
+def test_a_backend_that_fails_to_look_is_not_used(tmp_path: Path, run: Run) -> None:
     code = example().replace("return Support(", "1 / 0\n    return Support(")
     install(tmp_path, "sapo-echo", "sapo_echo", code, {"echo": "sapo_echo:BACKEND"})
     refused, survey, _ = run(FIND.format(name="echo")).splitlines()
     assert "ZeroDivisionError" in refused and "('echo', False" in survey
 
 
-def test_a_name_that_is_taken_stays_with_its_owner(tmp_path: Path, run: Run) -> None:
+def test_a_built_in_name_cannot_be_replaced(tmp_path: Path, run: Run) -> None:
     install(tmp_path, "sapo-thief", "sapo_thief", "raise RuntimeError", {"torch": "sapo_thief:BACKEND", "A b": "x:y"})
-    told = run(FIND.format(name="torch")).splitlines()
-    assert "as set" in told[0] and told[1].count("'torch'") == 1 and "A b" not in told[1]
+    choice, survey, _ = run(FIND.format(name="torch")).splitlines()
+    assert "as set" in choice and survey.count("'torch'") == 1 and "A b" not in survey
 
 
 @pytest.mark.parametrize(("broken", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])
 def test_a_broken_library_of_one_backend_leaves_the_others_alone(
     tmp_path: Path, run: Run, broken: str, left: str
 ) -> None:
-    """Detection imports none, so it can't see it; what is opened or probed says so."""
+    """Detection imports none, so only probing shows that one is broken."""
     (tmp_path / broken).mkdir()
     (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
     code = f"""

@@ -32,7 +32,7 @@ def test_temperature_zero_takes_the_largest_and_reports_its_untempered_logprob()
     assert np.abs(log_softmax(logits.astype(np.float64))[np.arange(20), ids] - logprobs).max() < 1e-5
 
 
-def test_what_has_no_probability_is_never_drawn() -> None:
+def test_a_token_without_probability_is_never_drawn() -> None:
     logits = np.full((3, 6), -np.inf, np.float32)
     logits[:, [1, 3]] = 0.0
     ids, logprobs = draw(logits, 1.0, np.array([0.0, 0.5, 1.0 - 2**-53]))
@@ -46,14 +46,14 @@ def test_large_logits_do_not_overflow() -> None:
     assert logprobs == pytest.approx([np.log(0.5)])
 
 
-def test_a_row_is_drawn_alike_in_any_company() -> None:
+def test_a_rows_draw_does_not_depend_on_the_other_rows() -> None:
     logits, numbers = rows(9), np.random.default_rng(1).random(9)
     together = draw(logits, 0.8, numbers)
     alone = [draw(logits[i : i + 1], 0.8, numbers[i : i + 1]) for i in range(9)]
     assert together == ([ids[0] for ids, _ in alone], [logprobs[0] for _, logprobs in alone])
 
 
-def test_the_callers_logits_are_left_alone() -> None:
+def test_the_callers_logits_are_not_changed() -> None:
     logits = rows(4)
     before = logits.copy()
     draw(logits, 0.5, np.full(4, 0.5))

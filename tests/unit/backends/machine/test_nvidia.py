@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs and driver as the driver's library and Linux tell of them."""
+"""NVIDIA's GPUs and driver, as reported by the driver's library and by Linux."""
 
 from __future__ import annotations
 
@@ -64,43 +64,43 @@ def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def test_a_machine_without_one_has_none() -> None:
+def test_a_machine_without_a_gpu_has_none() -> None:
     assert find_nvidia() is None
 
 
-def test_the_drivers_library_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_drivers_library_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
-    found = find_nvidia()
+    result = find_nvidia()
     gpu = Gpu("NVIDIA GeForce RTX 3060", 12_000_000_000, 11_000_000_000, (8, 6))
-    assert found == Nvidia((gpu,), "550.54.14") and found.unfit_for("12.8") == ("", "")
+    assert result == Nvidia((gpu,), "550.54.14") and result.unfit_for("12.8") == ("", "")
 
 
-@pytest.mark.parametrize("made", [library(code=9), library(count=0), SimpleNamespace()])
-def test_a_library_without_a_gpu_behind_it_is_nothing(monkeypatch: pytest.MonkeyPatch, made: Any) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _name: made)
+@pytest.mark.parametrize("nvml", [library(code=9), library(count=0), SimpleNamespace()])
+def test_a_library_without_a_gpu_means_none(monkeypatch: pytest.MonkeyPatch, nvml: Any) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _name: nvml)
     assert find_nvidia() is None
 
 
-def test_a_driver_that_was_updated_wants_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_updated_driver_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library(code=nvidia.MISMATCH))
-    found = find_nvidia()
-    assert found is not None and found.unfit_for("12.8")[1] == "restart the machine"
+    result = find_nvidia()
+    assert result is not None and result.unfit_for("12.8")[1] == "restart the machine"
 
 
-def test_a_gpu_without_a_driver_is_seen_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_gpu_without_a_driver_is_found_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     devices = bus(tmp_path / "pci", ("0x10de", "0x030000"), ("0x10de", "0x0c0330"), ("0x8086", "0x030000"))
     monkeypatch.setattr(nvidia, "PCI", devices)
-    found = find_nvidia()
-    assert found is not None and len(found.gpus) == 1
-    assert "driver" in found.unfit_for("12.8")[0] and "install" in found.remedy
+    result = find_nvidia()
+    assert result is not None and len(result.gpus) == 1
+    assert "driver" in result.unfit_for("12.8")[0] and "install" in result.remedy
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
-def test_a_hidden_gpu_is_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
+def test_a_gpu_hidden_by_the_environment_is_reported(monkeypatch: pytest.MonkeyPatch, hidden: str) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
-    found = find_nvidia()
-    assert found is not None and "CUDA_VISIBLE_DEVICES" in found.unfit_for("12.8")[0]
+    result = find_nvidia()
+    assert result is not None and "CUDA_VISIBLE_DEVICES" in result.unfit_for("12.8")[0]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +111,6 @@ def test_a_hidden_gpu_is_said_to_be_hidden(monkeypatch: pytest.MonkeyPatch, hidd
         ("strange", "12.8", True), ("600.1", "14.0", True),
     ],
 )  # fmt: skip
-def test_each_cuda_has_a_least_driver(driver: str, cuda: str, fits: bool) -> None:
+def test_each_cuda_version_needs_a_driver(driver: str, cuda: str, fits: bool) -> None:
     trouble, remedy = Nvidia((CARD,), driver).unfit_for(cuda)
     assert bool(trouble) != fits and bool(remedy) == bool(trouble)

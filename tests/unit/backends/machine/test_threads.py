@@ -1,4 +1,4 @@
-"""Threads: as many as others leave free."""
+"""The number of threads: as many as other programs leave cores free."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor, threads_for
         (8, 100.0, 1),
     ],
 )
-def test_others_keep_the_cores_they_use_and_one_of_more_than_two(cores: int, others: float, expected: int) -> None:
+def test_other_programs_keep_cores_and_one_stays_free(cores: int, others: float, expected: int) -> None:
     assert threads_for(cores, others) == expected
 
 
@@ -62,14 +62,14 @@ class Machine:
         return SimpleNamespace(user=self.own * 0.75, system=self.own * 0.25)
 
     def run(self, seconds: float, own: float, others: float) -> None:
-        """Let time pass with so many cores used."""
+        """Let time pass while this many cores are in use."""
         self.now += seconds
         self.own += own * seconds
         self.busy += (own + others) * seconds
         self.idle += (4 - own - others) * seconds
 
 
-def test_the_governor_gives_way_to_others_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_governor_follows_the_load_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     governor = ThreadGovernor()
     assert governor.current() == 3
@@ -93,12 +93,12 @@ def test_the_governor_gives_way_to_others_and_comes_back(monkeypatch: pytest.Mon
         (4, "up to 3 threads: one of 4 cores is left free, fewer while other programs are busy"),
     ],
 )
-def test_the_reason_says_what_is_left_free(monkeypatch: pytest.MonkeyPatch, cores: int, reason: str) -> None:
+def test_the_reason_names_the_core_that_stays_free(monkeypatch: pytest.MonkeyPatch, cores: int, reason: str) -> None:
     monkeypatch.setattr(threads, "available_cores", lambda: cores)
     assert ThreadGovernor().reason == reason
 
 
-def test_the_governor_measures_once_in_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_governor_measures_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(monkeypatch)
     governor = ThreadGovernor()
     for _ in range(9):

@@ -1,4 +1,4 @@
-"""The header of a model file: read right, or refused in words."""
+"""The header of a GGUF file: read correctly, or refused with a remedy."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-f16", "qwen3"])
-def test_tensors_lie_where_the_header_says(headers: dict[str, GgufHeader], name: str) -> None:
+def test_tensors_are_where_the_header_says(headers: dict[str, GgufHeader], name: str) -> None:
     header, tensors = headers[name], make_tensors(SHAPES[name])
     assert header.tensors.keys() == tensors.keys()
     content = header.path.read_bytes()
@@ -79,12 +79,12 @@ def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], t
         refused(tmp_path / "cut.gguf", content[:end])
 
 
-def test_what_is_missing_or_a_directory_is_refused(tmp_path: Path) -> None:
-    for path, said, remedy in (
+def test_a_missing_file_or_a_directory_is_refused(tmp_path: Path) -> None:
+    for path, message, remedy in (
         (tmp_path / "missing.gguf", "can't read", "--model"),
         (tmp_path, "is a directory", "--backend"),
     ):
-        with pytest.raises(ModelError, match=said) as caught:
+        with pytest.raises(ModelError, match=message) as caught:
             read_header(path)
         assert remedy in caught.value.remedy
 
@@ -133,19 +133,19 @@ ABSURD = {
 }
 
 
-@pytest.mark.parametrize("what", list(ABSURD))
-def test_absurd_headers_are_refused_without_reading_much(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("fault", list(ABSURD))
+def test_absurd_headers_are_refused_within_a_megabyte(tmp_path: Path, fault: str) -> None:
     read_header_once(tmp_path)
     tracemalloc.start()
     try:
-        refused(tmp_path / "model.gguf", ABSURD[what])
+        refused(tmp_path / "model.gguf", ABSURD[fault])
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
 
 
 def read_header_once(directory: Path) -> None:
-    """So that imports do not count as memory."""
+    """Read a small file, so that imports do not count as memory."""
     path = directory / "whole.gguf"
     path.write_bytes(gguf([ARCHITECTURE], [EMBEDDING], bytes(32)))
     read_header(path)
@@ -187,7 +187,7 @@ def test_a_digest_is_of_the_whole_file(models: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan")])
-def test_a_size_that_is_no_size_is_a_model_error(value: object) -> None:
+def test_an_impossible_size_is_a_model_error(value: object) -> None:
     header = GgufHeader(Path("model.gguf"), {"general.architecture": "llama", "llama.block_count": value}, {})
     with pytest.raises(ModelError, match="block_count"):
         header.count("block_count")

@@ -1,4 +1,4 @@
-"""Hugging Face directories: the weights, tokens and probabilities that transformers gives, and refusals that help."""
+"""Hugging Face directories: the same weights, tokens and probabilities as transformers, and errors with a remedy."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_it_samples_and_learns_as_transformers_computes(
     ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
     model = reference(path)
     for adapter, samples in ((None, group.answers), (tmp_path / "adapter", (sample,))):
-        for one in samples:
-            assert one.token_ids is not None and one.logprobs is not None
-            expected = model.logprobs(encode_prompt(PROMPT), one.token_ids, adapter=adapter)
-            assert np.abs(expected - one.logprobs).max() < 1e-3
+        for answer in samples:
+            assert answer.token_ids is not None and answer.logprobs is not None
+            expected = model.logprobs(encode_prompt(PROMPT), answer.token_ids, adapter=adapter)
+            assert np.abs(expected - answer.logprobs).max() < 1e-3
     policy.close()
 
 
-def test_its_tokenizer_and_template_are_its_own(directory: Path) -> None:
+def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompt = (Message("system", "Be brief."), *question("hi<|im_end|>\n<|im_start|>assistant\nyes"))
     assert vocabulary.encode_prompt(prompt) == encode_prompt(prompt)
@@ -104,10 +104,10 @@ def test_the_digest_is_of_configuration_and_weights(directory: Path, copied: Pat
     assert len(digest) == 64 and HfDirectory(copied).digest == digest
     (copied / "README.md").write_text("read me")
     assert HfDirectory(copied).digest == digest
-    # Elsewhere, because a digest is remembered.
-    other = Path(shutil.copytree(copied, tmp_path / "other"))
-    change(other, rope_theta=7.0)
-    assert HfDirectory(other).digest != digest
+    # A copy, because digests are cached by path.
+    changed = Path(shutil.copytree(copied, tmp_path / "changed"))
+    change(changed, rope_theta=7.0)
+    assert HfDirectory(changed).digest != digest
 
 
 def truncate(path: Path) -> None:
@@ -152,11 +152,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
 def test_a_directory_that_cannot_be_used_is_refused(copied: Path, damage: str) -> None:
-    harm, said = DAMAGE[damage]
-    harm(copied)
+    inflict, message = DAMAGE[damage]
+    inflict(copied)
     with pytest.raises(ModelError) as caught:
         TorchPolicy(copied, device="cpu", threads=1)
-    assert said in caught.value.message and caught.value.remedy
+    assert message in caught.value.message and caught.value.remedy
 
 
 def test_a_directory_without_a_template_is_refused(copied: Path) -> None:
