@@ -141,17 +141,17 @@ class GroupSampler:
 
     def _start(self, generator: BatchGenerator, shared: Cache) -> None:
         """Compute the next prompt except its last token, and queue its answers for free slots."""
-        group, rest = self.pending.popleft()
+        group, suffix = self.pending.popleft()
         # Caches change their arrays in place, so each group needs a copy. The answers only read it.
         cache = copy.deepcopy(shared)
-        self._compute(rest[:-1], cache)
+        self._compute(suffix[:-1], cache)
         answers = self.request.answers
         started = [
             _Drawing(self.request.begin(self.vocabulary, group, index), self.request.temperature)
             for index in range(answers)
         ]
         uids = generator.insert(
-            [list(rest[-1:])] * answers,
+            [list(suffix[-1:])] * answers,
             max_tokens=[self.request.max_tokens] * answers,
             caches=[cache] * answers,
             samplers=started,

@@ -30,15 +30,15 @@ class _Group:
 
     Attributes:
         index: of the prompt.
-        rest: its tokens after the common prefix.
+        suffix: its tokens after the common prefix.
         sequence: that holds the prompt; -1 before it has one.
-        decoded: tokens of `rest` decoded so far.
+        decoded: tokens of `suffix` decoded so far.
         logits: (vocabulary,) of the first token of each answer.
         unfinished: answers.
     """
 
     index: int
-    rest: list[int]
+    suffix: list[int]
     sequence: int = -1
     decoded: int = 0
     logits: npt.NDArray[np.float32] | None = None
@@ -135,7 +135,7 @@ class GroupSampler:
             slot = self.free_slots.pop()
             self.context.copy(group.sequence, slot)
             started = self.request.begin(self.model, group.index, answer)
-            active = _Active(group, started, slot, self.shared + len(group.rest))
+            active = _Active(group, started, slot, self.shared + len(group.suffix))
             ids, logprobs = draw(group.logits[None], self.request.temperature, started.uniforms[:1])
             if self._append(active, ids[0], logprobs[0]):
                 self.active.append(active)
@@ -173,13 +173,13 @@ class GroupSampler:
                     break
                 group.sequence = self.free_groups.pop()
                 self.context.copy(SHARED, group.sequence)
-            if len(group.rest) - group.decoded > self.context.room:
+            if len(group.suffix) - group.decoded > self.context.room:
                 if entering or self.active:
                     break
                 self._decode_ahead(group)
             self.pending.popleft()
             start = self.shared + group.decoded
-            row = self.context.add(group.rest[group.decoded :], start, group.sequence, logits=True)
+            row = self.context.add(group.suffix[group.decoded :], start, group.sequence, logits=True)
             assert row is not None
             group.unfinished = self.request.answers
             unclaimed -= self.request.answers
@@ -189,9 +189,9 @@ class GroupSampler:
     def _decode_ahead(self, group: _Group) -> None:
         """Decode a long prompt until the rest fits into one batch."""
         size = self.context.batch_size
-        while len(group.rest) - group.decoded > size:
+        while len(group.suffix) - group.decoded > size:
             self.handle.check()
-            part = group.rest[group.decoded : group.decoded + size]
+            part = group.suffix[group.decoded : group.decoded + size]
             self.context.add(part, self.shared + group.decoded, group.sequence, logits=False)
             self.context.decode()
             group.decoded += size

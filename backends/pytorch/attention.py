@@ -2,7 +2,7 @@
 
 The learner's tokens attend along the branches of a pack, the sampler's along rows of cached keys and values. Both are
 registered as one attention implementation under a name of its own (transformers' public `AttentionInterface`), so that
-the models' code stays unchanged. Each forward pass is given an `Attention`.
+the models' code stays unchanged. Each forward pass gets its own `Attention`.
 """
 
 from __future__ import annotations

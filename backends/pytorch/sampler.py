@@ -67,7 +67,7 @@ class GroupSampler:
         self._use_adapter = use_adapter
         self._between_steps = between_steps
         self._shared = common_prefix(request.prompts)
-        self._rests = [list(prompt[self._shared :]) for prompt in request.prompts]
+        self._suffixes = [list(prompt[self._shared :]) for prompt in request.prompts]
         self._pending = deque(range(len(request.prompts)))
         self._waiting: deque[_Waiting] = deque()
         self._active: list[AnswerInProgress] = []
@@ -77,7 +77,7 @@ class GroupSampler:
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        tokens = max(map(len, self._rests)) + self._request.max_tokens
+        tokens = max(map(len, self._suffixes)) + self._request.max_tokens
         with self._step_cache.network.sampling(use_adapter=self._use_adapter):
             steps = self._step_cache.prepare(self._free, tokens, self._shared, use_adapter=self._use_adapter)
             try:
@@ -107,22 +107,22 @@ class GroupSampler:
         groups: list[int] = []
         longest = 0
         while self._pending and len(groups) * self._request.answers < self._free:
-            longest = max(longest, len(self._rests[self._pending[0]]))
+            longest = max(longest, len(self._suffixes[self._pending[0]]))
             if groups and longest * (len(groups) + 1) > BATCH:
                 break
             groups.append(self._pending.popleft())
-        rests = [self._rests[group] for group in groups]
-        source = self._step_cache.scratch(len(groups), max(map(len, rests)))
+        suffixes = [self._suffixes[group] for group in groups]
+        source = self._step_cache.scratch(len(groups), max(map(len, suffixes)))
         start = 0
         # A prompt longer than a batch is alone here.
-        while len(rests[0]) - start > BATCH:
-            steps.forward(source, [rests[0][start : start + BATCH]], [start])
+        while len(suffixes[0]) - start > BATCH:
+            steps.forward(source, [suffixes[0][start : start + BATCH]], [start])
             self._handle.check()
             start += BATCH
-        logits = steps.forward(source, [rest[start:] for rest in rests], [start] * len(rests))
+        logits = steps.forward(source, [suffix[start:] for suffix in suffixes], [start] * len(suffixes))
         for row, group in enumerate(groups):
             self._waiting.extend(
-                _Waiting(group, index, source, row, len(rests[row]), logits[row])
+                _Waiting(group, index, source, row, len(suffixes[row]), logits[row])
                 for index in range(self._request.answers)
             )
 

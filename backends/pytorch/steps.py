@@ -67,7 +67,7 @@ class Steps:
         network: the model.
         rows: the answers' cache.
         prefix: the cache of what all prompts begin with, one row; None if they share nothing.
-        record: how to record a step; None computes each step anew.
+        record: how to record a step; None computes every step.
 
     Attributes:
         rows, prefix: the caches.

@@ -177,12 +177,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def reference(models: dict[str, Path]) -> Callable[[str], ReferenceModel]:
     """The same models as transformers computes them."""
-    known: dict[str, ReferenceModel] = {}
+    references: dict[str, ReferenceModel] = {}
 
     def get(name: str) -> ReferenceModel:
-        if name not in known:
-            known[name] = ReferenceModel(models[name], SHAPES[name])
-        return known[name]
+        if name not in references:
+            references[name] = ReferenceModel(models[name], SHAPES[name])
+        return references[name]
 
     return get
 

@@ -90,8 +90,8 @@ def test_temperature_zero_takes_the_most_likely_token(policy: Policy, reference:
         assert group[0].token_ids == group[1].token_ids
         ids = encode_prompt(prompt)
         rows = reference("llama-gqa").logits([*ids, *group[0].token_ids])[len(ids) - 1 : -1]
-        chosen = rows[np.arange(len(rows)), list(group[0].token_ids)]
-        assert (chosen >= rows.max(axis=1) - LOGPROB_MAX).all()
+        drawn = rows[np.arange(len(rows)), list(group[0].token_ids)]
+        assert (drawn >= rows.max(axis=1) - LOGPROB_MAX).all()
 
 
 def test_temperature_zero_records_untempered_logprobs(policy: Policy, reference: Reference) -> None:

@@ -109,5 +109,5 @@ def test_memory_is_as_estimated(backend: str) -> None:
         capture_output=True, text=True, timeout=400, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout)
-    assert found["estimate"] == pytest.approx(found["measured"], rel=0.2)
+    memory = json.loads(ended.stdout)
+    assert memory["estimate"] == pytest.approx(memory["measured"], rel=0.2)
