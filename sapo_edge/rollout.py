@@ -77,7 +77,7 @@ class Answer:
 
     Attributes:
         text: the decoded completion.
-        ended: whether the policy ended it by itself (end token or stop text), not the token limit.
+        ended: whether the policy ended it (end token or stop text), not the token limit.
         token_ids: the sampled ids with the end token; own answers only.
         logprobs: the sampler's log-probability (nats) of each of `token_ids`; own answers only.
     """

@@ -78,9 +78,9 @@ def sapo_round(
         Cancelled: in any step; the policy is then as it was before the round.
     """
     rng = random.Random(seed)
-    wanted = settings.external if settings.train else 0
-    available = sample_external(wanted, context, settings, rng)
-    missing = wanted - len(available)
+    external_count = settings.external if settings.train else 0
+    available = sample_external(external_count, context, settings, rng)
+    missing = external_count - len(available)
 
     # 1  SampleBatch: the questions B
     own_count = settings.own + missing

@@ -68,16 +68,16 @@ class Checkpoints:
         make_private_directory(self.directory)
         with reported("write a checkpoint in", self.directory):
             check_space(self.directory, self._newest_size())
-            beside = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"{_WRITING}{_name(state.round)}-"))
+            temporary = Path(tempfile.mkdtemp(dir=self.directory, prefix=f"{_WRITING}{_name(state.round)}-"))
         try:
             with reported("write a checkpoint in", self.directory):
-                saved = self._write(state, write, beside)
+                saved = self._write(state, write, temporary)
         except BaseException as error:
             # Checked before the leftovers are removed, which frees space.
             foreign = isinstance(error, Exception) and not isinstance(error, SapoError)
             full = foreign and is_disk_full(error, self.directory)
             # `recover` removes the rest at the next start.
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
             if full:
                 raise StateError(
                     f"the disk of {self.directory} became full while a checkpoint was written",
@@ -175,17 +175,17 @@ class Checkpoints:
                     )
         return None, repairs
 
-    def _write(self, state: Checkpoint, write: Callable[[Path], None], beside: Path) -> Checkpoint:
-        write(beside)
-        saved = replace(state, files=sync_files(beside), directory=self.directory / _name(state.round))
-        saved.write_record(beside)
-        for directory, _, _ in os.walk(beside):
+    def _write(self, state: Checkpoint, write: Callable[[Path], None], temporary: Path) -> Checkpoint:
+        write(temporary)
+        saved = replace(state, files=sync_files(temporary), directory=self.directory / _name(state.round))
+        saved.write_record(temporary)
+        for directory, _, _ in os.walk(temporary):
             sync_directory(Path(directory))
         replaced = self.directory / f"{_REPLACED}{saved.directory.name}"
         if saved.directory.exists():
             saved.directory.rename(replaced)
         try:
-            beside.rename(saved.directory)
+            temporary.rename(saved.directory)
         except OSError:
             if replaced.exists():
                 replaced.rename(saved.directory)

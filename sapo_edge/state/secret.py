@@ -74,26 +74,26 @@ def seed_from_secret(secret: bytes) -> int:
 
 
 def _create(path: Path) -> None:
-    beside = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(secrets.token_bytes(SECRET_BYTES).hex().encode("ascii") + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        _publish(beside, path)
+        _publish(temporary, path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 
-def _publish(beside: Path, path: Path) -> None:
+def _publish(temporary: Path, path: Path) -> None:
     """Give the complete file its name, unless one exists: the first one is the identity."""
     try:
-        os.link(beside, path)
+        os.link(temporary, path)
     except FileExistsError:
         return
     except OSError:
         # Some file systems have no hard links. The state directory's lock then keeps other nodes out.
         if not path.exists():
-            beside.rename(path)
+            temporary.rename(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task
@@ -16,43 +16,11 @@ SAMPLES = 1000
 """Most tasks of an entry that are generated to find its distinct questions."""
 
 
-class _Entry:
-    """The distinct tasks of one entry in a fixed order, generated on demand."""
-
-    def __init__(self, entry: TaskEntry, make: Callable[[TaskEntry, int], Task]) -> None:
-        self.weight = entry.weight
-        self.name = entry.name
-        self.chosen = 0
-        self._entry = entry
-        self._make = make
-        self._samples = 0
-        self._offered = 0
-        self._distinct: dict[str, Task] = {}
-
-    def next_task(self) -> Task | None:
-        """The next distinct task; None if there are too few to hold out another one."""
-        while len(self._distinct) < SHARE * (self._offered + 1):
-            if self._samples == SAMPLES:
-                return None
-            try:
-                task = self._make(self._entry, self._samples)
-                self._distinct.setdefault(task.question, task)
-            except UnknownTaskError:
-                pass  # the generator fails at this index on every node; `check` reports one that always fails
-            self._samples += 1
-        self._offered += 1
-        return list(self._distinct.values())[self._offered - 1]
-
-    def check(self) -> None:
-        """Raise a ManifestError if no task could be generated at all."""
-        if self._samples and not self._distinct:
-            raise ManifestError(f"task {self.name} generates no questions", "change its config, or remove the entry")
-
-
 def choose_held_out(manifest: Manifest, make: Callable[[TaskEntry, int], Task]) -> tuple[Task, ...]:
     """Choose up to `HELD_OUT` tasks with distinct questions; every prefix is spread over the entries by weight.
 
-    The next task comes from the entry with the highest weight / (tasks chosen + 1): D'Hondt's highest averages method.
+    The next task comes from the entry with the highest weight / (its tasks so far + 1): D'Hondt's highest averages
+    method.
 
     Args:
         manifest: whose entries are used.
@@ -61,15 +29,33 @@ def choose_held_out(manifest: Manifest, make: Callable[[TaskEntry, int], Task]) 
     Raises:
         ManifestError: if an entry generates no questions.
     """
-    entries = [_Entry(entry, make) for entry in manifest.tasks]
-    chosen: dict[str, Task] = {}
-    while entries and len(chosen) < HELD_OUT:
-        entry = max(entries, key=lambda entry: entry.weight / (entry.chosen + 1))
-        task = entry.next_task()
+    candidates = {entry.name: _distinct_tasks(entry, make) for entry in manifest.tasks}
+    counts = dict.fromkeys(candidates, 0)
+    entries = list(manifest.tasks)
+    held_out: dict[str, Task] = {}
+    while entries and len(held_out) < HELD_OUT:
+        entry = max(entries, key=lambda entry: entry.weight / (counts[entry.name] + 1))
+        task = next(candidates[entry.name], None)
         if task is None:
-            entry.check()
             entries.remove(entry)
-        elif task.question not in chosen:
-            chosen[task.question] = task
-            entry.chosen += 1
-    return tuple(chosen.values())
+        elif task.question not in held_out:
+            held_out[task.question] = task
+            counts[entry.name] += 1
+    return tuple(held_out.values())
+
+
+def _distinct_tasks(entry: TaskEntry, make: Callable[[TaskEntry, int], Task]) -> Iterator[Task]:
+    """Tasks of an entry with distinct questions in a fixed order: one for every `SHARE` distinct questions found."""
+    distinct: dict[str, Task] = {}
+    offered = 0
+    for index in range(SAMPLES):
+        try:
+            task = make(entry, index)
+        except UnknownTaskError:
+            continue  # the generator fails at this index on every node
+        distinct.setdefault(task.question, task)
+        if len(distinct) == SHARE * (offered + 1):
+            yield list(distinct.values())[offered]
+            offered += 1
+    if not distinct:
+        raise ManifestError(f"task {entry.name} generates no questions", "change its config, or remove the entry")

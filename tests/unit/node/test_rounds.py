@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -95,6 +97,23 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert newest.cursor == {"tasks": machine.node.cursor} and newest.settings["own"] == 2
     assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, "evaluate"]
+
+
+def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.start()
+    hashed: list[str] = []
+    digest = hashlib.file_digest
+
+    def count(file: BinaryIO, algorithm: str) -> object:
+        hashed.append(Path(file.name).relative_to(machine.paths.checkpoints).as_posix())
+        return digest(file, algorithm)
+
+    monkeypatch.setattr(hashlib, "file_digest", count)
+    machine.start()
+    assert machine.policy.log == ["load"]
+    assert sorted(hashed) == [
+        f"round-000003/{name}" for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
+    ]
 
 
 def test_events_come_in_order(machine: Machine) -> None:

@@ -1,10 +1,8 @@
 """The state directory as a whole."""
 
-import hashlib
 import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 
@@ -61,24 +59,6 @@ def test_another_model_is_rejected_and_the_history_stays(tmp_path: Path) -> None
         with pytest.raises(CheckpointError, match="another model"):
             store.resume(model_digest="other", manifest_digest="manifest")
         assert store.journal.last_round() == 2
-
-
-def test_a_start_hashes_the_newest_checkpoint_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store(Paths.default(tmp_path)) as store:
-        save(store, 1)
-        save(store, 2)
-    hashed: list[str] = []
-    digest = hashlib.file_digest
-
-    def count(file: BinaryIO, algorithm: str) -> object:
-        hashed.append(Path(file.name).parent.name)
-        return digest(file, algorithm)
-
-    monkeypatch.setattr(hashlib, "file_digest", count)
-    with Store(Paths.default(tmp_path)) as store:
-        resumed = store.resume(model_digest="model", manifest_digest="manifest")
-        assert resumed is store.latest is not None and resumed.round == 2
-    assert hashed == ["round-000002"]
 
 
 def test_a_saved_checkpoint_becomes_the_latest(tmp_path: Path) -> None:
