@@ -1,4 +1,4 @@
-"""A hostile peer, in a process of its own: attacks a node on request, each time under fresh names.
+"""A hostile peer in its own process: attacks a node on request, with new identities each time.
 
 `python -m tests.swarm.member.hostile OPTIONS` reads one command a line, `{"id": 1, "attack": NAME, ...}`, and answers
 with `{"id": 1, "result": {...}}`. Attacks run side by side.
@@ -29,13 +29,13 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
 SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
-"""Addresses from which raw connections come, so that the node's bound for one address is not that of honest peers."""
+"""Addresses of raw connections, so that they do not use up the limit of the address of honest peers."""
 _HELLO = b"\x13/multistream/1.0.0\n"
 _NOISE = b"\x07/noise\n"
 
 
 class HostilePeer:
-    """The process, as a test sees it.
+    """The process, for use by a test.
 
     Args:
         options: address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
@@ -74,7 +74,7 @@ class HostilePeer:
         return number
 
     def end(self, number: int, seconds: float = 40.0) -> dict[str, Any]:
-        """Wait for an attack's end, and return what it saw."""
+        """Wait for the end of an attack, and return its observations."""
         with self._changed:
             assert self._changed.wait_for(lambda: number in self._answers, seconds), "the attack did not end"
             answer = self._answers[number]
@@ -83,11 +83,11 @@ class HostilePeer:
         return result
 
     def attack(self, attack: str, **arguments: Any) -> dict[str, Any]:
-        """Attack from beginning to end."""
+        """Run an attack to its end."""
         return self.end(self.begin(attack, **arguments))
 
     def kill(self) -> None:
-        """End it without its noticing."""
+        """Kill it."""
         self.process.kill()
         self.process.wait(10)
 
@@ -99,7 +99,7 @@ class HostilePeer:
 
 
 class Neighbour:
-    """A connection to the node that py-libp2p made and that then says whatever is wanted."""
+    """A connection made by py-libp2p, over which an attack sends arbitrary data."""
 
     def __init__(self, hostile: Hostile, host: Any, node: Any, identity: Any) -> None:
         self.hostile, self.host, self.node, self.identity = hostile, host, node, identity
@@ -108,7 +108,7 @@ class Neighbour:
 
     @property
     def peer_id(self) -> str:
-        """Its own."""
+        """Peer id of this end."""
         return str(self.host.get_id())
 
     @property
@@ -121,7 +121,7 @@ class Neighbour:
         return await self.host.new_stream(self.node, [protocol])
 
     async def frame(self, data: bytes) -> None:
-        """Write a frame of GossipSub, on one stream for all."""
+        """Write a frame of GossipSub; all frames use one stream."""
         from libp2p.utils.varint import encode_uvarint
 
         if self._stream is None:
@@ -129,14 +129,14 @@ class Neighbour:
         await self._stream.write(encode_uvarint(len(data)) + data)
 
     async def gossip(self, *payloads: bytes, **changes: Any) -> None:
-        """Publish messages, each in a frame of its own."""
+        """Publish messages, one a frame."""
         from libp2p.pubsub.pb import rpc_pb2
 
         for payload in payloads:
             await self.frame(rpc_pb2.RPC(publish=[self.message(payload, **changes)]).SerializeToString())
 
     def message(self, payload: bytes, **changes: Any) -> Any:
-        """A message as GossipSub's strict signing wants it, with `changes` that its signature does not cover."""
+        """A message with the signature that strict signing requires, then modified by `changes`."""
         from libp2p.pubsub.pb import rpc_pb2
         from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 
@@ -156,7 +156,7 @@ class Neighbour:
         return message
 
     async def left(self, seconds: float = 15.0) -> bool:
-        """Whether the node ends the connection in time."""
+        """Whether the node closes the connection in time."""
         import trio
 
         with trio.move_on_after(seconds):
@@ -167,7 +167,7 @@ class Neighbour:
 
 @dataclass
 class Hostile:
-    """What all attacks know."""
+    """Options and helpers of all attacks."""
 
     address: str
     swarm: bytes
@@ -177,21 +177,21 @@ class Hostile:
 
     @property
     def port(self) -> int:
-        """The node's."""
+        """Port of the node."""
         return int(self.address.split("/")[4])
 
     def secret(self) -> bytes:
-        """Of a fresh name."""
+        """Key of a new identity."""
         self.made += 1
         return b"hostile" + struct.pack(">IQ", self.number, self.made) + bytes(13)
 
     def identity(self) -> Any:
-        """A fresh one."""
+        """A new identity."""
         return _identity(self.secret())
 
     @asynccontextmanager
     async def neighbour(self) -> AsyncIterator[Neighbour]:
-        """A connected neighbour under a fresh name."""
+        """A connected neighbour with a new identity."""
         from libp2p import new_host
         from libp2p.crypto.ed25519 import create_new_key_pair
 
@@ -204,7 +204,7 @@ class Hostile:
             yield Neighbour(self, host, node, _identity(secret))
 
     def rollout(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
-        """A true rollout whose answers are all wrong, so that none of it is trained on; or one with `changes`."""
+        """A true rollout with wrong answers only, which is never trained on; modified by `changes`."""
         from sapo_edge.rollout import Answer, Rollout, TaskRef
 
         entry, version, seed, index, question, ground_truth = self.tasks[task % len(self.tasks)]
@@ -214,7 +214,7 @@ class Hostile:
         return replace(rollout, **changes)
 
     def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
-        """The same, signed."""
+        """Such a rollout, signed."""
         from sapo_edge.swarm.wire import messages as wire
 
         return wire.sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
@@ -237,7 +237,7 @@ ATTACKS: dict[str, Attack] = {}
 
 
 def attack(function: Attack) -> Attack:
-    """Have an attack known by its function's name."""
+    """Register an attack under the name of its function."""
     ATTACKS[function.__name__] = function
     return function
 
@@ -253,7 +253,7 @@ async def _raw(hostile: Hostile, source: str = SECOND_MACHINE) -> Any:
 
 
 async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bool:
-    """Whether the node closes a connection in time, though it may get a byte now and then."""
+    """Whether the node closes a connection in time, even if it gets a byte now and then."""
     import trio
 
     gone = trio.BrokenResourceError, trio.ClosedResourceError
@@ -279,7 +279,7 @@ async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bo
 
 @attack
 async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.0) -> dict[str, Any]:
-    """Random bytes at the port: at once, inside the first negotiation, inside the Noise handshake."""
+    """Random bytes at the port: immediately, in the first negotiation, and in the Noise handshake."""
     import trio
 
     generator = random.Random(hostile.number)
@@ -304,7 +304,7 @@ async def random_bytes(hostile: Hostile, sockets: int = 30, seconds: float = 15.
 
 @attack
 async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> dict[str, Any]:
-    """More connections from two machines than a node has: silent ones, and ones that say a byte now and then."""
+    """More connections from two machines than a node allows: silent ones, and ones that send a byte now and then."""
     import trio
 
     times: list[float] = []
@@ -331,7 +331,7 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
 
 @attack
 async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
-    """Frames of GossipSub that no program would write, each on a connection of its own."""
+    """Malformed GossipSub frames, one a connection."""
     import trio
     from libp2p.pubsub.pb import rpc_pb2
 
@@ -375,7 +375,7 @@ async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
 
 @attack
 async def oversized(hostile: Hostile) -> dict[str, Any]:
-    """More than a frame, a message, a decompressed message, a pull's request may have."""
+    """Frames, messages, compressed messages and pull requests above their size limits."""
     import trio
 
     names: dict[str, str] = {}
@@ -412,7 +412,7 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
 
 @attack
 async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict[str, Any]:
-    """Others' true rollouts again and again, in another order each time; then own ones, the last first."""
+    """True rollouts of others repeatedly, in a different order each time; then own ones in reverse order."""
     import trio
 
     from sapo_edge.swarm.wire.messages import RawRecord
@@ -430,7 +430,7 @@ async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict
 
 @attack
 async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
-    """Rollouts that are not what they say: each kind under a name of its own."""
+    """Forged rollouts, each kind under its own identity."""
     import trio
 
     from sapo_edge.swarm.joining.identity import public_key_of
@@ -477,7 +477,7 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
 
 @attack
 async def wrong_clocks(hostile: Hostile) -> dict[str, Any]:
-    """Authors whose clocks are a day off, and one that sends what it made hours ago after something new."""
+    """Authors whose clocks are a day off, and one that sends hours-old rollouts after a new one."""
     import trio
 
     now = time.time()
@@ -496,7 +496,7 @@ async def wrong_clocks(hostile: Hostile) -> dict[str, Any]:
 
 @attack
 async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
-    """Well-made true rollouts as fast as the node takes them, and pings beside them."""
+    """Valid rollouts as fast as the node reads them, with pings at the same time."""
     import trio
 
     sent = pings = 0
@@ -527,7 +527,7 @@ async def flood(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 @attack
 async def identities(hostile: Hostile, authors: int, connections: int) -> dict[str, Any]:
-    """Connects under so many names, which stay; through them speak so many authors, each of two rollouts."""
+    """Connects under many identities that stay connected; many authors send two rollouts each through them."""
     import trio
 
     names = iter(range(authors))
@@ -564,7 +564,7 @@ async def identities(hostile: Hostile, authors: int, connections: int) -> dict[s
 
 @attack
 async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
-    """True rollouts with one right answer among the longest that are allowed: whoever trains on them pays for those."""
+    """True rollouts with one right answer among the longest allowed ones, which are costly to train on."""
     import trio
 
     from sapo_edge.rollout import MAX_ANSWER_BYTES, Answer
@@ -581,7 +581,7 @@ async def long_answers(hostile: Hostile, count: int) -> dict[str, Any]:
 
 @attack
 async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[str, Any]:
-    """Announces rollouts that do not exist, and never answers who asks for them."""
+    """Announces rollouts that do not exist, and never answers pulls of them."""
     import trio
 
     async def stall(stream: Any) -> None:
@@ -601,7 +601,7 @@ async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> dict[s
 
 @attack
 async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
-    """Announces a rollout, answers with the first part of a response, and is gone: the whole process."""
+    """Announces a rollout, sends the first part of a response to its pull, and kills its own process."""
     import trio
 
     async def serve(stream: Any) -> None:
@@ -622,7 +622,7 @@ async def die_in_transfer(hostile: Hostile, digest: str) -> dict[str, Any]:
 
 
 async def subscribe(peer: Neighbour) -> None:
-    """Take part in the topic, as far as the node can see: it asks nobody else for rollouts."""
+    """Subscribe to the topic: the node asks only subscribers for rollouts."""
     from libp2p.pubsub.pb import rpc_pb2
 
     rpc = rpc_pb2.RPC()
@@ -631,7 +631,7 @@ async def subscribe(peer: Neighbour) -> None:
 
 
 def say(**line: Any) -> None:
-    """Print a line for the test, which asks for those with an id alone."""
+    """Print a line for the test."""
     print(json.dumps({"id": 0, **line}), flush=True)
 
 

@@ -63,7 +63,7 @@ GROWTH = 48 * 1024 * 1024
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """What a condition gives once it is true."""
+    """Wait until a condition is true, and return its value."""
     deadline = time.monotonic() + seconds
     while not (result := condition()):
         assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"
@@ -77,7 +77,7 @@ def free_port() -> int:
 
 
 class RunningNode:
-    """`sapo run` in a process of its own."""
+    """`sapo run` in its own process."""
 
     def __init__(self, directory: Path, *settings: str, keepalive: float = 15.0, before: tuple[str, ...] = ()) -> None:
         self.home = directory / "home"
@@ -94,7 +94,7 @@ class RunningNode:
         self.start()
 
     def start(self) -> None:
-        """Start it, for the first time or once more."""
+        """Start it, for the first time or again."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_MDNS": "off",
                        "SAPO_EDGE_NETWORK": "swarm"}  # fmt: skip
         with self._out.open("ab") as out:
@@ -105,7 +105,7 @@ class RunningNode:
         until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
 
     def status(self) -> dict[str, Any]:
-        """What `sapo status --json` prints; empty while the node can't be asked."""
+        """Output of `sapo status --json`; empty while the node does not answer."""
         assert self.process.poll() is None, "the node ended"
         try:
             with connect(Paths.default(self.home)) as client:
@@ -114,12 +114,12 @@ class RunningNode:
             return {}
 
     def peers(self) -> list[dict[str, Any]]:
-        """What `sapo peers --json` prints."""
+        """Output of `sapo peers --json`."""
         with connect(Paths.default(self.home)) as client:
             return list(client.request("peers")["peers"])
 
     def told(self, *command: str) -> dict[str, Any]:
-        """What a command on the running node really prints."""
+        """Output of a command on the running node."""
         found = subprocess.run(
             [sys.executable, "-m", "sapo_edge", *command, "--json", "--home", str(self.home)],
             capture_output=True, text=True, check=True, cwd=ROOT, timeout=PATIENCE,
@@ -128,11 +128,11 @@ class RunningNode:
 
     @property
     def address(self) -> str:
-        """At which it can be dialled."""
+        """Its address on loopback."""
         return str(self.status()["swarm"]["addresses"][0])
 
     def rounds(self) -> list[dict[str, Any]]:
-        """Its finished rounds, of all its lives."""
+        """Its finished rounds, restarts included."""
         lines = self._out.read_text().splitlines(keepends=True)
         events = (json.loads(line) for line in lines if line.endswith("\n"))
         return [event for event in events if event["event"] == "round"]
@@ -142,21 +142,21 @@ class RunningNode:
         return int(self.status()["swarm"][where].get(name, 0))
 
     def counted_in(self) -> int:
-        """Rollouts of others that it admitted."""
+        """External rollouts that it accepted."""
         return int(self.status()["swarm"]["rollouts_in"])
 
     def refused(self, reason: str) -> int:
-        """How often it refused something for a reason."""
+        """Number of rejections for a reason."""
         return self.counted(reason, "rejections")
 
     def kill(self) -> None:
-        """End it without its noticing."""
+        """Kill it."""
         self.process.kill()
         self.process.wait(10)
 
 
 class HonestPeer:
-    """A peer whose rollouts hold right and wrong answers, so that whoever gets them trains on each of them, once."""
+    """A peer whose rollouts have right and wrong answers, so that a node trains on each of them once."""
 
     def __init__(self, source: TaskSource, node: str, number: int = 1, **options: Any) -> None:
         self.source = source
@@ -172,7 +172,7 @@ class HonestPeer:
         until(lambda: self.transport.status().state == "connected")
 
     def rollout(self) -> Rollout:
-        """A rollout that nobody has yet."""
+        """A new rollout."""
         (task,), self._cursor = self.source.training_tasks(self.identity.public_key[0], self._cursor, 1)
         answers = tuple(Answer(text, True) for text in (f"<answer>{task.ground_truth}</answer>", "no", "none", "never"))
         author, self._sequence = self.identity.peer_id, self._sequence + 1
@@ -185,11 +185,11 @@ class HonestPeer:
         self.transport.publish(shared)
 
     def large(self) -> Rollout:
-        """A rollout that fits no message and has to be pulled; there is nothing in it to learn from."""
+        """A rollout that is too large for a message and must be pulled; it has no gradient."""
         return replace(self.rollout(), answers=tuple(Answer(os.urandom(4000).hex(), True) for _ in range(20)))
 
     def record(self, rollout: Rollout) -> wire.RawRecord:
-        """What `publish` sends of it."""
+        """The rollout as `publish` sends it."""
         return wire.sign_rollout(rollout, self.swarm, self.identity).record
 
     def close(self) -> None:
@@ -208,43 +208,43 @@ class Lab:
 
     @property
     def hostile(self) -> HostilePeer:
-        """The hostile peer that outlives its attacks. Others end with theirs: py-libp2p closes sockets late."""
+        """The hostile peer for all attacks. Some use their own process, because py-libp2p closes sockets late."""
         return self.peers[0]
 
     def trained(self) -> int:
-        """Rollouts of others that the node has trained on. Only the honest peer's, and `others`, are fit for that."""
+        """External rollouts that the node trained on: of the honest peer, and `others`."""
         return sum(event["external"] for event in self.node.rounds())
 
-    def all(self) -> int:
-        """Rollouts that it is to train on."""
+    def expected(self) -> int:
+        """Rollouts that the node should train on."""
         return len(self.honest.published) + self.others
 
     def pulls_from_honest(self, large: Rollout | None = None, seconds: float = PATIENCE) -> None:
-        """See that the node gets what does not fit a message."""
+        """Check that the node pulls a rollout that is too large for a message."""
         before = self.node.counted("rollouts pulled")
         self.honest.transport.publish([large or self.honest.large()])
         until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
 
-    def is_known(self) -> None:
-        """See that the honest peer is no newcomer, as one is not that has taken part for minutes."""
+    def establish_honest_peer(self) -> None:
+        """Wait until the honest peer is established."""
         while time.monotonic() < self.since + 10.0:
             self.honest.publish()
             time.sleep(0.5)
-        self.goes_on()
+        self.keeps_training()
 
-    def goes_on(self) -> None:
-        """See that the node finishes rounds and trains on all that the honest peer has sent, and on nothing twice."""
+    def keeps_training(self) -> None:
+        """Check that the node finishes rounds and trains once on each rollout of the honest peer."""
         before = len(self.node.rounds())
         self.honest.publish()
-        until(lambda: self.trained() >= self.all() and len(self.node.rounds()) >= before + 2)
-        assert self.trained() == self.all()
+        until(lambda: self.trained() >= self.expected() and len(self.node.rounds()) >= before + 2)
+        assert self.trained() == self.expected()
 
     @contextmanager
     def attacked(self) -> Iterator[None]:
-        """Do something to the node that must not harm it."""
+        """Run an attack on the node, and check that it did no harm."""
         status, memory = self.node.status(), self.node.memory.memory_info().rss
         yield
-        self.goes_on()
+        self.keeps_training()
         after = self.node.status()
         grown = self.node.memory.memory_info().rss - memory
         print(f"\n{memory >> 20} MiB {grown / 2**20:+.0f}", _difference(status, after))
@@ -253,10 +253,10 @@ class Lab:
         assert after["pid"] == status["pid"] and after["state"] == "running"
         # The honest peer checks what it is sent: nothing bad was passed on to it, and nothing of it was refused.
         assert not {reason.value for reason in SENDERS_FAULT} & set(self.honest.transport.status().rejections)
-        assert self.of(self.honest.identity.peer_id) == {}
+        assert self.rejections_of(self.honest.identity.peer_id) == {}
 
-    def of(self, peer_id: str) -> dict[str, int]:
-        """What the node refused of a connected peer."""
+    def rejections_of(self, peer_id: str) -> dict[str, int]:
+        """Rejections of a connected peer at the node."""
         peers = {peer["peer_id"]: peer["rejected"] for peer in self.node.peers()}
         assert self.honest.identity.peer_id in peers
         return dict(peers.get(peer_id, {}))
@@ -293,7 +293,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
                 # All at once, and before they are needed: each takes seconds to start.
                 peers = [stack.enter_context(hostile_to(node, source, number)) for number in range(4)]
                 made = Lab(node, honest, *peers)
-                made.goes_on()
+                made.keeps_training()
                 yield made
         finally:
             honest.close()
@@ -382,23 +382,23 @@ def test_answers_that_are_too_long_to_train_on(lab: Lab) -> None:
     with lab.attacked():
         lab.others += 4
         lab.hostile.attack("long_answers", count=4)
-        until(lambda: lab.trained() == lab.all())
+        until(lambda: lab.trained() == lab.expected())
         assert all(event["seconds_update"] < 5 for event in lab.node.rounds()[-8:])
 
 
 def test_a_flood(lab: Lab) -> None:
     with lab.attacked():
-        lab.is_known()
+        lab.establish_honest_peer()
         attack = lab.hostile.begin("flood", seconds=3.0)
         until(lambda: lab.node.refused("rate") > 0)
-        lab.goes_on()
+        lab.keeps_training()
         lab.hostile.end(attack)
         until(lambda: lab.node.counted("messages of peers that are cut off") > 0)
 
 
 def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostilePeer) -> None:
     with lab.attacked(), staller:
-        lab.is_known()
+        lab.establish_honest_peer()
         staller.begin("stalling_pulls", peers=5, announced=256)
         until(lambda: lab.node.counted("announced rollouts given up") > 256)
         started = time.monotonic()
@@ -409,15 +409,15 @@ def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostileP
 
 def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> None:
     with lab.attacked(), crowd:
-        lab.is_known()
-        before, known = lab.node.counted_in(), lab.all()
+        lab.establish_honest_peer()
+        before, known = lab.node.counted_in(), lab.expected()
         attack = crowd.begin("identities", authors=1000, connections=32)
         until(lambda: lab.node.counted_in() > before + 100)
-        lab.goes_on()
+        lab.keeps_training()
         seen = crowd.end(attack)
         assert seen["authors"] == 1000 and seen["connected"] <= MAX_SOCKETS_PER_ADDRESS
         # The crowd gets no more than what all strangers share, and what has come to that meanwhile.
-        honest = lab.all() - known
+        honest = lab.expected() - known
         assert lab.node.counted_in() - before - honest <= STRANGERS_BURST + RATE / 60 * (time.monotonic() - lab.since)
 
 
@@ -454,7 +454,7 @@ def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
 
 @pytest.fixture
 def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
-    """A network namespace, the address of its only interface, and what sets that "up" or "down"."""
+    """A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
     number = os.getpid() % 60
     space, address = f"sapoloss{os.getpid()}", f"198.51.100.{4 * number + 2}"
 
@@ -489,7 +489,7 @@ def test_the_network_is_lost_and_returns(
         honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{peer_id}", keepalive=1.0)
         try:
             lab = Lab(node, honest)
-            lab.goes_on()
+            lab.keeps_training()
             set_cable("down")
             until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
             rounds = len(node.rounds())
@@ -498,7 +498,7 @@ def test_the_network_is_lost_and_returns(
             until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
             set_cable("up")
             until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
-            lab.goes_on()
+            lab.keeps_training()
             assert node.status()["swarm"]["faults"] == {} and node.status()["swarm"]["restarts"] == 0
         finally:
             honest.close()
