@@ -16,13 +16,15 @@ from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
 from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, AnswerBox, Turn
+from sapo_edge.tui.screens.first_run.screen import FirstRun
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import TRUECOLOR, notices, until
+from tests.tui.shell import TRUECOLOR, notices, picture, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 
@@ -201,6 +203,19 @@ async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
         await pilot.pause()
         assert text(screen, "#temperature") == "greedy"
         assert launcher.chats[0].asked == [("hello", False, 0.7), ("hello", True, 1.0)]
+
+
+@pytest.mark.asyncio
+async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, agreed=False, running=False)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(app.screen, FirstRun) and getattr(app.focused, "id", "") == "start")
+        await pilot.press("enter")
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
+        await pilot.press("4")
+        await until(pilot, lambda: "as a task   greedy" in picture(app))
+    launcher.close()
 
 
 @pytest.mark.asyncio

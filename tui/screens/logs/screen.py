@@ -5,22 +5,21 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from rich.text import Text
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import Vertical
 from textual.content import Content
 from textual.events import ScreenResume
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import ContentSwitcher, Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.logs.detail import LogDetail, copy_record
 from sapo_edge.tui.screens.logs.reader import LogReader
-from sapo_edge.tui.screens.logs.records import MAX_RAW, Level, Place, Record, format_raw
+from sapo_edge.tui.screens.logs.records import Level, Place
 from sapo_edge.tui.screens.logs.view import LogView
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine
@@ -274,61 +273,3 @@ down. `Enter` shows a record as it is in the file, with all its lines.
     @property
     def _lines(self) -> LogView:
         return self.query_one("#lines", LogView)
-
-
-class LogDetail(ModalScreen[None]):
-    """A whole record as it is in the file; an event with one field a line.
-
-    Args:
-        record: the record.
-    """
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q", "dismiss", "Close", id="log_record.close"),
-        Binding("c", "copy", "Copy the raw record", id="log_record.copy"),
-    ]
-    DEFAULT_CSS = """
-    LogDetail #record {
-        width: 110; max-width: 100%; height: auto; max-height: 100%; padding: 0 1; background: $surface;
-        scrollbar-size: 1 1;
-        border: round $primary; border-title-color: $primary; border-title-style: bold;
-    }
-    LogDetail #words { margin-bottom: 1; }
-    """
-
-    def __init__(self, record: Record) -> None:
-        super().__init__()
-        self.record = record
-
-    def compose(self) -> ComposeResult:
-        """Words, then the record."""
-        record = self.record
-        when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
-        about = filter(None, (when, record.level or "no level", record.source, record.thread))
-        with VerticalScroll(id="record"):
-            yield Static("  ·  ".join(about), id="about", markup=False, classes="muted")
-            yield Static(Text(record.text), id="words", markup=False)
-            yield Static(Text(format_raw(record), overflow="fold"), id="raw", markup=False)
-            if record.cut:
-                yield Static(f"Cut after {MAX_RAW} characters: the file has the rest.", classes="muted")
-
-    def on_mount(self) -> None:
-        """Set the titles, and let the arrows scroll."""
-        box = self.query_one("#record", VerticalScroll)
-        box.border_title = "Log record"
-        box.border_subtitle = "Esc closes · c copies it as it is in the file"
-        box.focus()
-
-    def action_copy(self) -> None:
-        """Copy what the mouse has selected, or the record as it is in the file."""
-        copy_record(self, self.record)
-
-
-def copy_record(screen: Logs | LogDetail, record: Record | None) -> None:
-    """Copy what the mouse has selected on a screen, else a record as it is in the file."""
-    if selected := screen.get_selected_text():
-        screen.app.copy_to_clipboard(selected)
-        screen.notify("the selected text is copied")
-    elif record is not None:
-        screen.app.copy_to_clipboard(record.raw)
-        screen.notify("the record is copied")
