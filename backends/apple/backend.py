@@ -43,7 +43,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     return policy, policy.reasons
 
 
-def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.apple.memory.estimate_memory`."""
     from sapo_edge.backends.apple.memory import estimate_memory, weight_bytes
     from sapo_edge.backends.model.source import open_source, shape_of
@@ -51,10 +51,7 @@ def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
     source = open_source(model, mlx=True)
     # A GPU keeps quantised weights as they are; a CPU computes in float32.
     weights = weight_bytes(source, quantised=this_host().apple_silicon)
-    return estimate_memory(
-        shape_of(source), weights, shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens,
-        trainable=shape.trainable,
-    )  # fmt: skip
+    return estimate_memory(shape_of(source), weights, size)
 
 
 BACKEND = Backend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.source import ModelSource
@@ -67,17 +68,7 @@ def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
     return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
 
 
-def estimate_memory(
-    shape: ModelShape,
-    weight_bytes: int,
-    rank: int,
-    groups: int,
-    answers: int,
-    prompt_tokens: int,
-    max_tokens: int,
-    *,
-    trainable: bool = True,
-) -> MemoryEstimate:
+def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> MemoryEstimate:
     """Bytes that a node on this backend needs at its peak; a test compares them with measured ones.
 
     Sampling and learning take turns, so only the larger of the two counts: `sampler` holds the weights and what
@@ -86,30 +77,28 @@ def estimate_memory(
     Args:
         shape: of the model.
         weight_bytes: of the loaded base model.
-        rank: of the adapter.
-        groups, answers, prompt_tokens, max_tokens: shape of a round.
-        trainable: whether it learns.
+        size: of the round.
     """
-    slots = min(SLOTS, groups * answers)
-    cells = slots * (prompt_tokens + -(-max_tokens // CELLS) * CELLS)
+    slots = min(SLOTS, size.groups * size.answers)
+    cells = slots * (size.prompt_tokens + -(-size.max_tokens // CELLS) * CELLS)
     # Rows of logits: raw, normalised, their exponentials, and those of the step before.
     sampling = cells * shape.layers * 2 * shape.keys * 4 + 4 * slots * shape.vocabulary * 4
-    if not trainable:
+    if not size.trainable:
         return MemoryEstimate(weight_bytes + sampling, 0, 0, 0, RUNTIME_BYTES)
-    adapter = rank * shape.adapter_edges * 4
+    adapter = size.rank * shape.adapter_edges * 4
     # Adam's moments, the gradient so far and that of a pack.
     learner = 4 * adapter
-    own = answers * max_tokens
-    group = prompt_tokens + own
+    own = size.answers * size.max_tokens
+    group = size.prompt_tokens + own
     # Answers that end early leave room for more groups in a pack.
-    tokens = max(group, min(PACK_TOKENS, groups * group))
-    pairs = tokens * (prompt_tokens**2 + own * (prompt_tokens + max_tokens)) // group
+    tokens = max(group, min(PACK_TOKENS, size.groups * group))
+    pairs = tokens * (size.prompt_tokens**2 + own * (size.prompt_tokens + size.max_tokens)) // group
     kept = kept_bytes(shape, tokens, pairs)
     if kept > KEPT_BYTES:
         kept = 4 * tokens * shape.layers * shape.width
     # One layer's intermediate results in the backward pass, and rows of logits.
     inside = 4 * (tokens * (8 * shape.width + 4 * shape.inner) + 3 * pairs * shape.heads)
-    rows = 4 * min(LOGIT_ROWS, groups * own) * shape.vocabulary * 4
+    rows = 4 * min(LOGIT_ROWS, size.groups * own) * shape.vocabulary * 4
     activations = kept + max(inside, rows)
     beyond = max(0, sampling - activations - learner)
     return MemoryEstimate(weight_bytes + beyond, learner, adapter, activations, RUNTIME_BYTES)

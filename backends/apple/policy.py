@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sapo_edge.backends.adapter.files import read_checked
 from sapo_edge.backends.apple.memory import BATCH, SLOTS, estimate_memory
 from sapo_edge.backends.apple.runtime import hide_torch, on_gpu, processor, require_mlx, set_threads
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.allocator import return_freed_memory
@@ -121,18 +122,8 @@ class MlxPolicy(BasePolicy):
         adapter.install()
         self.adapter = adapter
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes at the peak of a round; see `memory.estimate_memory`."""
-        return estimate_memory(
-            self.shape,
-            self._weight_bytes,
-            self.lora.rank,
-            groups,
-            answers,
-            prompt_tokens,
-            max_tokens,
-            trainable=self.learner is not None,
-        )
+    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+        return estimate_memory(self.shape, self._weight_bytes, size)
 
     def close(self) -> None:
         """Free the model."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.backends.adapter.files import read_alpha
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.learner import PackedLearner
 from sapo_edge.backends.common.packing import encode_group
 from sapo_edge.backends.common.request import Request
@@ -162,9 +163,14 @@ class BasePolicy(ABC):
             CheckpointError: if it can't be used; nothing changes then.
         """
 
-    @abstractmethod
     def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
         """Bytes at the peak of a round, on the model's device; see `Policy.memory_estimate`."""
+        trainable = self.learner is not None
+        return self._estimate(RoundShape(self.lora.rank, groups, answers, prompt_tokens, max_tokens, trainable))
+
+    @abstractmethod
+    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+        """See `memory_estimate`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -43,15 +43,12 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}")
 
 
-def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.llama.policy.estimate_memory`."""
     from sapo_edge.backends.llama.policy import estimate_memory
     from sapo_edge.backends.model.gguf_header import read_header
 
-    return estimate_memory(
-        read_header(model), shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens,
-        trainable=shape.trainable,
-    )  # fmt: skip
+    return estimate_memory(read_header(model), size)
 
 
 BACKEND = Backend(

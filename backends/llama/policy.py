@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
 from sapo_edge.backends.adapter.gguf import write_adapter
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
@@ -117,18 +118,8 @@ class LlamaCppPolicy(BasePolicy):
         write_adapter(self.adapter_path, self.header, read_adapter(directory), lora.alpha)
         self._has_adapter = True
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes at the peak of a round; see `estimate_memory`."""
-        return estimate_memory(
-            self.header,
-            self.lora.rank,
-            groups,
-            answers,
-            prompt_tokens,
-            max_tokens,
-            sampler_bytes=self.sampler.path.stat().st_size,
-            trainable=self.learner is not None,
-        )
+    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+        return estimate_memory(self.header, size, self.sampler.path.stat().st_size)
 
     def close(self) -> None:
         """Free native memory."""
@@ -136,37 +127,25 @@ class LlamaCppPolicy(BasePolicy):
         self.learner = None
 
 
-def estimate_memory(
-    header: GgufHeader,
-    rank: int,
-    groups: int,
-    answers: int,
-    prompt_tokens: int,
-    max_tokens: int,
-    *,
-    sampler_bytes: int | None = None,
-    trainable: bool = True,
-) -> MemoryEstimate:
+def estimate_memory(header: GgufHeader, size: RoundShape, sampler_bytes: int | None = None) -> MemoryEstimate:
     """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares them with measured ones.
 
     Args:
         header: of the model.
-        rank: of the adapter.
-        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        size: of the round; only one that trains loads torch.
         sampler_bytes: size of the file to sample from; by default the largest that may be chosen.
-        trainable: whether torch is loaded.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)
-    slots = min(SLOTS, groups * answers)
-    cells = prompt_tokens * groups + slots * max_tokens
+    slots = min(SLOTS, size.groups * size.answers)
+    cells = size.prompt_tokens * size.groups + slots * size.max_tokens
     # In float16.
     cache = cells * shape.layers * 2 * shape.keys * 2
     # Rows of logits: llama.cpp's compute buffer and output buffer.
-    logits = 2 * (slots + groups + 1) * shape.vocabulary * 4
+    logits = 2 * (slots + size.groups + 1) * shape.vocabulary * 4
     sampler = (sampler_bytes or int(BYTES_PER_WEIGHT["bf16"] * weights)) + cache + logits
-    if not trainable:
+    if not size.trainable:
         return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
     # Weight, gradient, Adam's two moments.
-    adapter = rank * shape.adapter_edges * 4 * 4
-    learning = learning_bytes(shape, groups, answers, prompt_tokens, max_tokens, CPU)
+    adapter = size.rank * shape.adapter_edges * 4 * 4
+    learning = learning_bytes(shape, size, CPU)
     return MemoryEstimate(sampler, weights * 4, adapter, learning, RUNTIME_BYTES)

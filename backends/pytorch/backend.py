@@ -109,18 +109,15 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     return policy, policy.reasons
 
 
-def estimate(model: Path, shape: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds the device without loading torch."""
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import place as places
 
-    host, sizes, place = this_host(), shape_of(open_source(model)), places.CPU
+    host, shape, place = this_host(), shape_of(open_source(model)), places.CPU
     if free := look(host, model).free:
-        place = places.gpu_place(sizes, "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
-    return places.estimate_memory(
-        sizes, shape.rank, shape.groups, shape.answers, shape.prompt_tokens, shape.max_tokens, place=place,
-        trainable=shape.trainable,
-    )  # fmt: skip
+        place = places.gpu_place(shape, "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
+    return places.estimate_memory(shape, size, place)
 
 
 BACKEND = Backend(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import MemoryEstimate
@@ -156,17 +157,7 @@ def activation_bytes(shape: ModelShape, tokens: int, *, checkpointed: bool) -> i
     return tokens * 4 * (kept + 14 * shape.width + 6 * shape.inner)
 
 
-def estimate_memory(
-    shape: ModelShape,
-    rank: int,
-    groups: int,
-    answers: int,
-    prompt_tokens: int,
-    max_tokens: int,
-    *,
-    place: Place = CPU,
-    trainable: bool = True,
-) -> MemoryEstimate:
+def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> MemoryEstimate:
     """Bytes on the model's device at the peak of a round; a CPU's is the computer's memory.
 
     Sampling and learning take turns, so only the larger of the two counts. For a policy that learns it is counted as
@@ -174,10 +165,8 @@ def estimate_memory(
 
     Args:
         shape: of the model.
-        rank: of the adapter.
-        groups, answers, prompt_tokens, max_tokens: shape of a round.
+        size: of the round.
         place: where it is computed.
-        trainable: whether it learns.
 
     Returns:
         `sampler` is the model, which also learns, and for a policy that only samples the working memory too; `learner`
@@ -185,36 +174,33 @@ def estimate_memory(
     """
     runtime = RUNTIME_BYTES if place.on_cpu else DEVICE_RUNTIME_BYTES
     weights = weight_bytes(shape, place.weights)
-    sampling = _sampling_bytes(shape, groups, answers, prompt_tokens, max_tokens, place)
-    if not trainable:
+    sampling = _sampling_bytes(shape, size, place)
+    if not size.trainable:
         return MemoryEstimate(weights + sampling, 0, 0, 0, runtime)
-    adapter = rank * shape.adapter_edges * 4
-    learning = learning_bytes(shape, groups, answers, prompt_tokens, max_tokens, place)
+    adapter = size.rank * shape.adapter_edges * 4
+    learning = learning_bytes(shape, size, place)
     return MemoryEstimate(weights, 3 * adapter, adapter, max(sampling, learning), runtime)
 
 
-def learning_bytes(
-    shape: ModelShape, groups: int, answers: int, prompt_tokens: int, max_tokens: int, place: Place
-) -> int:
+def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     """Bytes of the largest pack's activations and of its logits."""
-    group = prompt_tokens + answers * max_tokens
-    tokens = max(group, min(place.pack_tokens, groups * group))
+    group = size.prompt_tokens + size.answers * size.max_tokens
+    tokens = max(group, min(place.pack_tokens, size.groups * group))
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
     return max(kept, checkpointed) + 5 * place.logit_rows * shape.vocabulary * 4
 
 
-def _sampling_bytes(
-    shape: ModelShape, groups: int, answers: int, prompt_tokens: int, max_tokens: int, place: Place
-) -> int:
+def _sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     """Bytes of caches and logits, and of drawing from these."""
-    slots = min(place.slots, groups * answers)
+    slots = min(place.slots, size.groups * size.answers)
     # How much the prompts have in common is unknown: each answer's row is counted with its whole prompt.
-    cache = row_bytes(shape, prompt_tokens + max_tokens) * slots + row_bytes(shape, prompt_tokens) * min(groups, slots)
+    prompt, row = row_bytes(shape, size.prompt_tokens), row_bytes(shape, size.prompt_tokens + size.max_tokens)
+    cache = row * slots + prompt * min(size.groups, slots)
     # Logits, their softmax, its exponential and running sum in float64.
     drawing = slots * shape.vocabulary * (4 + 4 + 4 + 8)
     # A batch of prompts in one block, and its scores.
-    batch = min(BATCH, groups * prompt_tokens)
-    computing = batch * 4 * (8 * shape.width + 4 * shape.inner + 3 * shape.heads * prompt_tokens)
+    batch = min(BATCH, size.groups * size.prompt_tokens)
+    computing = batch * 4 * (8 * shape.width + 4 * shape.inner + 3 * shape.heads * size.prompt_tokens)
     return cache + max(drawing, computing)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
@@ -139,18 +140,8 @@ class TorchPolicy(BasePolicy):
 
         return StepCache(Network.of(self._model), self.shape, self.place)
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        """Bytes on the model's device at the peak of a round; see `place.estimate_memory`."""
-        return estimate_memory(
-            self.shape,
-            self.lora.rank,
-            groups,
-            answers,
-            prompt_tokens,
-            max_tokens,
-            place=self.place,
-            trainable=self.learner is not None,
-        )
+    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+        return estimate_memory(self.shape, size, self.place)
 
     def close(self) -> None:
         """Free the model and the tokenizer."""

@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.policy import estimate_memory
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import read_header
@@ -57,7 +58,7 @@ def run(rounds: int) -> None:
                 times.append(event["seconds_generate"] + event["seconds_update"])
                 updates.append(event["seconds_update"])
         process.wait()
-    estimate = estimate_memory(read_header(find_model("")), 16, 8, 8, 110, 24)
+    estimate = estimate_memory(read_header(find_model("")), RoundShape(16, 8, 8, 110, 24))
     print(f"\n### A training node, {rounds} rounds of 8 x 8 on `starter`\n")
     print(
         f"- from the command to the first round: {first:.1f} s (with choosing the sampler's format, once per machine)"

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sapo_edge.backends.adapter.files import adapter_shapes
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import place as torch_place
@@ -46,7 +47,7 @@ def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
     sizes = [place.pack_tokens for place in places]
     assert sizes == sorted(sizes) and sizes[0] < sizes[-1] == torch_place.GPU_PACK_TOKENS
     for place, free in zip(places, frees, strict=True):
-        need = estimate_memory(SMALL, 16, 8, 8, 200, 64, place=place)
+        need = estimate_memory(SMALL, RoundShape(16, 8, 8, 200, 64), place)
         # Free memory is measured when the GPU's context already exists.
         assert need.total - need.runtime < free
 
