@@ -22,7 +22,7 @@ import psutil
 
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.state.paths import Paths
-from tests.tui.fake_node import FakeNode
+from tests.tui.fake_node import ScriptedNode
 
 COLUMNS, ROWS = 80, 24
 IDLE_SECONDS = 30.0
@@ -139,7 +139,7 @@ def run(repeats: int) -> None:
 def _idle_and_memory() -> None:
     with tempfile.TemporaryDirectory() as place:
         home = Path(place)
-        node = FakeNode(Paths.default(home), rounds=HISTORY, alone=True)
+        node = ScriptedNode(Paths.default(home), rounds=HISTORY, alone=True)
         node.start()
         app = Terminal(home)
         app.wait_for("Is it working?")

@@ -1,4 +1,4 @@
-"""For the tests of the terminal app."""
+"""Fixtures of the tests of the terminal app."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.tui.shell import still
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    """A host on which somebody has agreed, and a node that runs."""
-    made = FakeLauncher(tmp_path)
-    yield made
-    made.close()
+    """A launcher with a consent and a running node."""
+    launcher = FakeLauncher(tmp_path)
+    yield launcher
+    launcher.close()
 
 
 @pytest.fixture
 def snap_compare(snap_compare: Callable[..., bool]) -> Callable[..., bool]:
-    """The plugin's, which takes its picture only when the app has drawn all that it was to draw."""
+    """The plugin's fixture, which also waits until the picture no longer changes."""
 
     def compare(app: Any, *, run_before: Callable[[Pilot[Any]], Any] | None = None, **more: Any) -> bool:
         async def before(pilot: Pilot[Any]) -> None:

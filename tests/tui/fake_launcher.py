@@ -1,4 +1,4 @@
-"""What the command line offers the app, scripted: a host, settings, a chat, and a `FakeNode` to start."""
+"""A scripted launcher: a computer, settings, a chat, and a `ScriptedNode` to start."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.launcher import ChatAnswer, Consent, Ending, Finding, Findings, SettingRow
-from tests.tui.fake_node import ROUNDS, FakeNode
+from tests.tui.fake_node import ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
     rows=(
         Finding("Backend", "llama.cpp", "on the CPU: it runs on every host"),
         Finding("Model", "SmolLM2-135M-Instruct, 92 MB", "embedded: nothing is downloaded"),
-        Finding("Memory", "about 1.7 GB of 7.8 GB", "so much is needed, and so much is free"),
+        Finding("Memory", "about 1.7 GB of 7.8 GB", "needed and free"),
         Finding("Processor", "4 cores", "all of them, fewer while other programs are busy"),
         Finding("Swarm", "starter, open", "questions and answers are shared as text, nothing else"),
         Finding("Disk", "120.5 GB free", "in /home/somebody/.local/state/sapo-edge"),
@@ -25,7 +25,7 @@ FINDINGS = Findings(
     cores=4,
     battery=True,
 )
-"""A laptop on which all is well."""
+"""A laptop without problems."""
 NO_MODEL = Findings(
     rows=(
         FINDINGS.rows[0],
@@ -36,15 +36,15 @@ NO_MODEL = Findings(
     battery=False,
     blocked="no model is installed",
 )
-"""A desktop on which no node can start."""
+"""A desktop where no node can start."""
 INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789ab"
-"""The invite that `FakeLauncher.accept` takes; any other one is refused."""
+"""The only invite that `FakeLauncher.accept` accepts."""
 KILLED = Ending(
     "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
     expected=False,
     lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
 )
-"""An end that nobody asked for, with hostile last lines."""
+"""An unexpected end with hostile last lines."""
 FINISHED = Ending("all 40 rounds are done", expected=True)
 
 
@@ -52,11 +52,12 @@ class FakeChat:
     """A conversation whose answers are scripted.
 
     Attributes:
-        answers: of base model and adapter; sent word by word, in turn.
-        pace: seconds between two pieces.
-        fails: raised by `open`, or by `ask` once `broken` is set.
+        answers: of base model and adapter, sent word by word.
+        pace: seconds between two words.
+        broken: "open" or "ask": the method that raises `fails`.
+        fails: the error.
         asked: (text, task, temperature) of each question.
-        said: whether `open` was called, and `close`.
+        opened, closed, cancelled: whether the method was called.
     """
 
     def __init__(self) -> None:
@@ -101,22 +102,23 @@ class FakeChat:
 
 
 class FakeLauncher:
-    """Meets `tui.launcher.Launcher`.
+    """Implements `tui.node.launcher.Launcher`.
 
     Args:
-        home: everything is kept below it.
-        agreed: whether the owner has consented already.
+        home: where everything is stored.
+        agreed: whether the user has consented already.
         running: whether a node runs already.
-        rounds: that its node has finished.
+        rounds: number of finished rounds of its node.
+        alone: whether its node has no swarm.
 
     Attributes:
-        node: the one that runs, or ran last; made by `start`, which a test may have prepared in `next_node`.
-        found, ending, lines: what `findings`, `ended` and `starting` return.
-        refusal: raised by `accept`, `start` and `set`, if it is set.
-        consents, changes, starts: what was called.
-        hold: have `start` start nothing until `arrive` is called.
-        chats: all that were made.
-        prepare: changes each chat that is made.
+        node: the current or last node.
+        found, ending, lines: the results of `findings`, `ended` and `starting`.
+        refusal: the error of `accept`, `start` and `set`, if any.
+        consents, changes, starts: the calls of `accept`, `set` and `start`.
+        hold: delay the start until `arrive` is called.
+        chats: all chats.
+        prepare: called with each new chat.
     """
 
     def __init__(
@@ -136,7 +138,7 @@ class FakeLauncher:
         self.hold = False
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
-        self.node: FakeNode | None = None
+        self.node: ScriptedNode | None = None
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -150,9 +152,9 @@ class FakeLauncher:
         """Whether the node answers."""
         return self.node is not None and self.node.server is not None
 
-    def arrive(self) -> FakeNode:
-        """Let the node answer now."""
-        self.node = FakeNode(self._paths, rounds=self._rounds, alone=self._alone)
+    def arrive(self) -> ScriptedNode:
+        """Start the node."""
+        self.node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
@@ -232,10 +234,10 @@ class FakeLauncher:
             self._values[name] = checked
 
     def chat(self) -> FakeChat:
-        made = FakeChat()
-        self.prepare(made)
-        self.chats.append(made)
-        return made
+        chat = FakeChat()
+        self.prepare(chat)
+        self.chats.append(chat)
+        return chat
 
     def _refuse(self) -> None:
         if self.refusal is not None:

@@ -1,12 +1,12 @@
-"""A scripted node behind a real control socket: 40 finished rounds, hostile peers and texts, at fixed times.
+"""A scripted node with a real control socket: 40 finished rounds, hostile peers and texts, fixed times.
 
-    node = FakeNode(Paths.default(tmp_path))
+    node = ScriptedNode(Paths.default(tmp_path))
     node.start()
     node.emit(node.finished(41))      # a client sees an event, and a status that follows
-    node.die()                        # as after kill -9: no goodbye, the socket's file stays
+    node.die()                        # as after kill -9: no goodbye, and the socket file remains
     node.stop()
 
-The journal is a real one, so that `history`, `rollouts`, `rollout` and the replay of events are those of a real node.
+The journal is real, so `history`, `rollouts`, `rollout` and the replay of events are those of a real node.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ BEGAN = 1_800_000_000.0
 ROUND_SECONDS = 60.0
 """Time between the ends of two rounds."""
 ROUNDS = 40
-"""Rounds that are finished when it starts."""
+"""Rounds that are finished at its start."""
 KEPT_FROM = 31
-"""First round whose rollouts are in the journal."""
+"""The first round with rollouts in the journal."""
 VERSION = "0.1.0"
 MODEL = "llama.cpp + torch on the CPU, SmolLM2-135M-Instruct"
 MANIFEST_DIGEST = "5a" * 32
@@ -63,7 +63,7 @@ OWN = "12D3KooWQYhTNQdmr3ArTeUHRYzFg94BKyTkoWBDWez9kSCVe2Xo"
 FRIEND = "12D3KooWLRPJAA5o6e9oTCN5vPUQ1hKs9rbXJ4HhjVRJmHJ2Ln4f"
 STRANGER = "12D3KooWJWoaqZhDaoEFshF7Rh1bpY9ohihFhzcW6d69Lr2NASuq"
 HOSTILE = "12D3KooWEVIL\x1b[2J[bold red]\u202e"
-"""An author's id as no honest node has one; the journal of a real node would not hold it."""
+"""An author's id of a dishonest node; a real node would not store it."""
 
 PEERS = (
     PeerInfo(FRIEND, readable_name(FRIEND), "/ip4/192.0.2.17/tcp/4001/p2p/" + FRIEND, "out", BEGAN, True, True,
@@ -79,7 +79,7 @@ PEERS = (
     PeerInfo("\U0001f980" * 12, "\u8d85\u7ea7\u957f\u7684\u540d\u5b57" * 12, "/dns4/" + "a" * 253 + "/tcp/4001",
              "unknown", BEGAN + 2400, False, True, 1, 1, {}, 0.0),
 )  # fmt: skip
-"""Connected peers: an honest one, one that is refused now and then, one behind a relay, two hostile ones."""
+"""Connected peers: one honest, one with rejected rollouts, one behind a relay, two hostile."""
 
 HOSTILE_ANSWERS = (
     "\x1b[2J\x1b[31mred\x1b[0m \x1b]8;;https://example.com\x07link\x1b]8;;\x07 <answer>1</answer>",
@@ -95,7 +95,7 @@ EXPECTED = "42"
 
 
 def finished(round: int) -> RoundFinished:
-    """The event of a round: rewards that rise, with a ripple; every seventh, and the first two, without others."""
+    """The event of a round. Rewards rise with a ripple; the first two and every seventh have no external rollouts."""
     rise = 0.72 * (1 - math.exp(-round / 15))
     others = None if round < 3 or round % 7 == 0 else round_to(rise * 0.9 + 0.05 * math.cos(round))
     external = 0 if others is None else 4
@@ -122,7 +122,7 @@ def finished(round: int) -> RoundFinished:
 
 
 def evaluated(round: int) -> HeldOut:
-    """An evaluation after every tenth round, the best after round 30."""
+    """The event of an evaluation; the best is after round 30."""
     correct = {0: 4, 10: 19, 20: 55, 30: 68, 40: 66}.get(round, 60)
     share = correct / 100
     return HeldOut(
@@ -132,12 +132,12 @@ def evaluated(round: int) -> HeldOut:
 
 
 def round_to(value: float) -> float:
-    """Six digits: more would differ between processors."""
+    """Round to six digits, which are equal on all processors."""
     return round(value, 6)
 
 
 def rollouts(round: int) -> list[JournaledRollout]:
-    """Four own ones and two of others; the last own one of every round has no gradient."""
+    """Four own and two external rollouts; the last own one has no gradient."""
     made = [_rollout(round, position, OWN, own=True) for position in range(4)]
     made += [_rollout(round, position, FRIEND if position == 5 else STRANGER, own=False) for position in (4, 5)]
     if round == HOSTILE_PLACE[0]:
@@ -169,20 +169,20 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
     return JournaledRollout(rollout, rewards, (0.0,) * 4 if flat else (1.0, -1.0, -1.0, 1.0), own)
 
 
-class FakeNode(NodeControl):
+class ScriptedNode(NodeControl):
     """A node without a model that a test controls.
 
     Args:
-        paths: whose socket, lock and journal it uses.
-        rounds: that are finished already; 0 is a fresh node.
+        paths: of its socket, lock and journal.
+        rounds: number of finished rounds; 0 for a new node.
         alone: whether it has no swarm.
 
     Attributes:
-        asked: what was asked of it, in order: "pause", "resume", "after_round", "at_once", "set own=6" ...
-        given: answers of a person that were shared.
-        status_now: the object of `status`; change it at will, or with `tell`.
-        peers_now: the list of `peers`.
-        refuse_settings: whether every change of a setting is refused.
+        asked: the requests in order: "pause", "resume", "after_round", "at_once", "set own=6" ...
+        given: shared answers of the user.
+        status_now: the reply to `status`; a test may change it, directly or with `tell`.
+        peers_now: the reply to `peers`.
+        refuse_settings: whether to refuse every change of a setting.
     """
 
     def __init__(self, paths: Paths, *, rounds: int = ROUNDS, alone: bool = False) -> None:
@@ -205,17 +205,15 @@ class FakeNode(NodeControl):
             self._record_past(rounds)
         self.status_now: dict[str, Any] = self._status(rounds)
 
-    # What a test does.
-
     def start(self) -> None:
-        """Answer from now on, and hold the state directory's lock."""
+        """Lock the state directory, and answer requests."""
         self._state_lock.acquire()
         server = ControlServer(claim_socket_path(self.paths), handlers(self), partial(past_events, self.journal))
         server.start()
         self.server = server
 
     def stop(self) -> None:
-        """End in order: say goodbye, remove the socket."""
+        """Stop in order: say goodbye, remove the socket."""
         server, self.server = self.server, None
         if server is not None:
             server.stop()
@@ -223,7 +221,7 @@ class FakeNode(NodeControl):
         self.journal.close()
 
     def die(self) -> None:
-        """End as after kill -9: connections break without a last line, and the socket's file stays."""
+        """End as after kill -9: connections break without a last line, and the socket file remains."""
         server, self.server = self.server, None
         if server is not None:
             server._say_goodbye = lambda: None  # type: ignore[method-assign]
@@ -234,13 +232,13 @@ class FakeNode(NodeControl):
         self.journal.close()
 
     def tick(self, seconds: float = 1.0) -> float:
-        """The node's next moment, Unix seconds: each event has one of its own."""
+        """Advance the node's clock, and return its time in Unix seconds; every event has a different one."""
         with self._lock:
             self._clock += seconds
             return self._clock
 
     def emit(self, event: Event) -> None:
-        """Journal an event, bring the status up to it, and send it to all who follow."""
+        """Record an event, update the status, and send the event to all subscribers."""
         with self._lock:
             event = replace(event, time=self.tick(0.01 if isinstance(event, Progress) else 1.0))
             self.journal.record(event, rollouts(event.round) if isinstance(event, RoundFinished) else ())
@@ -249,15 +247,15 @@ class FakeNode(NodeControl):
             self.server.publish(event)
 
     def progress(self, phase: str, done: int, total: int, unit: str = "answers") -> None:
-        """Emit progress."""
+        """Emit a progress event."""
         self.emit(Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
 
     def finished(self, round: int) -> RoundFinished:
-        """A round's event, to emit."""
+        """The event of a round, to emit."""
         return finished(round)
 
     def evaluated(self, round: int) -> HeldOut:
-        """An evaluation's event, to emit."""
+        """The event of an evaluation, to emit."""
         return evaluated(round)
 
     def tell(self, **changes: Any) -> None:
@@ -265,11 +263,11 @@ class FakeNode(NodeControl):
         with self._lock:
             self.status_now.update(changes)
 
-    def rest(self, *reasons: str) -> None:
-        """Rest for these reasons, none of them a person's wish; without any, go on."""
+    def pause_for(self, *reasons: str) -> None:
+        """Pause for these reasons; resume without any."""
         with self._lock:
             self._reasons = list(reasons)
-        self._rested()
+        self._emit_pause()
 
     # What the control socket asks; `history`, `rollouts` and `rollout` are those of a real node.
 
@@ -286,11 +284,11 @@ class FakeNode(NodeControl):
             if "asked to pause" in self._reasons:
                 return
             self._reasons.append("asked to pause")
-        self._rested()
+        self._emit_pause()
 
     def resume(self) -> None:
         self.asked.append("resume")
-        self.rest()
+        self.pause_for()
 
     def stop_after_round(self) -> None:
         self.asked.append("after_round")
@@ -326,10 +324,10 @@ class FakeNode(NodeControl):
             self.emit(NodeStopped(reason=reason, rounds=3, adapter="/home/somebody/checkpoints/round-000030"))
             self.stop()
 
-        # The request is answered first, as by a real node.
+        # Like a real node, answer the request first.
         threading.Timer(0.05, end).start()
 
-    def _rested(self) -> None:
+    def _emit_pause(self) -> None:
         reasons = tuple(self._reasons)
         self.emit(Paused(reasons=reasons))
 
@@ -394,7 +392,7 @@ def _peer(peer: PeerInfo) -> dict[str, Any]:
 
 
 def _changes(event: Event, status: Mapping[str, Any]) -> dict[str, Any]:
-    """What an event means for the status."""
+    """The changes of the status after an event."""
     match event:
         case Progress():
             step = {"phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit}

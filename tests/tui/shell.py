@@ -1,4 +1,4 @@
-"""For the tests of the app's shell: waiting for something, and reading what the terminal shows."""
+"""Helpers of the tests of the terminal app: wait for a condition, read what the terminal shows, block a node."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sapo_edge.tui.node.state import Standing
 from tests.tui.fake_launcher import FakeLauncher
 
 TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-"""The environment of a good terminal."""
+"""The environment of a capable terminal."""
 
 
-async def until(pilot: Pilot[Any], true: Callable[[], object], seconds: float = 15.0) -> None:
-    """Let the app run until something holds."""
+async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
+    """Let the app run until a condition is true."""
     for _ in range(int(seconds / 0.02)):
         await pilot.pause(0.02)
-        if true():
+        if condition():
             return
-    raise AssertionError("it never came to hold")
+    raise AssertionError("the condition never became true")
 
 
 async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -34,15 +34,14 @@ async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 def picture(app: App[Any]) -> str:
-    """What the terminal shows, line by line, without filters."""
+    """What the terminal shows, before filters."""
     return "\n".join("".join(segment.text for segment in line) for line in app.screen._compositor.render_strips())
 
 
 async def still(pilot: Pilot[Any], looks: int = 15) -> None:
-    """Let the app run until its picture, colours included, has not changed for some looks in a row.
+    """Let the app run until its picture, with colours, has been the same `looks` times in a row.
 
-    An app draws once more whenever a worker, a resize or a widget's own data arrive, so what a test waits for may stand
-    in a picture that is not the last one.
+    The app may draw again after the condition that a test waits for, when a worker, a resize or data arrive.
     """
     before, same = None, 0
     for _ in range(100 * looks):
@@ -52,16 +51,16 @@ async def still(pilot: Pilot[Any], looks: int = 15) -> None:
         before = now
         if same == looks:
             return
-    raise AssertionError("its picture never came to rest")
+    raise AssertionError("the picture never stopped changing")
 
 
 def screen(app: SapoApp) -> str:
-    """What the terminal shows, line by line; the filters are applied."""
+    """What the terminal shows, after filters."""
     return "\n".join(lines(app))
 
 
 def lines(app: SapoApp) -> list[str]:
-    """The same, as lines."""
+    """The lines that the terminal shows, after filters."""
     return [strip.text for strip in app.screen._compositor.render_strips(Size(*app.size))]
 
 
@@ -71,17 +70,17 @@ def text(app: SapoApp, query: str) -> str:
 
 
 def notices(app: SapoApp) -> str:
-    """What was told in passing."""
+    """The texts of all notifications."""
     return "\n".join(notice.message for notice in app._notifications)
 
 
 def alone(app: SapoApp) -> None:
-    """Hide what is behind a dialog: a picture of the dialog is not one of the dashboard."""
+    """Hide the screen behind a dialog, so that a picture shows only the dialog."""
     app.screen.styles.background = app.theme_variables["background"]
 
 
 class Stuck:
-    """Keeps a node from answering, as one that was stopped with SIGSTOP."""
+    """Blocks a node, as SIGSTOP does."""
 
     def __init__(self, launcher: FakeLauncher) -> None:
         assert launcher.node is not None

@@ -103,7 +103,7 @@ async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher)
         sharing = text(screen, "#sharing")
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
         assert launcher.node is not None
-        launcher.node.rest("on battery")
+        launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
         await pilot.press("i", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))

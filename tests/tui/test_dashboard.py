@@ -59,7 +59,7 @@ async def test_progress_and_the_reason_of_a_pause_are_shown(launcher: FakeLaunch
         assert launcher.node is not None
         launcher.node.progress("update", 3, 8, "groups")
         await until(pilot, lambda: "3/8" in shown(app, "#progress"))
-        launcher.node.rest("on battery (71 %)")
+        launcher.node.pause_for("on battery (71 %)")
         await until(pilot, lambda: "paused: on battery (71 %)" in shown(app, "#head"))
         await pilot.press("p")
         await until(pilot, lambda: "paused" not in shown(app, "#head"))

@@ -1,13 +1,16 @@
-"""The stand-ins of these tests tell what the real ones tell."""
+"""The fakes of these tests behave like the real launcher, chat and node."""
 
 from __future__ import annotations
 
 import itertools
 import json
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.terminal.chat_client import ChatProcess
+from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
@@ -21,13 +24,27 @@ from sapo_edge.transport import Solo
 from sapo_edge.tui.node.launcher import Chat, ChatAnswer, Consent, Launcher
 from tests.fakes import FakePolicy, LengthScored
 from tests.tui.fake_launcher import INVITE, FakeChat, FakeLauncher
-from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, FakeNode
+from tests.tui.fake_node import HOSTILE_ANSWERS, HOSTILE_PLACE, PEERS, ScriptedNode
 
 
-def test_the_fakes_meet_the_contract(launcher: FakeLauncher) -> None:
-    met: Launcher = launcher
-    chat: Chat = FakeChat()
-    assert met.consented() and chat is not None
+def members(cls: type) -> dict[str, object]:
+    """The parameters of the public methods of a class, and `property` for its properties."""
+    found: dict[str, object] = {}
+    for name, member in vars(cls).items():
+        if not name.startswith("_") and callable(member):
+            found[name] = [(item.name, item.kind, item.default) for item in signature(member).parameters.values()]
+        elif isinstance(member, property):
+            found[name] = property
+    return found
+
+
+@pytest.mark.parametrize(
+    ("protocol", "implementation"),
+    [(Launcher, FakeLauncher), (Launcher, ProgramLauncher), (Chat, FakeChat), (Chat, ChatProcess)],
+)
+def test_real_and_fake_implement_the_protocol(protocol: type, implementation: type) -> None:
+    expected = members(protocol)
+    assert expected and {name: item for name, item in members(implementation).items() if name in expected} == expected
 
 
 def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_path: Path) -> None:
@@ -46,7 +63,7 @@ def test_the_status_has_the_fields_of_a_real_one(launcher: FakeLauncher, tmp_pat
     }
 
 
-def test_a_client_reads_the_past_and_follows(launcher: FakeLauncher) -> None:
+def test_a_client_reads_the_history_and_follows_events(launcher: FakeLauncher) -> None:
     assert launcher.node is not None
     with connect(launcher.paths) as client, connect(launcher.paths) as follower:
         history = client.request("history", {"points": 1000})
@@ -59,8 +76,8 @@ def test_a_client_reads_the_past_and_follows(launcher: FakeLauncher) -> None:
         assert len(client.request("peers")["peers"]) == len(PEERS)
         assert follower.subscribe(10) == 10
         launcher.node.emit(launcher.node.finished(41))
-        told = list(zip(range(11), follower.events(5), strict=False))
-        assert told[-1][1]["round"] == 41 and client.request("status")["round"] == 41
+        events = list(itertools.islice(follower.events(5), 11))
+        assert events[-1]["round"] == 41 and client.request("status")["round"] == 41
         client.request("pause")
         assert next(follower.events(5))["reasons"] == ["asked to pause"]
         assert client.request("status")["state"] == "paused"
@@ -71,7 +88,7 @@ def test_a_client_reads_the_past_and_follows(launcher: FakeLauncher) -> None:
         assert client.request("share_answers", {**answers, "time": 1})["rewards"] == [1.0, 0.0]
 
 
-def test_it_ends_in_order_or_like_one_that_was_killed(launcher: FakeLauncher) -> None:
+def test_it_stops_in_order_or_as_if_it_was_killed(launcher: FakeLauncher) -> None:
     with connect(launcher.paths) as client:
         client.request("stop")
         assert client.wait_for_end(5)
@@ -87,7 +104,7 @@ def test_it_ends_in_order_or_like_one_that_was_killed(launcher: FakeLauncher) ->
     assert node_runs(launcher.paths) and launcher.ended() is None and launcher.starts == 2
 
 
-def test_a_node_that_begins_has_no_past(tmp_path: Path) -> None:
+def test_a_new_node_has_no_history(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, running=False, rounds=0)
     launcher.hold = True
     launcher.start()
@@ -101,7 +118,7 @@ def test_a_node_that_begins_has_no_past(tmp_path: Path) -> None:
     launcher.close()
 
 
-def test_what_is_agreed_to_and_set_is_recorded(launcher: FakeLauncher) -> None:
+def test_consents_and_changes_are_recorded(launcher: FakeLauncher) -> None:
     launcher.accept(Consent("invite", INVITE))
     with pytest.raises(ConfigError, match="cut off"):
         launcher.accept(Consent("invite", INVITE[:-1]))
@@ -126,8 +143,8 @@ def test_the_chat_streams_whole_texts(launcher: FakeLauncher) -> None:
         assert pieces[-1].text == chat.answers[adapter]
 
 
-def test_no_reply_is_too_long(tmp_path: Path) -> None:
-    node = FakeNode(Paths.default(tmp_path))
+def test_no_reply_exceeds_the_limit(tmp_path: Path) -> None:
+    node = ScriptedNode(Paths.default(tmp_path))
     whole = node.rollout(*HOSTILE_PLACE)
     assert len(json.dumps(node.history(1000))) < MAX_REPLY_BYTES and len(json.dumps(whole)) < MAX_REPLY_BYTES
     node.journal.close()

@@ -39,7 +39,7 @@ def plain(values: list[float], bucket: int) -> list[float]:
 
 
 @pytest.mark.parametrize("count", [1, 2, MAX_POINTS, MAX_POINTS + 1, 2 * MAX_POINTS + 1, 5000, 12_345])
-def test_decimated_curves_are_plain_means(count: int) -> None:
+def test_downsampled_curves_are_plain_means(count: int) -> None:
     made = rounds(count)
     found = curves(made)
     last = [min(count, (place + 1) * found.bucket) for place in range(math.ceil(count / found.bucket))]
@@ -66,7 +66,7 @@ def test_a_hundred_thousand_rounds_need_no_more_memory_than_a_thousand() -> None
     assert history.curves.round[-1] == 100_000 and history.curves.bucket == 256
 
 
-def test_the_mean_of_others_counts_rounds_without_others_as_none() -> None:
+def test_rounds_without_external_rollouts_do_not_count_in_their_mean() -> None:
     found = Curves(bucket=4)
     for number, external in enumerate((None, 0.2, None, 0.6), 1):
         found.add(number, 0.5, external, 0.5, 100.0)
@@ -76,7 +76,7 @@ def test_the_mean_of_others_counts_rounds_without_others_as_none() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0, 1)), min_size=1, max_size=3000))
-def test_the_curve_of_others_stays_between_what_was_seen(external: list[float | None]) -> None:
+def test_the_external_curve_stays_between_its_extremes(external: list[float | None]) -> None:
     found = curves([(0.5, value, 0.5, 1.0) for value in external])
     for place, shown in enumerate(found.external):
         part = external[place * found.bucket : (place + 1) * found.bucket]
@@ -100,7 +100,7 @@ def reply(count: int, bucket: int = 1) -> dict[str, object]:
     }
 
 
-def test_a_reply_goes_on_as_if_it_had_been_seen_live() -> None:
+def test_a_reply_is_extended_like_a_live_history() -> None:
     history = History.from_reply(reply(1001, bucket=2))
     assert history.last_round == 1001 and history.held_out[1] == Evaluation(10, 0.2, 0.1, 0.3)
     own = history.curves.own[-1]
@@ -111,13 +111,13 @@ def test_a_reply_goes_on_as_if_it_had_been_seen_live() -> None:
     assert len(history.curves.round) == 502 and history.curves.own[-1] == 0.25
 
 
-def test_a_reply_with_too_many_points_is_cut_down() -> None:
+def test_a_reply_with_too_many_points_is_downsampled() -> None:
     found = History.from_reply(reply(4 * MAX_POINTS)).curves
     assert len(found.round) <= MAX_POINTS and found.bucket == 4 and found.round[-1] == 4 * MAX_POINTS
     assert found.own[0] == pytest.approx(2.5 / (4 * MAX_POINTS))
 
 
-def test_a_narrow_last_point_weighs_as_many_rounds_as_it_has() -> None:
+def test_a_narrow_last_point_is_weighted_by_its_rounds() -> None:
     """One point of three rounds out of two: 2 rounds in the one, 1 in the other."""
     found = Curves.from_reply(reply(2 * MAX_POINTS + 3, bucket=2))
     assert found.bucket == 4 and len(found.round) == MAX_POINTS // 2 + 1
@@ -125,7 +125,7 @@ def test_a_narrow_last_point_weighs_as_many_rounds_as_it_has() -> None:
     assert found.own[-1] == pytest.approx((2 * last[0] + last[1]) / 3)
 
 
-def test_a_round_that_is_known_is_not_counted_twice() -> None:
+def test_a_known_round_is_not_counted_twice() -> None:
     found = curves(rounds(10))
     before = list(found.own)
     found.add(10, 0.9, None, 0.9, 9.0)
@@ -133,7 +133,7 @@ def test_a_round_that_is_known_is_not_counted_twice() -> None:
     assert found.own == before and found.round[-1] == 10
 
 
-def test_what_a_node_makes_again_is_forgotten_first() -> None:
+def test_repeated_rounds_replace_the_earlier_ones() -> None:
     history = History(curves(rounds(45)))
     for number in (0, 10, 20, 30, 40):
         history.add_evaluation(Evaluation(number, number / 100, 0.0, 1.0))
@@ -144,7 +144,7 @@ def test_what_a_node_makes_again_is_forgotten_first() -> None:
     assert history.last_round == 31 and history.curves.own[-1] == 0.5 and len(history.curves.own) == 31
 
 
-def test_nothing_is_left_of_a_run_that_starts_anew() -> None:
+def test_a_new_run_starts_with_an_empty_history() -> None:
     history = History(curves(rounds(45)), [Evaluation(0, 0.1, 0.0, 0.2), Evaluation(40, 0.5, 0.4, 0.6)])
     history.forget_after(0)
     assert history.last_round == 0 and [known.round for known in history.held_out] == [0]
@@ -152,7 +152,7 @@ def test_nothing_is_left_of_a_run_that_starts_anew() -> None:
     assert (history.curves.own, history.curves.external) == ([0.25], [0.5])
 
 
-def test_of_many_evaluations_the_first_the_best_and_the_last_stay() -> None:
+def test_of_many_evaluations_the_first_the_best_and_the_last_remain() -> None:
     history = History()
     best = Evaluation(7777, 0.9, 0.85, 0.95)
     for number in range(10_000):

@@ -30,7 +30,7 @@ def told(app: SapoApp) -> str:
     return "\n".join(notice.message for notice in app._notifications)
 
 
-def test_a_file_gives_keys_by_name(tmp_path: Path) -> None:
+def test_the_file_has_keys_by_name(tmp_path: Path) -> None:
     file = tmp_path / FILE
     assert read_keys(file, KNOWN) == {}
     file.write_bytes(b'\xef\xbb\xbf"node.pause" = "space,p"\r\n"logs.follow" = " x "\r\n')
@@ -49,7 +49,7 @@ def test_a_file_gives_keys_by_name(tmp_path: Path) -> None:
         ("a = " + "[" * 5000, "is not valid TOML", "correct that place"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path, text: str, message: str, remedy: str) -> None:
+def test_an_error_names_problem_and_remedy(tmp_path: Path, text: str, message: str, remedy: str) -> None:
     file = tmp_path / FILE
     file.write_text(text)
     with pytest.raises(ConfigError) as raised:
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_said_with_what_to_do(tmp_path: Path, text: str, messag
     assert message in raised.value.message and remedy in raised.value.remedy and str(file) in raised.value.message
 
 
-def test_a_file_that_can_t_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     with pytest.raises(ConfigError, match="can't read"):
         read_keys(tmp_path / FILE, KNOWN)
@@ -67,7 +67,7 @@ def test_a_file_that_can_t_be_read_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_changed_keys_work_and_are_listed_and_the_old_ones_are_free(launcher: FakeLauncher) -> None:
+async def test_changed_keys_work_and_are_listed_and_replace_the_old_ones(launcher: FakeLauncher) -> None:
     write(launcher, '"view.logs" = "o"\n"logs.follow" = "space,f8"\n"node.pause" = "P"\n"settings.change" = "e"\n')
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -97,7 +97,7 @@ async def test_changed_keys_work_and_are_listed_and_the_old_ones_are_free(launch
 
 
 @pytest.mark.asyncio
-async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
+async def test_f1_opens_the_help_whatever_the_file_says(launcher: FakeLauncher) -> None:
     write(launcher, '"app.help" = "h"\n')
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -118,7 +118,7 @@ async def test_f1_helps_whatever_the_file_says(launcher: FakeLauncher) -> None:
         ('"logs.follow" = true\n"\\u001b[31m[bold]" = "x"\n', "is not text"),
     ],
 )
-async def test_a_wrong_file_is_told_and_nothing_of_it_is_used(launcher: FakeLauncher, text: str, message: str) -> None:
+async def test_an_invalid_file_shows_its_error_and_is_ignored(launcher: FakeLauncher, text: str, message: str) -> None:
     write(launcher, text)
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -134,7 +134,7 @@ async def test_a_wrong_file_is_told_and_nothing_of_it_is_used(launcher: FakeLaun
 
 
 @pytest.mark.asyncio
-async def test_names_are_given_once_and_belong_to_one_screen(launcher: FakeLauncher) -> None:
+async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)):
         assert {"logs.follow", "settings.change", "view.logs", "node.pause", "app.help"} <= binding_ids(app)

@@ -21,7 +21,7 @@ import pytest
 from sapo_edge.cli.web.server import ASSETS, MAX_SESSIONS
 from sapo_edge.state.paths import Paths
 from tests.tui.browser import browser, chromium
-from tests.tui.fake_node import FakeNode
+from tests.tui.fake_node import ScriptedNode
 from tests.tui.served import APP, SCREEN, STUB, Served, gone, serving, started
 
 pytestmark = pytest.mark.asyncio
@@ -236,9 +236,9 @@ new Promise((tell) => {
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[FakeNode]:
+def node(tmp_path: Path) -> Iterator[ScriptedNode]:
     """A node of 40 rounds."""
-    made = FakeNode(Paths.default(tmp_path / "home"))
+    made = ScriptedNode(Paths.default(tmp_path / "home"))
     made.start()
     yield made
     made.stop()
@@ -246,7 +246,7 @@ def node(tmp_path: Path) -> Iterator[FakeNode]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(chromium() is None, reason="there is no Chromium here; Debian: apt-get install chromium")
-async def test_the_app_is_drawn_and_heeds_keys_in_a_real_browser(tmp_path: Path, node: FakeNode) -> None:
+async def test_the_app_is_drawn_and_heeds_keys_in_a_real_browser(tmp_path: Path, node: ScriptedNode) -> None:
     command = [sys.executable, "-m", "sapo_edge", "serve", "--home", str(tmp_path / "home"), "--port", "0"]
     with started(tmp_path, command) as served:
         async with browser(tmp_path) as page:

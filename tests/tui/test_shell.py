@@ -52,11 +52,11 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "GONE_SECONDS", 0.5)
 
 
-def made(launcher: FakeLauncher, environ: dict[str, str] | None = None) -> SapoApp:
+def make_app(launcher: FakeLauncher, environ: dict[str, str] | None = None) -> SapoApp:
     return SapoApp(launcher, environ or TRUECOLOR)
 
 
-def dialog(app: SapoApp) -> bool:
+def shows_dialog(app: SapoApp) -> bool:
     return isinstance(app.screen, NodeEnded) and "Restart" in screen(app)
 
 
@@ -64,8 +64,8 @@ def dialog(app: SapoApp) -> bool:
 
 
 @pytest.mark.asyncio
-async def test_it_attaches_to_a_node_that_runs(launcher: FakeLauncher) -> None:
-    app = made(launcher)
+async def test_it_connects_to_a_running_node(launcher: FakeLauncher) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert launcher.starts == 0 and app.state.round == 40
@@ -73,8 +73,8 @@ async def test_it_attaches_to_a_node_that_runs(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_starts_one_if_none_runs(idle: FakeLauncher) -> None:
-    app = made(idle)
+async def test_it_starts_a_node_if_none_runs(idle: FakeLauncher) -> None:
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
     assert idle.starts == 1 and idle.running, "the node outlives the app"
@@ -83,7 +83,7 @@ async def test_it_starts_one_if_none_runs(idle: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: isinstance(app.screen, FirstRun))
         await pilot.pause(1)
@@ -92,11 +92,11 @@ async def test_nothing_starts_without_consent(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_can_not_start_is_told_with_its_remedy(idle: FakeLauncher) -> None:
+async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLauncher) -> None:
     idle.refusal = BackendError("no model is installed", "install one with pip")
-    app = made(idle)
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         assert "No model is installed" in screen(app) and "install one with pip" in screen(app)
         idle.refusal = None
         await pilot.press("enter")
@@ -104,13 +104,13 @@ async def test_a_node_that_can_not_start_is_told_with_its_remedy(idle: FakeLaunc
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_dies_while_it_starts_tells_its_last_words(idle: FakeLauncher, quick: None) -> None:
+async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
     idle.hold = True
-    app = made(idle)
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
         idle.ending = Ending("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
         await pilot.press("escape")
         await until(pilot, lambda: "No node runs" in screen(app))
@@ -120,10 +120,10 @@ async def test_a_node_that_dies_while_it_starts_tells_its_last_words(idle: FakeL
 
 
 @pytest.mark.asyncio
-async def test_after_a_crash_it_says_why_and_the_curve_goes_on(
+async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert launcher.node is not None
@@ -132,7 +132,7 @@ async def test_after_a_crash_it_says_why_and_the_curve_goes_on(
         await until(pilot, lambda: app.state.round == 42)
         before = list(app.state.history.curves.own)
         launcher.die()
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         assert "The node was killed (SIGKILL" in screen(app) and "by itself in" in screen(app)
         assert app.state.standing is Standing.ENDED and app.state.history.last_round == 42
         await pilot.press("enter")
@@ -144,11 +144,11 @@ async def test_after_a_crash_it_says_why_and_the_curve_goes_on(
 
 
 @pytest.mark.asyncio
-async def test_it_starts_again_by_itself_until_that_is_pointless(
+async def test_it_restarts_by_itself_until_the_third_crash(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.3)
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         for crash in range(1, keeper.CRASHES):
             await attached(pilot, app)
@@ -156,22 +156,22 @@ async def test_it_starts_again_by_itself_until_that_is_pointless(
             await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
         await attached(pilot, app)
         launcher.die()
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         assert "several times within minutes" in screen(app)
         await pilot.pause(1)
-        assert dialog(app) and launcher.starts == keeper.CRASHES - 1
+        assert shows_dialog(app) and launcher.starts == keeper.CRASHES - 1
         await pilot.press("enter")
         await attached(pilot, app)
         assert launcher.starts == keeper.CRASHES
 
 
 @pytest.mark.asyncio
-async def test_crashes_long_ago_are_forgiven(
+async def test_crashes_long_ago_do_not_count(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "PATIENCE_SECONDS", 0.2)
     monkeypatch.setattr(keeper, "CRASH_SECONDS", 0.0)
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         for crash in range(1, keeper.CRASHES + 2):
             await attached(pilot, app)
@@ -181,14 +181,14 @@ async def test_crashes_long_ago_are_forgiven(
 
 
 @pytest.mark.asyncio
-async def test_left_alone_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
-    app = made(launcher)
+async def test_without_a_restart_it_waits_for_s(launcher: FakeLauncher, quick: None) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         launcher.die()
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         await pilot.press("escape")
-        await until(pilot, lambda: not dialog(app) and "no node runs" in text(app, "#head"))
+        await until(pilot, lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
         await pilot.pause(0.5)
         assert launcher.starts == 0
         await pilot.press("s")
@@ -196,8 +196,8 @@ async def test_left_alone_it_waits_for_s(launcher: FakeLauncher, quick: None) ->
 
 
 @pytest.mark.asyncio
-async def test_an_orderly_end_needs_no_dialog(launcher: FakeLauncher, quick: None) -> None:
-    app = made(launcher)
+async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: None) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         await pilot.press("s")
@@ -209,9 +209,9 @@ async def test_an_orderly_end_needs_no_dialog(launcher: FakeLauncher, quick: Non
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_drops_this_client_is_reached_again(launcher: FakeLauncher, quick: None) -> None:
-    """As it does with one that was suspended and read nothing: that is no crash."""
-    app = made(launcher)
+async def test_it_reconnects_to_a_node_that_dropped_it(launcher: FakeLauncher, quick: None) -> None:
+    """A node drops a client that was suspended; that is no crash."""
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         first = app.keeper.link
@@ -226,11 +226,11 @@ async def test_a_node_that_drops_this_client_is_reached_again(launcher: FakeLaun
 
 
 class Stranger:
-    """Something else behind the socket's path: says one line, then nothing.
+    """Another server on the node's socket, which sends one line.
 
     Args:
-        launcher: whose node it stands for.
-        hello: the line; None says nothing at all.
+        launcher: of the node.
+        hello: the line; None sends nothing.
     """
 
     def __init__(self, launcher: FakeLauncher, hello: dict[str, Any] | None) -> None:
@@ -266,26 +266,26 @@ class Stranger:
     ],
 )
 @pytest.mark.asyncio
-async def test_a_node_that_can_not_be_used_is_told_in_words(
+async def test_a_server_that_is_no_usable_node_shows_an_error(
     idle: FakeLauncher, hello: dict[str, Any], told: str
 ) -> None:
     stranger = Stranger(idle, hello)
-    app = made(idle)
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         assert told in " ".join(screen(app).split()) and "stop" in screen(app) and "\x1b" not in screen(app)
         assert idle.starts == 0
         stranger.close()
 
 
 @pytest.mark.asyncio
-async def test_a_node_that_does_not_even_greet_freezes_nothing(
+async def test_a_node_without_a_greeting_does_not_freeze_the_app(
     idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
     idle.hold = True
     stranger = Stranger(idle, None)
-    app = made(idle)
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
@@ -303,7 +303,7 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
     both = asyncio.Barrier(2)
 
     async def one() -> None:
-        app = made(launcher)
+        app = make_app(launcher)
         async with app.run_test(size=(80, 24)) as pilot:
             await attached(pilot, app)
             await both.wait()
@@ -321,11 +321,11 @@ async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
 
 @pytest.mark.asyncio
 async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> None:
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         stuck = Stuck(launcher)
-        # At least one request for the status is under way then.
+        # By then at least one request for the status waits.
         await pilot.pause(2.5)
         slowest = 0.0
         for number, mode in [*enumerate(VIEWS, 1), (1, "dashboard")]:
@@ -342,9 +342,9 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
 
 
 @pytest.mark.asyncio
-async def test_a_stuck_node_does_not_hold_up_the_end(launcher: FakeLauncher) -> None:
+async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> None:
     launcher.set("on_quit", "keep")
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         stuck = Stuck(launcher)
@@ -378,7 +378,7 @@ def _waits(thread: threading.Thread) -> bool:
 
 @pytest.mark.asyncio
 async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         for number, (mode, title) in enumerate(VIEWS.items(), 1):
@@ -391,8 +391,8 @@ async def test_seven_keys_reach_seven_screens(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_every_screen_survives_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
-    app = made(launcher)
+async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         for number, mode in enumerate(VIEWS, 1):
@@ -409,8 +409,8 @@ async def test_every_screen_survives_a_terminal_of_40_by_10(launcher: FakeLaunch
 
 
 @pytest.mark.asyncio
-async def test_the_palette_offers_the_node_and_the_screens(launcher: FakeLauncher, quick: None) -> None:
-    app = made(launcher)
+async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLauncher, quick: None) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         titles = [command.title for command in app.get_system_commands(app.screen)]
@@ -425,7 +425,7 @@ async def test_the_palette_offers_the_node_and_the_screens(launcher: FakeLaunche
         await pilot.press("enter")
         await until(pilot, lambda: app.current_mode == "peers")
         launcher.die()
-        await until(pilot, lambda: dialog(app))
+        await until(pilot, lambda: shows_dialog(app))
         await pilot.press("escape")
         titles = [command.title for command in app.get_system_commands(app.screen)]
         assert "Start the node" in titles and "Stop the node" not in titles
@@ -434,7 +434,7 @@ async def test_the_palette_offers_the_node_and_the_screens(launcher: FakeLaunche
 @pytest.mark.asyncio
 async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
     idle.hold = True
-    app = made(idle)
+    app = make_app(idle)
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         assert app.check_action("pause", ()) is None
@@ -443,14 +443,14 @@ async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_refusal_is_told_inert(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     assert launcher.node is not None
 
     def refuse() -> None:
         raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
 
     monkeypatch.setattr(launcher.node, "pause", refuse)
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await attached(pilot, app)
         await pilot.press("p")
@@ -463,16 +463,16 @@ async def test_a_refusal_is_told_inert(launcher: FakeLauncher, monkeypatch: pyte
 
 
 @pytest.mark.asyncio
-async def test_hostile_texts_are_inert_in_head_and_panels(launcher: FakeLauncher) -> None:
+async def test_hostile_texts_are_escaped_in_head_and_panels(launcher: FakeLauncher) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07[bold red][@click=app.quit]x[/]\u202e\u200b"
     assert launcher.node is not None
     launcher.node.tell(
         manifest=hostile, model=hostile, backend=hostile, paused=[hostile], rejections={hostile: 5, "rate": 2}
     )
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(160, 48)) as pilot:
         await attached(pilot, app)
-        launcher.node.rest(hostile, hostile)
+        launcher.node.pause_for(hostile, hostile)
         launcher.node.emit(events.Notice(level="warning", text=hostile))
         for number in range(1, len(VIEWS) + 1):
             await pilot.press(str(number))
@@ -498,8 +498,8 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
     # Without progress that moves on between the two: both draw the same.
     assert launcher.node is not None
-    launcher.node.rest("asked to pause")
-    fancy, plain = await drawn(made(launcher)), await drawn(made(launcher, PLAIN))
+    launcher.node.pause_for("asked to pause")
+    fancy, plain = await drawn(make_app(launcher)), await drawn(make_app(launcher, PLAIN))
     assert all(line.isascii() and len(line) == 100 for line in plain)
     for rich, bare in zip(fancy, plain, strict=True):
         columns = [character for character in rich for _ in range(cell_len(character))]
@@ -509,10 +509,10 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
 
 @pytest.mark.parametrize("mode", VIEWS)
 @pytest.mark.asyncio
-async def test_everything_that_the_app_itself_draws_has_a_likeness_in_ascii(launcher: FakeLauncher, mode: str) -> None:
+async def test_every_character_of_the_app_has_an_ascii_substitute(launcher: FakeLauncher, mode: str) -> None:
     """A question mark stands only for what others wrote."""
     theirs = "超级长的名字\U0001f980"
-    app, table = made(launcher), ascii_table()
+    app, table = make_app(launcher), ascii_table()
     async with app.run_test(size=(100, 30)) as pilot:
         await attached(pilot, app)
         await pilot.press(str([*VIEWS].index(mode) + 1))
@@ -531,10 +531,10 @@ async def test_everything_that_the_app_itself_draws_has_a_likeness_in_ascii(laun
     ],
 )
 @pytest.mark.asyncio
-async def test_a_console_of_16_colours_gets_its_own(
+async def test_a_console_of_16_colours_gets_its_own_theme(
     launcher: FakeLauncher, environ: dict[str, str], theme: str, ansi: bool
 ) -> None:
-    app = made(launcher, environ)
+    app = make_app(launcher, environ)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert app.theme == theme and app.native_ansi_color == ansi
@@ -545,9 +545,9 @@ async def test_a_console_of_16_colours_gets_its_own(
 
 
 @pytest.mark.asyncio
-async def test_the_owners_theme_comes_first_and_a_chosen_one_is_kept(launcher: FakeLauncher) -> None:
+async def test_the_theme_of_the_settings_wins_and_a_new_one_is_saved(launcher: FakeLauncher) -> None:
     launcher.set("theme", "nord")
-    app = made(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
+    app = make_app(launcher, {"TERM": "linux", "LANG": "en_US.UTF-8"})
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert app.theme == "nord" and len(launcher.changes) == 1
@@ -556,18 +556,18 @@ async def test_the_owners_theme_comes_first_and_a_chosen_one_is_kept(launcher: F
 
 
 @pytest.mark.asyncio
-async def test_no_color_draws_no_colour_and_loses_nothing(
+async def test_no_color_draws_no_colours_and_loses_nothing(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         for number in range(1, len(VIEWS) + 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
             assert _colours(app) == set(), list(VIEWS)[number - 1]
-        # Where one is, is told by more than a colour.
+        # More than a colour marks the current screen.
         assert any(segment.style and segment.style.reverse for segment in _segments(app) if "Settings" in segment.text)
 
 
@@ -579,7 +579,7 @@ def _segments(app: SapoApp) -> Iterator[Any]:
 
 
 def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
-    """Colours on the screen that are no greys."""
+    """The colours on the screen, without greys."""
     found = set()
     for segment in _segments(app):
         for color in () if segment.style is None else (segment.style.color, segment.style.bgcolor):
@@ -590,12 +590,9 @@ def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
     return found
 
 
-# What it remembers.
-
-
 @pytest.mark.asyncio
-async def test_memory_stays_flat_while_events_pour_in(launcher: FakeLauncher) -> None:
-    app = made(launcher)
+async def test_memory_stays_bounded_with_many_events(launcher: FakeLauncher) -> None:
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert launcher.node is not None
@@ -609,9 +606,7 @@ async def test_memory_stays_flat_while_events_pour_in(launcher: FakeLauncher) ->
 
 
 @pytest.mark.asyncio
-async def test_an_event_of_a_kind_that_is_not_known_is_left_out(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_event_of_an_unknown_kind_is_ignored(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     real: Callable[[dict[str, Any]], events.Event] = events.from_dict
 
     def newer(found: dict[str, Any]) -> events.Event:
@@ -620,12 +615,12 @@ async def test_an_event_of_a_kind_that_is_not_known_is_left_out(
         return real(found)
 
     monkeypatch.setattr(link, "events", SimpleNamespace(from_dict=newer))
-    app = made(launcher)
+    app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         assert launcher.node is not None
         launcher.node.emit(launcher.node.finished(41))
-        launcher.node.rest("hot")
+        launcher.node.pause_for("hot")
         await until(pilot, lambda: "paused: hot" in text(app, "#head"))
 
 
@@ -637,5 +632,5 @@ async def _settled(pilot: Pilot[Any]) -> None:
 
 def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
     assert launcher.node is not None
-    launcher.node.rest("asked to pause")
-    assert snap_compare(made(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
+    launcher.node.pause_for("asked to pause")
+    assert snap_compare(make_app(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)

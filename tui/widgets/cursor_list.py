@@ -214,12 +214,12 @@ class CursorList(ScrollView, can_focus=True):
         return Style(bgcolor=style.bgcolor, bold=style.bold, reverse=style.reverse)
 
     def fitting(self) -> list[tuple[Column, int]]:
-        """The columns that there is room for, each with its width."""
+        """The columns that fit, with their widths."""
         width = self.scrollable_content_region.width
         shown = [column for column in self.COLUMNS if column.needs <= width]
-        taken = sum(column.width + 1 for column in shown if column.width)
-        rest = max(1, width - 3 - taken)
-        return [(column, column.width or rest) for column in shown]
+        fixed = sum(column.width + 1 for column in shown if column.width)
+        remaining = max(1, width - 3 - fixed)
+        return [(column, column.width or remaining) for column in shown]
 
     @staticmethod
     def _line(
