@@ -35,10 +35,10 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    tell(made, time=NOW)
-    yield made
-    made.close()
+    launcher = FakeLauncher(tmp_path)
+    tell(launcher, time=NOW)
+    yield launcher
+    launcher.close()
 
 
 def tell(launcher: FakeLauncher, **changes: Any) -> None:
@@ -93,23 +93,23 @@ async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        for told in (
+        for words in (
             "● connected, not reachable from other networks", "at  /ip4/192.0.2.1/tcp/40123",
             "240 rollouts in, 120 out",
             "1.2 MB in, 800.0 kB out", "clock 2 s behind", "refused  signature 4096, rate 3, forged 1",
         ):  # fmt: skip
-            assert told in picture(pilot.app), told
+            assert words in picture(pilot.app), words
         assert "waiting" not in picture(pilot.app)
         tell(
             launcher, reachable=True, clock_ahead=-90, paused=["upload"], faults={"pull": 2}, restarts=1, addresses=[],
             rejections={f"reason {number}": number + 1 for number in range(40)},
         )  # fmt: skip
         await polled(pilot, screen, launcher)
-        for told in (
+        for words in (
             "reachable from other networks", "no address where", "clock is 1 min 30 s ahead: set it",
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
-            assert told in picture(pilot.app), told
+            assert words in picture(pilot.app), words
     assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"]))  # type: ignore[union-attr]
 
 
@@ -117,11 +117,11 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
 async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("down")
-        for told in (
+        for words in (
             STRANGER, "by the peer, 2027-01-15 08:10:00, 2 h 20 min ago", "65.4 kB from it, 54.3 kB to it",
             "in the mesh", "rate 3, forged 1",
         ):  # fmt: skip
-            assert told in picture(pilot.app), told
+            assert words in picture(pilot.app), words
         await pilot.press("c")
         assert pilot.app.clipboard == STRANGER
         await pilot.press("enter")
@@ -216,8 +216,8 @@ async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
 async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> None:
     tell(launcher, peers=[], state="alone", reachable=None)
     async with opened(launcher) as (pilot, screen):
-        for told in ("○ no peer yet", "not known yet", "another machine", "sapo swarm invite", "sapo doctor"):
-            assert told in picture(pilot.app), told
+        for words in ("○ no peer yet", "not known yet", "another machine", "sapo swarm invite", "sapo doctor"):
+            assert words in picture(pilot.app), words
         assert "clock" not in picture(pilot.app).splitlines()[4]
         tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
         await polled(pilot, screen, launcher)

@@ -173,11 +173,11 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
 @pytest.mark.asyncio
 async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        for name, told in (
+        for name, words in (
             ("origin", "own only"), ("informative", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
         ):  # fmt: skip
             await pilot.click(f"FilterChip.{name}")
-            await until(pilot, lambda name=name, told=told: settled(screen) and told in chip(screen, name))  # type: ignore[misc]
+            await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
         await pilot.click("FilterChip.search")
         assert screen.browser.searching
 
@@ -204,13 +204,13 @@ async def test_a_rollout_is_shown_with_everything(launcher: FakeLauncher) -> Non
         await pilot.press("enter")
         await read(pilot, screen)
         shown = picture(pilot.app)
-        for told in (
+        for words in (
             "round 40", "peer", readable_name(FRIEND), "● teaches", "mean 0.50", "chain_sum", "best first",
             "State the final answer to the following arithmetic problem: 50 + 8 =", "expected  58",
             "2027-01-15 08:39:35", "#1  reward 1.00  advantage +1.00  ended", "50 plus 8 makes 58.",
             "<answer>58</answer>", "cut off", "(empty)",
         ):  # fmt: skip
-            assert told in shown, told
+            assert words in shown, words
         await pilot.press("down", "down", "down")
         assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot.app)
         await pilot.press("escape")
@@ -449,11 +449,11 @@ async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLaun
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:
     node = launcher.node
     assert node is not None
-    made = rollouts(41)[0]
+    original = rollouts(41)[0]
     answers = tuple(Answer(f"{number} " + "\x1b" * 8000, False) for number in range(MAX_ANSWERS))
     large = replace(
-        made,
-        rollout=replace(made.rollout, question="q\n" * 8000, ground_truth="t" * 16_000, answers=answers, time=1e11),
+        original,
+        rollout=replace(original.rollout, question="q\n" * 8000, ground_truth="t" * 16_000, answers=answers, time=1e11),
         rewards=tuple(number / MAX_ANSWERS for number in range(MAX_ANSWERS)),
         advantages=(0.0,) * MAX_ANSWERS,
     )

@@ -51,7 +51,7 @@ class AnswerView(View):
     AnswerView.-typing #typing, AnswerView.-judged #verdict { display: block; }
     AnswerView #note { height: auto; padding: 0 2; display: none; }
     AnswerView #note.-bad { color: $text-error; }
-    AnswerView #note.-told { display: block; }
+    AnswerView #note.-shown { display: block; }
     AnswerView #hints { height: 1fr; display: none; scrollbar-size-vertical: 1; }
     AnswerView.-typing #hints { display: block; }
     AnswerView .hint { width: 1fr; max-width: 100; height: auto; padding: 0 2; color: $text-muted; }
@@ -263,7 +263,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         if not text and not self._attached:
             text, bad = "the node has ended: s starts it again; your text is kept", False
         note = self.query_one("#note", Static)
-        note.set_class(bool(text) and self._question is not None, "-told")
+        note.set_class(bool(text) and self._question is not None, "-shown")
         note.set_class(bad, "-bad")
         note.update(Content(f"{'✗' if bad else '•'} {printable(text)}"))
 
