@@ -154,7 +154,6 @@ def open_transport(
         known_peers=workspace.paths.state / "peers.json",
     )
     admission = Admission(swarm.id, source, Reputation(), own=config.identity.peer_id)
-    closing.callback(admission.close)
     transport = Libp2pTransport(config, admission, emit)
     closing.callback(transport.close)
     return transport, transport.status

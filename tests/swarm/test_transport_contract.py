@@ -66,7 +66,6 @@ def libp2p_members(stack: ExitStack) -> Join:
         bootstrap = transports[0].status().addresses if transports else ()
         config = SwarmConfig(identity, SOURCE.manifest, bootstrap=bootstrap, listen="loopback", mdns=False)
         admission = Admission(swarm, SOURCE, Reputation(), own=identity.peer_id)
-        stack.callback(admission.close)
         transport = Libp2pTransport(config, admission, lambda event: None)
         stack.enter_context(closing(transport))
         transports.append(transport)

@@ -185,10 +185,6 @@ class Admission:
             for digest in digests:
                 _keep(self._seen, digest, REMEMBERED_DIGESTS, None)
 
-    def close(self) -> None:
-        """End the worker's thread."""
-        self._worker.close()
-
     def _refuse(self, sender: str, reason: Rejection, now: float) -> Checked:
         self._count(sender, (reason,), now)
         return Checked(rejections=(reason,))

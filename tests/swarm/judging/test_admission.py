@@ -356,7 +356,6 @@ def test_the_task_is_made_anew_in_a_thread_of_its_own_and_in_time(
     assert gate.source.threads == {"sapo-tasks"}
     assert gate.admission.counts == ({reason: 1} if reason else {})
     assert (identity(1).peer_id in gate.penalties()) is blamed and "neighbour" not in gate.penalties()
-    gate.admission.close()
 
 
 def test_a_liar_is_ignored_for_a_time_and_its_forwarders_are_not(gate: Gate) -> None:
@@ -390,7 +389,6 @@ def test_tasks_of_the_library_are_made_in_the_worker() -> None:
     assert admission.check_task(sign_rollout(rollout, SWARM, identity(1))) is None
     lie = replace(rollout, ground_truth=f"{task.ground_truth} or so")
     assert admission.check_task(sign_rollout(lie, SWARM, identity(1))) is Rejection.FORGED
-    admission.close()
 
 
 GOOD = Gate().signed(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -69,10 +68,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(source: TaskSource, task: Task) -> Iterator[Bench]:
-    bench = Bench(source, task)
-    yield bench
-    bench.admission.close()
+def bench(source: TaskSource, task: Task) -> Bench:
+    return Bench(source, task)
 
 
 def test_an_honest_rollout_is_let_in(bench: Bench) -> None:

@@ -195,7 +195,6 @@ class HonestPeer:
     def close(self) -> None:
         """Leave."""
         self.transport.close()
-        self._admission.close()
 
 
 class Lab:

@@ -18,13 +18,10 @@ def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leave
     admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=identity.peer_id)
     events: list[Event] = []
     member = Member(SwarmConfig(identity, manifest), admission, events.append)
-    try:
-        texts = []
-        for has_peers in (False, True, True, True, False, False):
-            member.snapshot(has_peers)
-            texts.append([event.text for event in events if isinstance(event, Notice)])
-            events.clear()
-    finally:
-        admission.close()
+    texts = []
+    for has_peers in (False, True, True, True, False, False):
+        member.snapshot(has_peers)
+        texts.append([event.text for event in events if isinstance(event, Notice)])
+        events.clear()
     connected, alone = "connected to the swarm", "no member of the swarm is connected; training continues"
     assert texts == [[], [connected], [], [], [alone], []]

@@ -107,7 +107,6 @@ def member(source: TaskSource, inbox: list[Rollout]) -> Iterator[tuple[Libp2pTra
         yield transport, admission
     finally:
         transport.close()
-        admission.close()
 
 
 def eventually(condition: Callable[[], bool], peer: Peer | None = None, seconds: float = 20.0) -> None:

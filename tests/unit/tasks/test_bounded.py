@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -34,23 +35,20 @@ def twice_against_everything() -> None:
 
 
 @pytest.mark.parametrize("work", [forever, forever_against_exceptions])
-def test_an_endless_loop_is_interrupted_and_the_thread_continues(work: object) -> None:
-    worker = BoundedWorker()
-    threads = [worker.run(threading.current_thread, 5.0)]
+def test_an_endless_loop_is_interrupted_and_its_thread_ends(work: Callable[[], None]) -> None:
+    worker, threads = BoundedWorker(), threading.active_count()
     begin = time.monotonic()
     with pytest.raises(OvertimeError):
-        worker.run(work, 0.05)  # type: ignore[arg-type]
+        worker.run(work, 0.05)
     assert time.monotonic() - begin < 3.0
-    threads.append(worker.run(threading.current_thread, 5.0))
-    assert threads[0] is threads[1] is not threading.current_thread()
-    worker.close()
+    assert threading.active_count() == threads
+    assert worker.run(threading.current_thread, 5.0) is not threading.current_thread()
 
 
 def test_work_that_swallows_the_exception_is_interrupted_again() -> None:
     worker = BoundedWorker()
     worker.run(twice_against_everything, 0.05)
     assert worker.run(lambda: "next", 5.0) == "next"
-    worker.close()
 
 
 def test_interrupted_work_releases_its_lock() -> None:
@@ -65,7 +63,6 @@ def test_interrupted_work_releases_its_lock() -> None:
             worker.run(hold, 0.02)
         assert lock.acquire(timeout=1)
         lock.release()
-    worker.close()
 
 
 def test_results_and_errors_come_through() -> None:
@@ -73,7 +70,6 @@ def test_results_and_errors_come_through() -> None:
     assert worker.run(lambda: 7, 5.0) == 7
     with pytest.raises(KeyError):
         worker.run(lambda: {}["x"], 5.0)
-    worker.close()
 
 
 def test_the_exception_never_hits_the_next_work() -> None:
@@ -92,7 +88,6 @@ def test_the_exception_never_hits_the_next_work() -> None:
             assert worker.run(spin, 0.003) == number
         assert worker.run(lambda: "clean", 5.0) == "clean"
     assert threading.active_count() < others + 10
-    worker.close()
 
 
 def test_threads_that_cannot_be_interrupted_are_abandoned_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +103,6 @@ def test_threads_that_cannot_be_interrupted_are_abandoned_up_to_a_limit(monkeypa
     assert time.monotonic() - begin < 0.1, "rejected immediately"
     time.sleep(1.3)
     assert worker.run(lambda: "again", 5.0) == "again"
-    worker.close()
 
 
 def test_callers_wait_for_their_turn() -> None:
@@ -126,4 +120,3 @@ def test_callers_wait_for_their_turn() -> None:
     for thread in threads:
         thread.join()
     assert max(most) == 1 and len(most) == 5
-    worker.close()
