@@ -15,12 +15,10 @@ from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Mo
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import CheckpointError
-from sapo_edge.policy import CallHandle
-from sapo_edge.state.checkpoint import RECORD, read_checkpoint
-from sapo_edge.state.checkpoints import Checkpoints
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation
+    from sapo_edge.policy import CallHandle
 
 
 def evaluate(
@@ -87,6 +85,8 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
 
 def best_adapter(workspace: Workspace) -> Path | None:
     """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
+    from sapo_edge.state.checkpoints import Checkpoints
+
     checkpoints = Checkpoints(workspace.paths.checkpoints, workspace.settings.keep_checkpoints)
     checkpoint = checkpoints.best() or checkpoints.latest()
     return None if checkpoint is None else checkpoint.directory
@@ -102,6 +102,8 @@ def check_model(adapter: Path, digest: str) -> None:
     Raises:
         CheckpointError: if it was made with another one, or is damaged.
     """
+    from sapo_edge.state.checkpoint import RECORD, read_checkpoint
+
     if not (adapter / RECORD).is_file():
         return
     if read_checkpoint(adapter).model_digest != digest:
@@ -140,6 +142,8 @@ def _progress(name: str) -> Iterator[CallHandle]:
     """Show a progress bar on stderr while a policy answers."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
+
+    from sapo_edge.policy import CallHandle
 
     console = Console(stderr=True)
     columns = TextColumn(name), BarColumn(bar_width=24), TextColumn("{task.completed:.0f}/{task.total:.0f} questions")

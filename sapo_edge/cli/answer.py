@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import typer
 
@@ -12,20 +12,10 @@ from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError
-from sapo_edge.person import (
-    Outbox,
-    PersonAnswers,
-    Question,
-    Verdict,
-    draw_question,
-    is_too_long,
-    tag_answer,
-    verify_answers,
-)
 from sapo_edge.plain import counted, printable
-from sapo_edge.rollout import MAX_ANSWERS
-from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
-from sapo_edge.tasks.source import TaskSource
+
+if TYPE_CHECKING:
+    from sapo_edge.person import PersonAnswers, Question, Verdict
 
 MAX_CHARACTERS = 8000
 """Most characters of all answers together: they fit into one line of the control socket."""
@@ -47,9 +37,13 @@ class _RunningNode:
         self._client = client
 
     def question(self) -> Question:
+        from sapo_edge.person import Question
+
         return Question.from_dict(self._client.request("question", timeout=_SECONDS))
 
     def verdict(self, answers: PersonAnswers) -> Verdict:
+        from sapo_edge.person import Verdict
+
         reply = self._client.request("share_answers", answers.as_dict(), timeout=_SECONDS)
         verdict = Verdict.from_dict(reply, len(answers.answers))
         narrate("shared with the swarm" if verdict.shared else "the running node works alone: nothing is shared")
@@ -60,6 +54,10 @@ class _NoNode:
     """Draws the question and verifies the answers itself; they wait in the outbox for the next node."""
 
     def __init__(self, workspace: Workspace) -> None:
+        from sapo_edge.person import Outbox
+        from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
+        from sapo_edge.tasks.source import TaskSource
+
         self._source = TaskSource(workspace.require_manifest())
         workspace.paths.create()
         self._outbox = Outbox(workspace.paths.state / "outbox.json")
@@ -67,9 +65,13 @@ class _NoNode:
         self._seed = seed_from_secret(secret)
 
     def question(self) -> Question:
+        from sapo_edge.person import draw_question
+
         return draw_question(self._source, self._seed)
 
     def verdict(self, answers: PersonAnswers) -> Verdict:
+        from sapo_edge.person import Verdict, verify_answers
+
         task, rewards = verify_answers(self._source, answers)
         waiting = self._outbox.add(answers)
         narrate(f"no node runs: {counted(waiting, 'set')} of answers wait for the next `sapo run`, which shares them")
@@ -88,6 +90,8 @@ def answer(home: Home = None, json: Json = False) -> None:
 
 
 def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
+    from sapo_edge.person import PersonAnswers, tag_answer
+
     question = examiner.question()
     narrate(printable(question.text, lines=True))
     narrate("")
@@ -109,6 +113,9 @@ def _ask(examiner: _Examiner, *, as_json: bool) -> ExitCode:
 
 def _typed_answers() -> list[str]:
     """Read lines until an empty one, the end of the input, or the most answers that a rollout holds."""
+    from sapo_edge.person import is_too_long
+    from sapo_edge.rollout import MAX_ANSWERS
+
     if sys.stdin is None:
         raise ConfigError("there is no input to read answers from", "run it in a terminal, or pipe answers in")
     typed: list[str] = []

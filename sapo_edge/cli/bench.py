@@ -14,7 +14,6 @@ import typer
 from sapo_edge.cli.options import Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.doctor.bench import QUESTIONS, TOKENS, Task
 from sapo_edge.errors import BackendError, ExitCode, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.lock import lock_holder
@@ -37,6 +36,8 @@ def bench(
     json: Json = False,
 ) -> None:
     """Measure this machine: sampling, updates and memory of each backend. Takes minutes."""
+    from sapo_edge.doctor.bench import QUESTIONS, TOKENS
+
     workspace = open_workspace(home, {"model": model, "manifest": manifest, "threads": threads}, settings)
     answers = workspace.settings.answers
     names = _backend_names(workspace, backend)
@@ -49,7 +50,11 @@ def bench(
         shape = {"questions": QUESTIONS, "answers": answers, "tokens": TOKENS, "repeats": repeats}
         print_json({"model": str(workspace.model), **shape, "notes": notes, "backends": results})
     else:
-        _print_table(results, answers, repeats)
+        _print_table(results)
+        narrate(
+            f"rounds of {QUESTIONS} questions x {answers} answers x {TOKENS} tokens: medians of {repeats}, and ranges"
+        )
+        _warn_of_noise(results)
     is_measured = any("error" not in result for result in results.values())
     raise typer.Exit(ExitCode.DONE if is_measured else ExitCode.FAILED)
 
@@ -84,6 +89,8 @@ def _notes(workspace: Workspace) -> list[str]:
 
 def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     """The figures of one backend, or its error and remedy."""
+    from sapo_edge.doctor.bench import Task
+
     settings = workspace.settings
     manifest = workspace.require_manifest().to_bytes().hex()
     task = Task(
@@ -106,7 +113,7 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     return figures
 
 
-def _print_table(results: dict[str, dict[str, Any]], answers: int, repeats: int) -> None:
+def _print_table(results: dict[str, dict[str, Any]]) -> None:
     head = ("backend", "loads in", "samples", "(of rounds)", "updates in", "(of rounds)", "takes", "estimated")
     rows: list[tuple[str, ...]] = [head]
     for name, figures in results.items():
@@ -119,7 +126,9 @@ def _print_table(results: dict[str, dict[str, Any]], answers: int, repeats: int)
     for name, figures in results.items():
         if "error" in figures:
             print(f"{name}: not measured: {printable(str(figures['error']))}; {printable(str(figures['remedy']))}")
-    narrate(f"rounds of {QUESTIONS} questions x {answers} answers x {TOKENS} tokens: medians of {repeats}, and ranges")
+
+
+def _warn_of_noise(results: dict[str, dict[str, Any]]) -> None:
     noisy = [name for name, figures in results.items() if "error" not in figures and _is_noisy(figures)]
     if noisy:
         narrate(f"noisy: {', '.join(noisy)}, by more than {NOISY:.0%}; close other programs, or ask for more --repeats")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,11 +17,12 @@ from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.conversation import Conversation, Piece
 from sapo_edge.errors import Cancelled, SapoError, StateError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-from sapo_edge.state.checkpoint import read_record
+
+if TYPE_CHECKING:
+    from sapo_edge.conversation import Conversation, Piece
 
 MAX_TEMPERATURE = 2.0
 
@@ -93,6 +94,7 @@ def open_conversation(
         SapoError: if the model or the adapter can't be used.
     """
     from sapo_edge.backends.model.source import open_source
+    from sapo_edge.conversation import Conversation
 
     manifest = workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name
@@ -113,6 +115,8 @@ def open_conversation(
 
 
 def _with_adapter(models: Models, directory: Path) -> Models:
+    from sapo_edge.state.checkpoint import read_record
+
     try:
         checkpoint = read_record(directory)
     except StateError:

@@ -9,7 +9,6 @@ import typer
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
-from sapo_edge.config.layers import set_value
 from sapo_edge.state.paths import Paths
 
 app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
@@ -29,6 +28,8 @@ def show(home: Home = None, json: Json = False) -> None:
 @app.command("set")
 def set_setting(name: str, value: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
     """Write a setting into config.toml; without a value, remove it."""
+    from sapo_edge.config.layers import set_value
+
     paths = Paths.default(home)
     paths.create()
     set_value(paths.config_file, name, value)

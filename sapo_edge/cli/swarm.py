@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,10 +16,10 @@ from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
 from sapo_edge.plain import counted, line
-from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.invite import KEY_BYTES, MAX_LINE, PREFIX, check_address, parse_invite, worth_sharing
-from sapo_edge.swarm.joining.membership import Membership, Swarm
+
+if TYPE_CHECKING:
+    from sapo_edge.state.paths import Paths
+    from sapo_edge.swarm.joining.membership import Membership, Swarm
 
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
@@ -42,6 +42,9 @@ def create(
     json: Json = False,
 ) -> None:
     """Create the swarm of a manifest and join it."""
+    from sapo_edge.swarm.joining.invite import KEY_BYTES, check_address
+    from sapo_edge.swarm.joining.membership import Swarm
+
     workspace = open_workspace(home, {"manifest": manifest})
     tasks = workspace.require_manifest()
     key = secrets.token_bytes(KEY_BYTES) if private else None
@@ -58,6 +61,8 @@ def create(
 @app.command()
 def invite(home: Home = None, json: Json = False) -> None:
     """Print the invite by which others join; with the running node's addresses, if one runs."""
+    from sapo_edge.swarm.joining.invite import worth_sharing
+
     workspace = open_workspace(home)
     swarm = workspace.swarm
     if swarm is None:
@@ -124,6 +129,9 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
         ConfigError: if the text is neither.
         StateError: if the checkpoints belong to another manifest, or the swarms can't be written.
     """
+    from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
+    from sapo_edge.swarm.joining.membership import Swarm
+
     paths.create()
     is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
     swarm = membership.find(text.strip()) if is_known else Swarm.from_invite(parse_invite(text))
@@ -133,6 +141,8 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
 
 def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
     """Make sure that the checkpoints of this state directory were trained on the swarm's manifest."""
+    from sapo_edge.state.checkpoints import Checkpoints
+
     checkpoints = Checkpoints(paths.checkpoints)
     for round in reversed(checkpoints.rounds()):
         try:
@@ -176,6 +186,8 @@ def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
 
 
 def _ask_for_invite() -> str:
+    from sapo_edge.swarm.joining.invite import MAX_LINE
+
     if sys.stdin is None:
         raise ConfigError("no invite is given", "give it after `sapo swarm join`")
     if sys.stdin.isatty():

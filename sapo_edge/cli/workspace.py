@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.cli.output import narrate
-from sapo_edge.config.layers import Resolved, resolve
-from sapo_edge.config.settings import Settings
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
-from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.joining.membership import MIN_DIGITS, Membership, Swarm
-from sapo_edge.tasks.allowed import nearest
-from sapo_edge.tasks.manifest import Manifest, load_manifest, shipped_manifests
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
+    from sapo_edge.config.layers import Resolved
+    from sapo_edge.config.settings import Settings
     from sapo_edge.policy import Policy
+    from sapo_edge.state.paths import Paths
+    from sapo_edge.swarm.joining.membership import Membership, Swarm
+    from sapo_edge.tasks.manifest import Manifest
 
 FETCH_SECONDS = 30.0
 """How long `sapo run` asks members of a swarm for its manifest."""
@@ -187,6 +186,10 @@ def open_workspace(
         ManifestError: if there is no such manifest, or it is not valid.
         StateError: if the file of swarms or a kept manifest is damaged.
     """
+    from sapo_edge.config.layers import resolve
+    from sapo_edge.state.paths import Paths
+    from sapo_edge.swarm.joining.membership import Membership
+
     paths = Paths.default(home)
     values = {name: value for name, value in (flags or {}).items() if value is not None}
     for name, value in parse_assignments(assignments or ()).items():
@@ -217,6 +220,10 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     Raises:
         ManifestError: if none or several match, naming what there is.
     """
+    from sapo_edge.swarm.joining.membership import MIN_DIGITS
+    from sapo_edge.tasks.allowed import nearest
+    from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
+
     if name in shipped_manifests() or Path(name).is_file():
         return load_manifest(name)
     kept = membership.manifests()

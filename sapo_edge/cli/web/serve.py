@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import io
 import os
@@ -57,6 +56,8 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
             f"the app in a browser needs textual-serve ({error})",
             "install it with: pip install 'sapo-edge[serve]', or with pipx: pipx inject sapo-edge textual-serve",
         ) from error
+    import asyncio
+
     Paths.default(home).create()
     environment = {} if home is None else {HOME_VARIABLE: os.path.abspath(home.expanduser())}
     with _listen(port) as listening:
@@ -76,6 +77,8 @@ def _listen(port: int) -> socket.socket:
 
 
 async def _serve(server: PageServer, listening: socket.socket) -> None:
+    import asyncio
+
     from aiohttp import web
 
     stop = asyncio.Event()
