@@ -1,4 +1,4 @@
-"""Tiny random language models as GGUF files, and what exactly they compute.
+"""Tiny random language models as GGUF files, and reference results for them.
 
 Each has two layers, a byte-level vocabulary and the ChatML template, and loads in milliseconds. Their weights are large
 enough that the next-token distribution is far from flat and depends on attention, so that a wrong row order, position
@@ -23,7 +23,7 @@ END_OF_TEXT = 257
 IM_START = 258
 IM_END = 259
 ANSWER_CLOSE = 260
-"""The stop text as one ordinary token; `CLOSE_BEGIN` and `CLOSE_END` together make it too."""
+"""The stop text as one ordinary token; `CLOSE_BEGIN` and `CLOSE_END` together spell it too."""
 CLOSE_BEGIN = 261
 CLOSE_END = 262
 ANSWER_OPEN = 263
@@ -61,7 +61,7 @@ SHAPES = {
     "qwen2": ModelShape("qwen2", seed=3),
     "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
 }
-"""The models at hand. qwen3's heads are wider together than the model, as those of the real ones are."""
+"""The models by name. As in real ones, qwen3's heads together are wider than the model."""
 
 
 @lru_cache(maxsize=1)
@@ -81,12 +81,12 @@ def tokens() -> tuple[list[str], list[int]]:
 
 
 def encode_text(text: str) -> list[int]:
-    """What the vocabulary makes of data: its bytes."""
+    """Token ids of a text that is data: its bytes."""
     return list(text.encode())
 
 
 def encode_prompt(prompt: Prompt) -> list[int]:
-    """What the chat template makes of a prompt whose contents are data."""
+    """Token ids of a prompt in the chat template; its contents are data."""
     ids: list[int] = []
     for message in prompt:
         ids += [IM_START, *encode_text(message.role + "\n"), *encode_text(message.content), IM_END, *encode_text("\n")]
@@ -136,7 +136,7 @@ def write_model(path: Path, shape: ModelShape, quantised: Mapping[str, str] | No
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list(texts)
     writer.add_token_types(types)
-    # llama.cpp wants merges; this one joins two zero bytes, which no test writes.
+    # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
     writer.add_token_merges([f"{zero} {zero}"])
     writer.add_bos_token_id(END_OF_TEXT)
     writer.add_eos_token_id(IM_END)
@@ -148,7 +148,7 @@ def write_model(path: Path, shape: ModelShape, quantised: Mapping[str, str] | No
             kind = GGMLQuantizationType[form]
             writer.add_tensor(name, quantize(array, kind), raw_dtype=kind)
         else:
-            # llama.cpp wants vectors in float32.
+            # llama.cpp requires vectors in float32.
             writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -203,9 +203,9 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
 
 
 class ReferenceModel:
-    """The model as transformers and PEFT load it by themselves: what a backend is compared with.
+    """The model as transformers and PEFT load it on their own, to compare backends with.
 
-    Nothing of `sapo_edge.backends` is used here.
+    It uses nothing of `sapo_edge.backends`.
     """
 
     def __init__(self, path: Path, shape: ModelShape | None = None) -> None:
@@ -243,19 +243,19 @@ class ReferenceModel:
     def logprobs(
         self, prompt: Sequence[int], answer: Sequence[int], temperature: float = 1.0, adapter: Path | None = None
     ) -> npt.NDArray[np.float64]:
-        """(answer tokens,) log-probabilities of an answer's ids behind a prompt's."""
+        """(answer tokens,) log-probabilities of an answer's ids after a prompt's."""
         rows = self.logits([*prompt, *answer], adapter)[len(prompt) - 1 : -1] / temperature
         return log_softmax(rows)[np.arange(len(answer)), list(answer)]
 
 
 def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Over the last axis."""
+    """Logarithm of the softmax over the last axis."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
 def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Over the last axis."""
+    """Softmax over the last axis."""
     return np.asarray(np.exp(log_softmax(logits)))
 
 

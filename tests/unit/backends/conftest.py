@@ -1,4 +1,4 @@
-"""Tiny models for the tests of the CPU backend's parts."""
+"""Tiny models for the tests of the backends' parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.models import SHAPES, write_model
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tiny models by name, each alone in its directory, as transformers wants it."""
+    """Tiny models by name, each alone in its directory, as transformers requires."""
     return {name: write_model(tmp_path_factory.mktemp(name) / f"{name}.gguf", shape) for name, shape in SHAPES.items()}
 
 

@@ -1,4 +1,4 @@
-"""How far torch and llama.cpp are apart on the same text, with an adapter large enough to matter."""
+"""Measures how much torch and llama.cpp differ on the same text, with an adapter of some effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BridgeDistances:
 
 
 class TorchSide:
-    """The model in torch with an adapter of which both matrices are random."""
+    """The model in torch, with an adapter whose matrices are both random."""
 
     def __init__(self, header: GgufHeader, lora: LoraSettings, strength: float) -> None:
         import torch
@@ -77,7 +77,7 @@ def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) ->
 def measure(
     header: GgufHeader, sampler: GgufHeader, ids: Sequence[int], side: TorchSide, adapter: Path
 ) -> BridgeDistances:
-    """Write the adapter for llama.cpp and compare.
+    """Write the adapter for llama.cpp and compare both programs.
 
     Args:
         header: the model's own file, which torch has loaded.
