@@ -88,7 +88,7 @@ def open_conversation(
     Args:
         workspace: with its manifest.
         adapter: a directory that the user names; None for the best adapter.
-        say: is told what takes time.
+        say: receives messages about what takes time.
 
     Raises:
         SapoError: if the model or the adapter can't be used.

@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 128 * 1024
 """Longest request: a question of `MAX_QUESTION_BYTES` with every character escaped fits."""
 
 Opener = Callable[[Callable[[str], None]], AbstractContextManager[tuple[Conversation, Models]]]
-"""Opens a conversation; its argument is told what takes time."""
+"""Opens a conversation; its argument receives messages about what takes time."""
 
 
 class ChatService:

@@ -98,7 +98,7 @@ class Workspace:
         """Make sure that the settings name no other manifest than the swarm's.
 
         Raises:
-            ConfigError: if they do, and a node would share what it makes.
+            ConfigError: if they do, and the node does not work alone.
         """
         if self.is_alone or self.manifest is None or self.swarm is None:
             return
@@ -149,7 +149,7 @@ class Workspace:
             directory: for the adapter file that the sampler reads.
             trainable: whether it will be updated.
             seed: the node's.
-            say: is told what takes time.
+            say: receives messages about what takes time.
 
         Raises:
             SapoError: if the backend or the model can't be used.

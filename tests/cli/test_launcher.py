@@ -36,10 +36,9 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramLauncher
     return ProgramLauncher(tmp_path / "home")
 
 
-def test_it_meets_the_contract(launcher: ProgramLauncher) -> None:
-    met: Launcher = launcher
-    assert met.paths.state.name == "state" and not met.consented()
-    assert not launcher.paths.state.exists(), "nothing is made by asking"
+def test_a_new_home_has_no_consent(launcher: ProgramLauncher) -> None:
+    assert launcher.paths.state.name == "state" and not launcher.consented()
+    assert not launcher.paths.state.exists(), "asking creates nothing"
 
 
 def test_the_machine_is_described_with_reasons(
