@@ -89,17 +89,17 @@ def _notes(workspace: Workspace) -> list[str]:
 
 def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     """The figures of one backend, or its error and remedy."""
-    from sapo_edge.doctor.bench import Task
+    from sapo_edge.doctor.bench import Benchmark
 
     settings = workspace.settings
     manifest = workspace.require_manifest().to_bytes().hex()
-    task = Task(
+    benchmark = Benchmark(
         name, str(workspace.model), manifest, str(workspace.paths.cache), settings.answers, settings.rank,
         settings.threads, repeats,
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(
-        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(task)), stdout=subprocess.PIPE,
+        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(benchmark)), stdout=subprocess.PIPE,
         text=True, check=False,
     )  # fmt: skip
     try:

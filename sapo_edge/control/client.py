@@ -1,4 +1,4 @@
-"""A client of a running node's control socket: for commands, and for the terminal app in a thread of its own."""
+"""A client of a running node's control socket, for commands and the terminal app."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from sapo_edge.errors import NoNodeError
 from sapo_edge.state.paths import Paths
 
 TIMEOUT = 10.0
-"""Seconds that a node may take to answer, if nothing else is said."""
+"""Seconds to wait for an answer by default."""
 
 
 class ControlClient:
     """One connection to a node. Use it as a context manager.
 
-    It blocks, and belongs to one thread at a time; only `close` may be called from another, and ends whatever waits.
-    An asyncio program runs `request` with `asyncio.to_thread`, and `events` in a thread that hands them over.
+    Its methods block and must not be called from two threads at the same time, except `close`, which ends the others.
+    An asyncio program runs `request` with `asyncio.to_thread`, and `events` in a separate thread.
 
     Args:
-        path: of the socket, from `control_protocol.socket_path`.
-        timeout: seconds for connecting and for the greeting.
+        path: of the socket, from `protocol.socket_path`.
+        timeout: seconds to connect, and to wait for the greeting.
 
     Attributes:
         hello: the node's first line: `v`, `hello`, `version`, `pid`.
@@ -56,27 +56,26 @@ class ControlClient:
         self._numbers = itertools.count(1)
         self._received = b""
         self._events: deque[dict[str, Any]] = deque()
-        self._subscribed = False
         try:
             self._connect(path, time.monotonic() + timeout)
             if not same_user(self._socket):
-                raise NoNodeError(f"the node at {path} is somebody else's", "start your own with `sapo run`")
+                raise NoNodeError(f"the node at {path} belongs to another user", "start your own with `sapo run`")
             self.hello = self._greeting(time.monotonic() + timeout)
         except BaseException:
             self._socket.close()
             raise
 
     def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = TIMEOUT) -> Any:
-        """Ask the node, and wait for its answer.
+        """Send a request and return its result.
 
         Args:
-            method: as in `docs/control.md`.
+            method: one of those in `docs/control.md`.
             params: of the method.
             timeout: seconds.
 
         Raises:
-            ControlError: what the node answered instead.
-            NoNodeError: if it ended or did not answer in time.
+            ControlError: the node's error.
+            NoNodeError: if the node stopped or did not answer in time.
         """
         number = next(self._numbers)
         until = time.monotonic() + timeout
@@ -91,26 +90,24 @@ class ControlClient:
                 return message.get("result")
 
     def subscribe(self, replay: int = 0, *, progress: bool = True) -> int:
-        """Have events sent from now on.
+        """Ask for events from now on.
 
         Args:
             replay: past events to send first, 0 to 1000.
-            progress: whether `progress` events are wanted.
+            progress: whether to send `progress` events too.
 
         Returns:
-            How many past events come first.
+            The number of past events to come first.
         """
-        answer = self.request("subscribe", {"replay": replay, "progress": progress})
-        self._subscribed = True
-        return int(answer["replayed"])
+        return int(self.request("subscribe", {"replay": replay, "progress": progress})["replayed"])
 
     def events(self, timeout: float | None = None) -> Iterator[dict[str, Any]]:
-        """Events as JSON objects, as `docs/events.md` has them, once `subscribe` was called.
+        """Yield events after `subscribe`, as the JSON objects of `docs/events.md`.
 
-        Ends when the node ends, or when nothing came for `timeout` seconds (None waits for ever).
+        Ends when the node stops, or after `timeout` seconds without an event (None: never).
 
         Raises:
-            ControlError: if the node dropped this client, which was too slow.
+            ControlError: if the node dropped this client because it read too slowly.
         """
         while True:
             while self._events:
@@ -123,7 +120,7 @@ class ControlClient:
                 self._events.append(message["event"])
 
     def wait_for_end(self, timeout: float | None = None) -> bool:
-        """Wait until the node closes the connection; False if it still stands after `timeout` seconds."""
+        """Wait until the node closes the connection; False if it is still open after `timeout` seconds."""
         until = None if timeout is None else time.monotonic() + timeout
         try:
             while True:
@@ -134,7 +131,7 @@ class ControlClient:
             return True
 
     def close(self) -> None:
-        """End the connection; may be called from any thread."""
+        """Close the connection; may be called from any thread."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -154,7 +151,7 @@ class ControlClient:
                 self._socket.connect(str(path))
                 return
             except (BlockingIOError, TimeoutError) as error:
-                # Others are before it in the queue.
+                # The queue of the socket is full.
                 if time.monotonic() >= until:
                     raise TimedOutError from error
                 time.sleep(0.02)
@@ -164,34 +161,34 @@ class ControlClient:
     def _greeting(self, until: float) -> dict[str, Any]:
         hello = self._next(until)
         if hello.get("hello") != PRODUCT:
-            raise ControlError("what answers is no node", "stop that program, and start `sapo run`", "version")
+            raise _not_a_node()
         if hello.get("v") != VERSION:
-            found = f"the running node is of another version ({str(hello.get('version'))[:20]!r})"
-            raise ControlError(found, "stop it in its terminal, and start it again with this program", "version")
+            message = f"the running node has another version ({str(hello.get('version'))[:20]!r})"
+            raise ControlError(message, "stop it in its terminal, and start it again with this program", "version")
         return hello
 
     def _send(self, message: Mapping[str, Any], timeout: float) -> None:
         line = encode(message)
         if len(line) > MAX_REQUEST_BYTES:
-            raise ControlError(f"a request of {len(line)} bytes is too long", "send less at once", "too_large")
+            raise ControlError(f"a request of {len(line)} bytes is too long", "send less", "too_large")
         self._socket.settimeout(timeout)
         try:
             self._socket.sendall(line)
         except TimeoutError as error:
             raise TimedOutError from error
         except OSError as error:
-            # What the node said last, such as why it dropped this client, may still be unread.
+            # The node's last line, which tells why it dropped this client, may still be unread.
             self.wait_for_end(0.5)
             raise _ended() from error
 
     def _next(self, until: float | None) -> dict[str, Any]:
         """The next message."""
         while b"\n" not in self._received:
-            left = None if until is None else until - time.monotonic()
-            if left is not None and left <= 0:
+            timeout = None if until is None else until - time.monotonic()
+            if timeout is not None and timeout <= 0:
                 raise TimedOutError
             try:
-                self._socket.settimeout(left)
+                self._socket.settimeout(timeout)
                 data = self._socket.recv(MAX_REPLY_BYTES)
             except TimeoutError as error:
                 raise TimedOutError from error
@@ -204,9 +201,9 @@ class ControlClient:
         try:
             message = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ControlError("what answers is no node", "stop that program, and start `sapo run`") from error
+            raise _not_a_node() from error
         if not isinstance(message, dict):
-            raise ControlError("what answers is no node", "stop that program, and start `sapo run`")
+            raise _not_a_node()
         if isinstance(message.get("end"), dict):
             if message["end"].get("code") == "ended":
                 raise _ended()
@@ -222,12 +219,12 @@ class TimedOutError(NoNodeError):
 
 
 def connect(paths: Paths, timeout: float = TIMEOUT) -> ControlClient:
-    """A connection to the node that uses `paths`.
+    """Connect to the node that uses `paths`.
 
     Raises:
         NoNodeError: if no node answers.
         ControlError: if the node speaks another version, or has too many clients.
-        StateError: if the socket's directory is open to others.
+        StateError: if other users can enter the socket's directory.
     """
     path = socket_path(paths)
     if path.parent != paths.runtime and path.parent.exists():
@@ -236,7 +233,7 @@ def connect(paths: Paths, timeout: float = TIMEOUT) -> ControlClient:
 
 
 def node_runs(paths: Paths) -> bool:
-    """Whether a node answers."""
+    """Whether a node that uses `paths` answers."""
     try:
         connect(paths, 2.0).close()
     except NoNodeError:
@@ -247,9 +244,13 @@ def node_runs(paths: Paths) -> bool:
 
 
 def _ended() -> NoNodeError:
-    return NoNodeError("the node has ended", "start it with `sapo run`")
+    return NoNodeError("the node has stopped", "start it with `sapo run`")
 
 
-def _error(found: Mapping[str, Any]) -> ControlError:
-    parts = [str(found.get(name, "")) for name in ("message", "remedy", "code")]
-    return ControlError(parts[0] or "the node refused", parts[1] or "see its log", parts[2] or "failed")
+def _not_a_node() -> ControlError:
+    return ControlError("the program at the socket is not a node", "stop it, and start `sapo run`", "version")
+
+
+def _error(error: Mapping[str, Any]) -> ControlError:
+    message, remedy, code = (str(error.get(name, "")) for name in ("message", "remedy", "code"))
+    return ControlError(message or "the node rejected the request", remedy or "see its log", code or "failed")

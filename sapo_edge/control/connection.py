@@ -1,4 +1,4 @@
-"""One client of the control socket as the server sees it: lines in, lines out, both bounded; nothing ever waits."""
+"""The server's end of one client's connection: bounded lines in and out, without blocking."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from sapo_edge.control.protocol import MAX_REQUEST_BYTES, ControlError, encode
 from sapo_edge.events import Event
 
 MAX_BACKLOG_BYTES = 1024 * 1024
-"""Events that may wait for a client; one that is further behind is dropped."""
+"""Bytes of events that may wait for a client; a slower one is dropped."""
 FAREWELL_SECONDS = 5.0
-"""How long a client that is being dropped may take to read why."""
+"""Seconds for a dropped client to read the reason."""
 
 
-class Connection:
-    """One client. Used by the server's thread alone.
+class ClientConnection:
+    """The connection of one client. Only the server's thread uses it.
 
     Attributes:
-        socket: its end, non-blocking.
+        socket: non-blocking.
         backlog: bytes that wait to be sent.
         busy: whether a request is being answered.
-        subscribed: whether events are sent to it.
-        progress: whether `Progress` is among these.
-        held: events that came while the past ones were being read; None if none are.
+        subscribed: whether it gets events.
+        progress: whether it gets `Progress` events too.
+        held: events published while past ones are being read; None otherwise.
         closing: monotonic time at which it is closed, read or not; None if it is not being dropped.
-        ended: whether it will send no more.
-        heard: monotonic time of its last sign of life.
+        ended: whether the client has closed its sending side.
+        heard: monotonic time at which it last sent something.
     """
 
     def __init__(self, end: socket.socket) -> None:
@@ -46,26 +46,26 @@ class Connection:
 
     @property
     def following(self) -> bool:
-        """Whether it gets events, or will once the past ones are read."""
+        """Whether it gets events, now or once the past ones are read."""
         return self.subscribed or self.held is not None
 
     @property
     def done(self) -> bool:
-        """Whether nothing is left to do for it."""
+        """Whether it can be closed."""
         return not self._waiting and not self.busy and (self.closing is not None or self.ended)
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether what it sends next can be taken."""
+        """Whether to read its next request."""
         return not self.busy and not self.ended and self.closing is None
 
     @property
     def wants_to_write(self) -> bool:
-        """Whether something waits for it."""
+        """Whether lines wait to be sent."""
         return bool(self._waiting)
 
     def receive(self) -> None:
-        """Take what has come.
+        """Read what has arrived.
 
         Raises:
             OSError: if the connection is broken.
@@ -78,33 +78,33 @@ class Connection:
             self.subscribed = False
 
     def next_line(self) -> bytes | None:
-        """The next whole line; None if there is none yet.
+        """The next complete line; None if there is none yet.
 
         Raises:
             ControlError: if it is too long.
         """
-        line, found, rest = bytes(self._received).partition(b"\n")
+        line, newline, remainder = bytes(self._received).partition(b"\n")
         if len(line) > MAX_REQUEST_BYTES:
             raise ControlError(f"a line is longer than {MAX_REQUEST_BYTES} bytes", "send less", "bad_request")
-        if not found:
+        if not newline:
             return None
-        self._received = bytearray(rest)
+        self._received = bytearray(remainder)
         return line
 
     def push(self, line: bytes) -> None:
-        """Have a line sent when the client takes it."""
+        """Queue a line."""
         self._waiting.append(line)
         self.backlog += len(line)
 
     def push_event(self, line: bytes) -> None:
-        """Have an event sent, unless too much waits already; then it is dismissed."""
+        """Queue an event, or dismiss the client if too much is waiting."""
         if self.backlog + len(line) > MAX_BACKLOG_BYTES:
             self.dismiss(ControlError("this client reads too slowly", "read faster, or connect again", "slow"))
         else:
             self.push(line)
 
     def flush(self) -> None:
-        """Send what the client takes now.
+        """Send as much as the client reads now.
 
         Raises:
             OSError: if the connection is broken.
@@ -121,14 +121,14 @@ class Connection:
                 self._sent = 0
 
     def dismiss(self, error: ControlError) -> None:
-        """Send a last line instead of all that still waits, then close."""
+        """Replace all waiting lines by a last one, then close."""
         begun = self._waiting[0] if self._sent else b""
         self._waiting = deque([begun] if begun else [])
         self.backlog = len(begun)
         self.part(error)
 
     def part(self, error: ControlError) -> None:
-        """Send a last line after all that still waits, then close."""
+        """Queue a last line, then close."""
         self.subscribed = False
         self.held = None
         self.closing = time.monotonic() + FAREWELL_SECONDS

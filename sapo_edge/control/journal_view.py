@@ -1,6 +1,6 @@
-"""The journal as clients of the control socket see it: the course of a whole run, and its rollouts page by page.
+"""Reads the journal for clients of the control socket: past events, the whole run in points, and pages of rollouts.
 
-Each call opens a read-only connection of its own: however long it takes, the node's writer does not wait for it.
+Each call of `JournalReader` opens its own read-only connection, so the node's writer never waits for it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from sapo_edge.state.journal import Journal, JournaledRollout, reported_errors, 
 from sapo_edge.swarm.joining.identity import readable_name
 
 Origin = Literal["any", "own", "external"]
-"""Made by this node, by others, or either."""
+"""Of this node, of other nodes, or either."""
 QUESTION_CHARACTERS = 200
-"""Characters of a question in a list."""
+"""Most characters of a question in a list."""
 MAX_TEXT_BYTES = 768 * 1024
-"""Bytes of JSON that the answers of one rollout may take; longer ones are cut, each to its share."""
+"""Most bytes of JSON for the answers of one rollout; longer ones are cut, each to its share."""
 SCAN_SECONDS = 0.25
-"""How long one call looks for rollouts; a search through more goes on with the next call."""
+"""Longest search of one call, seconds; the next call continues it."""
 
 _FIGURES = """
 SELECT max(round), time, avg(json_extract(event, '$.reward_own')), avg(json_extract(event, '$.reward_external')),
@@ -51,16 +51,16 @@ _LAST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class RolloutQuery:
-    """Which rollouts are wanted.
+    """Which rollouts to return.
 
     Attributes:
-        limit: most that are returned.
-        before: round and position that they come before; None begins with the newest.
-        origin: made by this node, by others, or either.
+        limit: most rollouts to return.
+        before: round and position; only older rollouts are returned. None: begin with the newest.
+        origin: of this node, of other nodes, or either.
         author: peer id; None for any.
         informative: whether their answers differ in reward; None for either.
-        search: text that question or an answer holds, in whatever case; "" for any.
-        entry: name of the manifest's entry; None for any.
+        search: text in the question or an answer, ignoring case; "" for any.
+        entry: name of a manifest's entry; None for any.
     """
 
     limit: int = 20
@@ -79,11 +79,11 @@ class RolloutSummary:
     Attributes:
         round, position: its place in the journal.
         entry: of the manifest.
-        question: whole.
+        question: complete.
         rewards: one for each answer.
-        own: whether this node made it.
+        own: whether it is of this node.
         author: peer id.
-        time: Unix seconds at which it was made.
+        time: of its creation, Unix seconds.
     """
 
     round: int
@@ -101,7 +101,7 @@ class RolloutSummary:
         return informative(self.rewards)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it travels on the control socket."""
+        """As sent on the control socket."""
         return {
             "round": self.round,
             "position": self.position,
@@ -126,10 +126,10 @@ def past_events(journal: Journal, count: int) -> list[Event]:
 
 
 class JournalReader:
-    """Reads the journal that this process, or another one, writes. Usable from any thread.
+    """Reads a journal that this or another process writes. Thread-safe.
 
     Args:
-        path: the SQLite file; it must exist by the first call.
+        path: the SQLite file; must exist at the first call.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,19 +145,19 @@ class JournalReader:
             StateError: if the journal can't be read.
         """
         with self._connection() as connection:
-            # One transaction, so that all of it is of one moment.
+            # One transaction, so that all queries see the same state.
             connection.execute("BEGIN")
             first, last = connection.execute("SELECT min(round), max(round) FROM rounds").fetchone()
             bucket = 1
             columns: list[Sequence[Any]] = [()] * 6
             if first is not None:
                 bucket = -(-(last - first + 1) // points)
-                found = (
+                buckets = (
                     connection.execute(_FIGURES, (start, start + bucket - 1)).fetchone()
                     for start in range(first, last + 1, bucket)
                 )
-                # Without a round, the maximum of a bucket is none.
-                columns = list(zip(*(row for row in found if row[0] is not None), strict=True))
+                # The maximum round of an empty bucket is NULL.
+                columns = list(zip(*(row for row in buckets if row[0] is not None), strict=True))
             count = connection.execute("SELECT count(*) FROM held_out").fetchone()[0]
             step = max(1, -(-count // (points - 2)))
             held_out = connection.execute(_HELD_OUT, {"step": step, "count": count}).fetchall()
@@ -172,29 +172,29 @@ class JournalReader:
         }
 
     def rollouts(self, query: RolloutQuery) -> tuple[list[RolloutSummary], tuple[int, int] | None]:
-        """Rollouts, the newest first.
+        """A page of rollouts, newest first.
 
         Returns:
-            What was found, and from where to go on (None at the end). Where much had to be looked through, there may be
-            fewer than `query.limit`, or none, and still more further back.
+            The rollouts, and the `before` of the next page (None at the end). A long search may return fewer than
+            `query.limit`, even none, with more to come.
 
         Raises:
             StateError: if the journal can't be read.
         """
         until = time.monotonic() + SCAN_SECONDS
-        found: list[RolloutSummary] = []
+        page: list[RolloutSummary] = []
         last: tuple[int, int] | None = None
         with self._connection() as connection:
             for row in connection.execute(_ROLLOUTS, query.before or (_LAST, _LAST)):
-                if last is not None and (len(found) >= query.limit or time.monotonic() >= until):
-                    return found, last
+                if last is not None and (len(page) >= query.limit or time.monotonic() >= until):
+                    return page, last
                 last = row[:2]
                 if (summary := _matching(row, query)) is not None:
-                    found.append(summary)
-        return found, None
+                    page.append(summary)
+        return page, None
 
     def rollout(self, round: int, position: int) -> JournaledRollout | None:
-        """One rollout with all its answers; None if there is none (any more).
+        """One rollout with all its answers; None if it is not kept (any more).
 
         Raises:
             StateError: if the journal can't be read.
@@ -215,15 +215,15 @@ class JournalReader:
 
 
 def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:
-    """One rollout as it travels on the control socket, with all its answers."""
+    """One rollout with all its answers, as sent on the control socket."""
     rollout = scored.rollout
-    # What a peer sent may be all control characters, of which each takes six bytes of JSON.
-    whole = sum(len(json.dumps(answer.text)) for answer in rollout.answers) <= MAX_TEXT_BYTES
+    # A peer's text may consist of control characters, each of which takes six bytes of JSON.
+    fits = sum(len(json.dumps(answer.text)) for answer in rollout.answers) <= MAX_TEXT_BYTES
     limit = MAX_TEXT_BYTES // 6 // len(rollout.answers)
     answers = [
         {
-            "text": answer.text if whole else answer.text[:limit],
-            "cut": not whole and len(answer.text) > limit,
+            "text": answer.text if fits else answer.text[:limit],
+            "cut": not fits and len(answer.text) > limit,
             "ended": answer.ended,
             "reward": reward,
             "advantage": advantage,
@@ -256,11 +256,11 @@ def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | Non
     summary = RolloutSummary(round, position, entry, question, tuple(json.loads(rewards)), bool(own), author, moment)
     if query.informative is not None and summary.informative != query.informative:
         return None
-    if query.search and not _holds(query.search.casefold(), question, answers):
+    if query.search and not _contains(query.search.casefold(), question, answers):
         return None
     return summary
 
 
-def _holds(wanted: str, question: str, answers: str) -> bool:
-    """Whether question or answers hold a text; compared here, because SQLite folds the case of ASCII alone."""
-    return wanted in question.casefold() or any(wanted in text.casefold() for text, _ in json.loads(answers))
+def _contains(search: str, question: str, answers: str) -> bool:
+    """Whether the question or an answer contains a text. Compared here, because SQLite folds the case of ASCII only."""
+    return search in question.casefold() or any(search in text.casefold() for text, _ in json.loads(answers))

@@ -1,8 +1,8 @@
-"""What the node and its clients say to each other on the control socket: JSON lines, versioned, bounded.
+"""The protocol of the control socket: bounded JSON lines, with a version.
 
 The server greets with `{"v": 1, "hello": "sapo-edge", ...}`. A client sends `{"id", "method", "params"}` and gets
-`{"id", "result"}` or `{"id", "error"}`. After `subscribe`, lines `{"event": {...}}` come in between. `docs/control.md`
-documents it.
+`{"id", "result"}` or `{"id", "error"}`. After `subscribe`, `{"event": {...}}` lines come in between. See
+`docs/control.md`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from sapo_edge.state.paths import Paths
 VERSION = 1
 """Version of the protocol, in the server's first line."""
 MAX_REQUEST_BYTES = 64 * 1024
-"""Longest line that a client may send."""
+"""Longest request line."""
 MAX_REPLY_BYTES = 1024 * 1024
-"""Longest line that a server sends."""
+"""Longest line from the server."""
 MAX_SOCKET_PATH = 103
-"""Longest path of a Unix socket in bytes: macOS takes 103, Linux 107."""
+"""Longest path of a Unix socket, bytes: 103 on macOS, 107 on Linux."""
 PRODUCT = "sapo-edge"
-"""What the first line says that this is."""
+"""The product's name in the server's first line."""
 
 _SOCKET = "control.sock"
 _POINTER = "control.path"
 
 
 class ControlError(SapoError):
-    """A request to a running node failed, or what answers is no node of this version.
+    """A request to a running node failed, or the other program is not a node of this version.
 
     Attributes:
         code: "bad_request", "unknown_method", "refused", "failed", "too_large", "busy", "slow" or "version".
@@ -50,36 +50,36 @@ class ControlError(SapoError):
         self.code = code
 
     def as_dict(self) -> dict[str, str]:
-        """The error as it travels."""
+        """The error as a JSON object."""
         return {"code": self.code, "message": self.message, "remedy": self.remedy}
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """A message as one line of ASCII JSON with its line end.
+    """Encode a message as one line of ASCII JSON.
 
     Raises:
-        ValueError, TypeError: if it holds what JSON does not.
+        ValueError, TypeError: if JSON can't represent it.
     """
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """The message that a line holds.
+    """Decode a line.
 
     Raises:
-        ControlError: with code "bad_request" if it is no JSON object.
+        ControlError: with code "bad_request" if it is not a JSON object.
     """
     try:
         message = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ControlError("a line is not JSON", "send one JSON object a line", "bad_request") from error
+        raise ControlError("a line is not JSON", "send one JSON object per line", "bad_request") from error
     if not isinstance(message, dict):
-        raise ControlError("a line is not a JSON object", "send one JSON object a line", "bad_request")
+        raise ControlError("a line is not a JSON object", "send one JSON object per line", "bad_request")
     return message
 
 
 def socket_path(paths: Paths) -> Path:
-    """Where a client finds the socket of the node that uses `paths`; there need not be one."""
+    """The socket's path for clients of the node that uses `paths`; the socket may not exist."""
     direct = paths.runtime / _SOCKET
     if _fits(direct):
         return direct
@@ -91,12 +91,12 @@ def socket_path(paths: Paths) -> Path:
 
 
 def claim_socket_path(paths: Paths) -> Path:
-    """Where a server makes its socket: in the runtime directory, or in a short one of this user's if that is too deep.
+    """The socket's path for a server: in the runtime directory or, if that path is too long, in a temporary directory.
 
-    Clients read from a file in the runtime directory which it is: their temporary directory may be another one.
+    A file in the runtime directory tells clients the path, since their temporary directory may differ.
 
     Raises:
-        StateError: if a directory can't be made, or somebody else owns the short one.
+        StateError: if a directory can't be created, or the temporary one belongs to another user.
     """
     make_private_directory(paths.runtime)
     direct = paths.runtime / _SOCKET
@@ -114,23 +114,23 @@ def claim_socket_path(paths: Paths) -> Path:
 
 
 def check_private(directory: Path) -> None:
-    """Make sure that a directory belongs to this user alone; a world-writable place like /tmp may hold a trap.
+    """Check that only this user can enter a directory: anyone can create one in a place like /tmp.
 
     Raises:
-        StateError: if it doesn't, or is a symbolic link.
+        StateError: if others can, or if it is a symbolic link or belongs to another user.
     """
     with reported("look at", directory):
-        found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+        status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
         raise StateError(f"{directory} is not a directory of this user", "remove it, or set TMPDIR to another place")
-    if found.st_mode & 0o077:
-        raise StateError(f"others may enter {directory}", f"run `chmod 700 {directory}`")
+    if status.st_mode & 0o077:
+        raise StateError(f"other users can enter {directory}", f"run `chmod 700 {directory}`")
 
 
 def same_user(connection: socket.socket) -> bool:
-    """Whether the process at the other end belongs to this user or to root; True where the platform doesn't tell."""
+    """Whether the process at the other end belongs to this user or root; always True outside of Linux."""
     if sys.platform != "linux":
-        # The directory's mode already keeps others out.
+        # The directory's mode already keeps other users out.
         return True
     size = struct.calcsize("3i")
     _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))

@@ -1,8 +1,8 @@
-"""The node's side of the control socket: commands in, events out, in a thread of its own.
+"""The node's side of the control socket: answers requests and sends events, in a separate thread.
 
-Clients are programs of the same user: `sapo status`, the terminal app, scripts. None of them can harm the node: lines,
-clients and what waits for a slow reader are bounded, a request is answered in a thread of its own, and the node only
-ever appends to a queue. One request of a client is in progress at a time; until it is answered, no more is read.
+Clients are programs of the same user: `sapo status`, the terminal app, scripts. None can slow down the node: the length
+of lines, the number of clients and the backlog of each are bounded, every request is answered in its own thread, and
+the node itself only appends to a queue. The server reads a client's next request after it has answered the last one.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import __version__, events
-from sapo_edge.control.connection import MAX_BACKLOG_BYTES, Connection
+from sapo_edge.control.connection import MAX_BACKLOG_BYTES, ClientConnection
 from sapo_edge.control.protocol import MAX_REPLY_BYTES, PRODUCT, VERSION, ControlError, decode, encode, same_user
 from sapo_edge.errors import SapoError, StateError
 from sapo_edge.events import Event, Progress
 from sapo_edge.state.durable import reported
 
 MAX_CLIENTS = 16
-"""Most connections; the one that has been silent longest makes room, unless it follows events and reads them."""
+"""Most connections. A new one replaces the one silent for longest, except those that follow events and read them."""
 STUCK_BYTES = 64 * 1024
-"""Events that wait for a client which may have to make room."""
+"""Bytes of waiting events from which a following client may be replaced."""
 MAX_REPLAY = 1000
-"""Most past events that a client may ask for, and most that are held for it while they are read."""
+"""Most past events that a client may ask for, and most new ones kept for it while the past ones are read."""
 MAX_REPLAY_BYTES = MAX_BACKLOG_BYTES // 2
-"""Past events that are sent at most; the newest ones count."""
+"""Bytes of past events to send at most; older ones are left out."""
 _CLOSING_SECONDS = 0.5
 _QUEUE = 64
 
 Handler = Callable[[Mapping[str, Any]], object]
-"""Answers a method: gets the parameters, returns JSON values. Runs in a thread of its own, several may run at once."""
+"""Answers a method: takes its parameters, returns a JSON value. Several may run at the same time, each in a thread."""
 History = Callable[[int], Sequence[Event]]
-"""Gives the last so many events, oldest first."""
+"""Returns the last events, so many as asked for, oldest first."""
 
 _logger = logging.getLogger(__name__)
 
@@ -49,17 +49,17 @@ class ControlServer:
     """Answers clients until it is stopped.
 
     Args:
-        path: of the socket, from `control_protocol.claim_socket_path`. What lies there is replaced: only the holder of
-            the state directory's lock may start a server, so it can only be left over from a node that was killed.
-        handlers: by method; `subscribe` is the server's own.
-        history: of past events, for `subscribe`; without it there are none.
+        path: of the socket, from `protocol.claim_socket_path`. A file there is replaced: only the holder of the state
+            directory's lock starts a server, so the file was left by a node that was killed.
+        handlers: by method, except `subscribe`.
+        history: past events for `subscribe`; none by default.
     """
 
     def __init__(self, path: Path, handlers: Mapping[str, Handler], history: History | None = None) -> None:
         self.path = path
         self._handlers = dict(handlers)
         self._history = history or (lambda _count: ())
-        self._clients: set[Connection] = set()
+        self._clients: set[ClientConnection] = set()
         self._inbox: deque[Callable[[], None]] = deque()
         self._selector = selectors.DefaultSelector()
         self._following = False
@@ -67,10 +67,10 @@ class ControlServer:
         self._thread = threading.Thread(target=self._run, name="sapo-control", daemon=True)
 
     def start(self) -> None:
-        """Listen, and answer from now on.
+        """Listen and start the thread.
 
         Raises:
-            StateError: if the socket can't be made, or this system has none.
+            StateError: if the socket can't be created, or this system has no Unix sockets.
         """
         if not hasattr(socket, "AF_UNIX"):
             raise StateError("this system has no Unix sockets", "stop the node with Ctrl-C in its own terminal")
@@ -92,26 +92,26 @@ class ControlServer:
         self._thread.start()
 
     def publish(self, event: Event) -> None:
-        """Send an event to all who follow; never waits, from any thread."""
+        """Send an event to all followers. Thread-safe, does not block."""
         if self._following:
-            self._post(lambda: self._hand_out(event))
+            self._post(lambda: self._send_event(event))
 
     def stop(self) -> None:
-        """Say goodbye to all, and remove the socket; a second call does nothing."""
+        """Close all connections and remove the socket. A second call does nothing."""
         if self._thread.is_alive():
             self._stopping.set()
             self._wake()
             self._thread.join(4 * _CLOSING_SECONDS)
 
-    # What follows runs in the server's thread, but for `_post`, `_wake` and the `work` of requests.
+    # The methods below run in the server's thread, except `_post`, `_wake` and the `work` of requests.
 
     def _run(self) -> None:
         try:
             while not self._stopping.is_set():
-                self._turn(self._patience())
+                self._poll(self._next_closing())
             self._say_goodbye()
         except Exception:
-            # A fault here must not end the node; clients then find that nobody answers.
+            # An error here must not end the node; clients then get no answer.
             _logger.exception("the control socket ended")
         finally:
             for client in list(self._clients):
@@ -125,17 +125,18 @@ class ControlServer:
         for end in (self._listener, self._wake_reader, self._wake_writer):
             end.close()
 
-    def _turn(self, patience: float | None) -> None:
-        for key, mask in self._selector.select(patience):
-            if isinstance(key.data, Connection):
+    def _poll(self, timeout: float | None) -> None:
+        for key, mask in self._selector.select(timeout):
+            if isinstance(key.data, ClientConnection):
                 self._serve(key.data, mask)
             else:
                 key.data()
         now = time.monotonic()
-        for client in [found for found in self._clients if found.closing is not None and found.closing <= now]:
+        for client in [client for client in self._clients if client.closing is not None and client.closing <= now]:
             self._drop(client)
 
-    def _patience(self) -> float | None:
+    def _next_closing(self) -> float | None:
+        """Seconds until a client has to be closed; None if there is none to close."""
         ends = [client.closing for client in self._clients if client.closing is not None]
         return max(0.0, min(ends) - time.monotonic()) if ends else None
 
@@ -143,22 +144,22 @@ class ControlServer:
         try:
             end, _ = self._listener.accept()
         except OSError as error:
-            _logger.warning("a client can't be let in: %s", error)
-            # Without file descriptors the socket stays readable: not to spin.
+            _logger.warning("a connection can't be accepted: %s", error)
+            # Without free file descriptors the socket stays readable; the pause keeps this from spinning.
             time.sleep(0.05)
             return
         end.setblocking(False)
         if not same_user(end):
             end.close()
             return
-        client = Connection(end)
+        client = ClientConnection(end)
         client.push(encode({"v": VERSION, "hello": PRODUCT, "version": __version__, "pid": os.getpid()}))
         self._clients.add(client)
         if len(self._clients) > MAX_CLIENTS:
-            self._make_room(client)
+            self._replace_client(client)
         self._watch(client)
 
-    def _make_room(self, newcomer: Connection) -> None:
+    def _replace_client(self, newcomer: ClientConnection) -> None:
         others = [client for client in self._clients - {newcomer} if not client.busy]
         stuck = [client for client in others if not client.following or client.backlog > STUCK_BYTES]
         if stuck:
@@ -166,7 +167,7 @@ class ControlServer:
         else:
             newcomer.dismiss(ControlError("the node has too many clients", "close one of them", "busy"))
 
-    def _serve(self, client: Connection, mask: int) -> None:
+    def _serve(self, client: ClientConnection, mask: int) -> None:
         try:
             if mask & selectors.EVENT_WRITE:
                 client.flush()
@@ -178,8 +179,8 @@ class ControlServer:
             return
         self._watch(client)
 
-    def _read_lines(self, client: Connection) -> None:
-        """Answer what has come, up to the first request that takes a thread."""
+    def _read_lines(self, client: ClientConnection) -> None:
+        """Answer the lines received so far, up to the first request that needs a thread."""
         while not client.busy and client.closing is None:
             try:
                 line = client.next_line()
@@ -191,7 +192,7 @@ class ControlServer:
             if line.strip():
                 self._request(client, line)
 
-    def _request(self, client: Connection, line: bytes) -> None:
+    def _request(self, client: ClientConnection, line: bytes) -> None:
         number: object = None
         try:
             message = decode(line)
@@ -204,12 +205,12 @@ class ControlServer:
             elif method in self._handlers:
                 self._start(client, number, self._handlers[method], params)
             else:
-                known = ", ".join(sorted([*self._handlers, "subscribe"]))
-                raise ControlError("the node has no such method", f"use one of {known}", "unknown_method")
+                methods = ", ".join(sorted([*self._handlers, "subscribe"]))
+                raise ControlError("the node has no such method", f"use one of {methods}", "unknown_method")
         except ControlError as error:
             client.push(encode({"id": number if isinstance(number, int | str) else None, "error": error.as_dict()}))
 
-    def _start(self, client: Connection, number: int | str, handler: Handler, params: Mapping[str, Any]) -> None:
+    def _start(self, client: ClientConnection, number: int | str, handler: Handler, params: Mapping[str, Any]) -> None:
         def work() -> None:
             line = _answer(number, handler, params)
             self._post(lambda: self._finish(client, [line]))
@@ -217,7 +218,7 @@ class ControlServer:
         client.busy = True
         threading.Thread(target=work, name="sapo-control-request", daemon=True).start()
 
-    def _finish(self, client: Connection, lines: Sequence[bytes]) -> None:
+    def _finish(self, client: ClientConnection, lines: Sequence[bytes]) -> None:
         client.busy = False
         if client.closing is None:
             for line in lines:
@@ -225,12 +226,12 @@ class ControlServer:
             self._read_lines(client)
         self._watch(client)
 
-    def _subscribe(self, client: Connection, number: int | str, params: Mapping[str, Any]) -> None:
+    def _subscribe(self, client: ClientConnection, number: int | str, params: Mapping[str, Any]) -> None:
         count = params.get("replay", 0)
         if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_REPLAY:
             raise ControlError(f"replay is not an integer from 0 to {MAX_REPLAY}", "ask for fewer", "bad_request")
         if client.following:
-            raise ControlError("this connection follows events already", "open another one", "refused")
+            raise ControlError("this connection already follows events", "open another one", "refused")
         client.progress = params.get("progress") is not False
         client.held = []
         client.busy = True
@@ -242,9 +243,8 @@ class ControlServer:
 
             def read(_params: Mapping[str, Any]) -> object:
                 nonlocal past
-                found = self._history(count) if count else ()
-                lines.extend(_newest([_line(event) for event in found]))
-                past = found
+                past = self._history(count) if count else ()
+                lines.extend(_newest([_line(event) for event in past]))
                 return {"replayed": len(lines)}
 
             first = _answer(number, read, params)
@@ -252,17 +252,17 @@ class ControlServer:
 
         threading.Thread(target=work, name="sapo-control-request", daemon=True).start()
 
-    def _follow(self, client: Connection, lines: Sequence[bytes], past: Sequence[Event] | None) -> None:
-        """Send the past and what came meanwhile; `past` is None if it could not be read."""
+    def _follow(self, client: ClientConnection, lines: Sequence[bytes], past: Sequence[Event] | None) -> None:
+        """Send past events and those published since; `past` is None if it could not be read."""
         held, client.held = (client.held or []) if past is not None else [], None
         client.subscribed = past is not None and not client.ended and client.closing is None
-        # What happened while the past was read may stand in both.
-        known = {(event.event, event.time) for event in past or ()}
-        later = [_line(event) for event in held if (event.event, event.time) not in known]
+        # Events published while the past was read may be in both.
+        sent = {(event.event, event.time) for event in past or ()}
+        later = [_line(event) for event in held if (event.event, event.time) not in sent]
         self._finish(client, [*lines, *later])
         self._count_followers()
 
-    def _hand_out(self, event: Event) -> None:
+    def _send_event(self, event: Event) -> None:
         line = _line(event)
         for client in list(self._clients):
             if not client.following or (isinstance(event, Progress) and not client.progress):
@@ -272,12 +272,12 @@ class ControlServer:
             elif len(client.held) < MAX_REPLAY:
                 client.held.append(event)
             else:
-                client.dismiss(ControlError("too much happened meanwhile", "connect again", "slow"))
+                client.dismiss(ControlError("too many events came while past ones were read", "connect again", "slow"))
             self._watch(client)
         self._count_followers()
 
-    def _watch(self, client: Connection) -> None:
-        """Look out for what this client can do next, or close it."""
+    def _watch(self, client: ClientConnection) -> None:
+        """Wait for what this client needs next, or close it if it is done."""
         if client not in self._clients:
             return
         if client.done:
@@ -285,15 +285,15 @@ class ControlServer:
             return
         mask = selectors.EVENT_READ if client.wants_to_read else 0
         mask |= selectors.EVENT_WRITE if client.wants_to_write else 0
-        known = client.socket in self._selector.get_map()
-        if mask and known:
+        is_registered = client.socket in self._selector.get_map()
+        if mask and is_registered:
             self._selector.modify(client.socket, mask, client)
         elif mask:
             self._selector.register(client.socket, mask, client)
-        elif known:
+        elif is_registered:
             self._selector.unregister(client.socket)
 
-    def _drop(self, client: Connection) -> None:
+    def _drop(self, client: ClientConnection) -> None:
         self._clients.discard(client)
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(client.socket)
@@ -306,16 +306,16 @@ class ControlServer:
     def _say_goodbye(self) -> None:
         self._selector.unregister(self._listener)
         self._listener.close()
-        # The last events are those that tell how the node ended.
+        # Among the queued events is the one that tells how the node stopped.
         self._woken()
         for client in list(self._clients):
             client.busy = False
             if client.closing is None:
-                client.part(ControlError("the node has ended", "start it with `sapo run`", "ended"))
+                client.part(ControlError("the node has stopped", "start it with `sapo run`", "ended"))
             self._watch(client)
         until = time.monotonic() + _CLOSING_SECONDS
         while self._clients and (left := until - time.monotonic()) > 0:
-            self._turn(left)
+            self._poll(left)
 
     def _woken(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -328,24 +328,24 @@ class ControlServer:
         self._wake()
 
     def _wake(self) -> None:
-        # Full: it is awake. Closed: it has ended, and nobody waits for this any more.
+        # If the pipe is full the thread is awake; if it is closed the thread has ended.
         with contextlib.suppress(OSError):
             self._wake_writer.send(b"\0")
 
 
 def _answer(number: int | str, handler: Handler, params: Mapping[str, Any]) -> bytes:
-    """The line that answers a request, whatever its handler does."""
+    """The line that answers a request, also if its handler fails."""
     try:
         line = encode({"id": number, "result": handler(params)})
         if len(line) <= MAX_REPLY_BYTES:
             return line
         error = ControlError("the answer is too long", "ask for less", "too_large")
-    except ControlError as refused:
-        error = refused
-    except SapoError as failed:
-        error = ControlError(failed.message, failed.remedy)
+    except ControlError as failure:
+        error = failure
+    except SapoError as failure:
+        error = ControlError(failure.message, failure.remedy)
     except Exception:
-        # A fault in a handler is the node's, and must reach neither the node's loop nor other clients.
+        # A bug in a handler must reach neither the node's loop nor other clients.
         _logger.exception("a control request failed")
         error = ControlError("the node failed to answer", "see its log, which `sapo paths` locates")
     return encode({"id": number, "error": error.as_dict()})
@@ -356,7 +356,7 @@ def _line(event: Event) -> bytes:
 
 
 def _newest(lines: list[bytes]) -> list[bytes]:
-    """As many of the last lines as `MAX_REPLAY_BYTES` holds."""
+    """The last lines, within `MAX_REPLAY_BYTES`."""
     size, first = 0, len(lines)
     while first and size + len(lines[first - 1]) <= MAX_REPLAY_BYTES:
         first -= 1

@@ -1,7 +1,6 @@
-"""Measures one backend: `python -m sapo_edge.doctor.bench`, the task as JSON on stdin, the figures as JSON on stdout.
+"""Benchmarks one backend: `python -m sapo_edge.doctor.bench`, a `Benchmark` as JSON on stdin, `Figures` on stdout.
 
-In a process of its own for each backend: only a fresh one shows what it takes of memory, and one that crashes takes no
-other along.
+Each backend runs in a separate process, so that its memory can be measured and a crash does not end the others.
 """
 
 from __future__ import annotations
@@ -19,21 +18,22 @@ from sapo_edge.errors import SapoError
 from sapo_edge.policy import LoraSettings, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 
 QUESTIONS, TOKENS = 4, 32
-"""Questions of a measured round, and tokens of an answer: the same for everybody, so that figures can be compared."""
+"""Questions of a measured round, and tokens of an answer: fixed, so that figures can be compared."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is measured.
+class Benchmark:
+    """What to measure.
 
     Attributes:
-        backend, model: by name and path.
+        backend: its name.
+        model: path of the file or directory.
         manifest: whose prompts are used, its bytes as hexadecimal digits.
         cache: directory for derived files.
         answers: to each question.
         rank: of the adapter.
-        threads: processor threads; 0 chooses.
-        repeats: rounds.
+        threads: CPU threads; 0 for the backend's choice.
+        repeats: measured rounds.
     """
 
     backend: str
@@ -48,17 +48,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came out.
+    """The result of a benchmark.
 
     Attributes:
-        load_seconds: until the policy was there.
+        load_seconds: time to open the policy.
         tokens_per_second: of each round's sampling.
         update_seconds: of each round's update.
         update_tokens: answer tokens that each update trained on.
-        peak_bytes: most resident memory of the process; 0 if unknown.
-        device_bytes: most memory taken on a GPU; 0 without one.
-        estimated_bytes: what the backend had estimated, where the model is.
-        reasons: what was chosen, in words.
+        peak_bytes: highest resident memory of the process.
+        device_bytes: highest memory on a GPU; 0 without one.
+        estimated_bytes: the backend's estimate of the memory where the model is.
+        reasons: of the backend's choices, in words.
     """
 
     load_seconds: float
@@ -71,8 +71,8 @@ class Figures:
     reasons: tuple[str, ...]
 
 
-def measure(task: Task, narrate: Callable[[str], None]) -> Figures:
-    """Sample and learn so many rounds.
+def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
+    """Sample and update for `repeats` rounds.
 
     Raises:
         SapoError: if the backend can't be opened.
@@ -81,47 +81,50 @@ def measure(task: Task, narrate: Callable[[str], None]) -> Figures:
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
 
-    manifest = Manifest.from_bytes(bytes.fromhex(task.manifest))
-    prompts = [manifest.prompt_for(one.question) for one in TaskSource(manifest).held_out(QUESTIONS)]
-    model = Path(task.model)
+    manifest = Manifest.from_bytes(bytes.fromhex(benchmark.manifest))
+    prompts = [manifest.prompt_for(task.question) for task in TaskSource(manifest).held_out(QUESTIONS)]
+    model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:
         begin = time.perf_counter()
         policy, reasons = detect.open_policy(
-            detect.detect(task.backend, model), model, cache=Path(task.cache), workspace=Path(workspace),
-            lora=LoraSettings(rank=task.rank), threads=task.threads, trainable=True, narrate=narrate,
+            detect.detect(benchmark.backend, model), model, cache=Path(benchmark.cache), workspace=Path(workspace),
+            lora=LoraSettings(rank=benchmark.rank), threads=benchmark.threads, trainable=True, narrate=narrate,
         )  # fmt: skip
-        loaded = time.perf_counter() - begin
+        load_seconds = time.perf_counter() - begin
         try:
-            # What is set up at a first call is no part of a round.
-            _round(policy, prompts[:1], 2, 4, 0)
+            # The first calls also set things up, and are not measured.
+            _measure_round(policy, prompts[:1], 2, 4, 0)
             rounds = []
-            for number in range(task.repeats):
-                narrate(f"{task.backend}: round {number + 1} of {task.repeats}")
-                rounds.append(_round(policy, prompts, task.answers, TOKENS, number + 1))
-            longest = max(len(policy.encode("".join(message.content for message in one))) for one in prompts)
-            estimate = policy.memory_estimate(len(prompts), task.answers, longest, TOKENS)
+            for number in range(1, benchmark.repeats + 1):
+                narrate(f"{benchmark.backend}: round {number} of {benchmark.repeats}")
+                rounds.append(_measure_round(policy, prompts, benchmark.answers, TOKENS, number))
+            speeds, update_seconds, update_tokens = zip(*rounds, strict=True)
+            longest = max(len(policy.encode("".join(message.content for message in prompt))) for prompt in prompts)
+            estimate = policy.memory_estimate(len(prompts), benchmark.answers, longest, TOKENS)
             return Figures(
-                loaded, tuple(one[0] for one in rounds), tuple(one[1] for one in rounds),
-                tuple(one[2] for one in rounds), peak_memory(), _device_peak(), estimate.total, reasons,
+                load_seconds, speeds, update_seconds, update_tokens, peak_memory(), _device_peak(), estimate.total,
+                reasons,
             )  # fmt: skip
         finally:
             policy.close()
 
 
-def _round(policy: Policy, prompts: list[Prompt], answers: int, tokens: int, seed: int) -> tuple[float, float, int]:
-    """Tokens a second of sampling, seconds of an update, tokens trained on."""
+def _measure_round(
+    policy: Policy, prompts: list[Prompt], answers: int, tokens: int, seed: int
+) -> tuple[float, float, int]:
+    """Tokens per second of sampling, seconds of the update, tokens trained on."""
     begin = time.perf_counter()
-    # No stop text, so that answers are long; and one that ends early is counted as it is.
+    # Without stop text, so that answers are long.
     sampled = policy.generate(prompts, answers, tokens, 1.0, seed, stop_text="")
     middle = time.perf_counter()
     groups = [
         TrainingGroup(prompt, tuple(_answer(sample, index) for index, sample in enumerate(group)))
         for prompt, group in zip(prompts, sampled, strict=True)
     ]
-    trained = policy.update(groups, UpdateSettings(learning_rate=1e-6)).tokens
+    trained_tokens = policy.update(groups, UpdateSettings(learning_rate=1e-6)).tokens
     end = time.perf_counter()
-    made = sum(len(sample.token_ids) for group in sampled for sample in group)
-    return made / (middle - begin), end - middle, trained
+    sampled_tokens = sum(len(sample.token_ids) for group in sampled for sample in group)
+    return sampled_tokens / (middle - begin), end - middle, trained_tokens
 
 
 def _answer(sample: Sample, index: int) -> TrainingAnswer:
@@ -129,7 +132,7 @@ def _answer(sample: Sample, index: int) -> TrainingAnswer:
 
 
 def _device_peak() -> int:
-    """Most memory that a library which is loaded has taken on a GPU."""
+    """The highest memory on a GPU, from the library that this process has loaded."""
     torch, mlx = sys.modules.get("torch"), sys.modules.get("mlx.core")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return int(torch.cuda.max_memory_reserved())
@@ -139,10 +142,10 @@ def _device_peak() -> int:
 
 
 def main() -> int:
-    """Measure what stdin asks for; what takes time is told on stderr."""
-    task = Task(**json.load(sys.stdin))
+    """Run the benchmark on stdin; progress goes to stderr."""
+    benchmark = Benchmark(**json.load(sys.stdin))
     try:
-        figures = measure(task, lambda text: print(text, file=sys.stderr, flush=True))
+        figures = measure(benchmark, lambda text: print(text, file=sys.stderr, flush=True))
     except SapoError as error:
         print(json.dumps({"error": error.message, "remedy": error.remedy}))
         return 1

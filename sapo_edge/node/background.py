@@ -1,7 +1,7 @@
-"""A node in the background: started so that it outlives whoever starts it, and how the last one ended.
+"""Starts a node in the background, and tells how the last node ended.
 
-What is known of a node that this process did not start is what it left: its log, its output, the lock. A signal that
-ended it is known of a child alone; of others only what their last words tell.
+About a node that another process started, only its log, its output and the lock are known. The signal that killed a
+node is known for a child of this process only.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 
 LINES = 15
-"""Last lines of the output, and of the log, that tell how a node ended."""
+"""Last lines of the output, and of the log, to show."""
 LINE_CHARACTERS = 500
-"""Longest such line."""
+"""Longest line to show, characters."""
 TAIL_BYTES = 64 * 1024
-"""Read of a file for its last lines."""
+"""Bytes to read from the end of a file."""
 _VERSION = 1
 _CLOCK_SECONDS = 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
-# What `faulthandler` writes when a signal of `_CRASHES` ends a process.
+# Written by `faulthandler` when one of the signals in `_CRASHES` ends a process.
 _FATAL = re.compile(r"^Fatal Python error: (.+)$", re.MULTILINE)
 _ERROR = re.compile(r"^sapo: (.+)$", re.MULTILINE)
 _EVENT = re.compile(r" sapo_edge\.node: (\{.*\})$")
@@ -44,8 +44,8 @@ class Ended:
 
     Attributes:
         reason: in one sentence.
-        expected: whether it was asked to, or its rounds were done.
-        lines: the last ones of its log and its output, oldest first, as they are.
+        expected: whether it was asked to stop, or its rounds were done.
+        lines: the last ones of its log and its output, oldest first, unescaped.
     """
 
     reason: str
@@ -54,22 +54,22 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    """The node that was started in the background last, by this process or another."""
+class _Record:
+    """The node last started in the background, by this or another process."""
 
     pid: int
     created: float
     started: float
 
     @property
-    def runs(self) -> bool:
+    def is_running(self) -> bool:
         import psutil
 
         try:
             process = psutil.Process(self.pid)
-            # Another process may have got the same number since.
-            same = abs(process.create_time() - self.created) < _CLOCK_SECONDS
-            return same and process.status() != psutil.STATUS_ZOMBIE
+            # Another process may have the same id by now.
+            is_same = abs(process.create_time() - self.created) < _CLOCK_SECONDS
+            return is_same and process.status() != psutil.STATUS_ZOMBIE
         except psutil.Error:
             return False
 
@@ -79,7 +79,7 @@ class Background:
 
     Args:
         paths: its directories.
-        home: that the user named with --home; None if they come from somewhere else.
+        home: as given with --home; None without.
     """
 
     def __init__(self, paths: Paths, home: Path | None = None) -> None:
@@ -88,75 +88,75 @@ class Background:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self, options: Sequence[str] = ()) -> None:
-        """Start a node, unless one runs or starts; returns as soon as its process exists.
+        """Start a node unless one is running or starting; return once its process exists.
 
         It survives the end of this process, SIGHUP and the closing of the terminal.
 
         Args:
-            options: more of them for `sapo run`.
+            options: for `sapo run`.
 
         Raises:
-            StateError: if its files can't be written, or the system starts no process.
+            StateError: if its files can't be written or the process can't be started.
         """
         self._paths.create()
         if self.running():
             return
         home = [] if self._home is None else ["--home", os.path.abspath(self._home.expanduser())]
-        # -P: not to look for modules in the current directory, where anything may lie.
+        # -P keeps Python from importing modules in the current directory, which may hold anything.
         command = [sys.executable, "-P", "-m", "sapo_edge", "run", "--json", *home, *options]
         started = time.time()
         output = self._paths.background_output
         with reported("start a node that writes to", output):
-            # Anew, so that it stays small, and is of this node alone.
+            # A new file stays small and holds the output of this node only.
             output.unlink(missing_ok=True)
             with open(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600), "ab") as file:
-                self._child = _detached(command, file.fileno())
-        # A child that nobody waits for stays in the process table.
+                self._child = _start_detached(command, file.fileno())
+        # Without a wait, an ended child stays in the process table.
         threading.Thread(target=self._child.wait, name="node-waiter", daemon=True).start()
-        record = {"v": _VERSION, "pid": self._child.pid, "created": _created(self._child.pid), "started": started}
+        record = {"v": _VERSION, "pid": self._child.pid, "created": _creation_time(self._child.pid), "started": started}
         with reported("write", self._paths.background):
             write_atomically(self._paths.background, json.dumps(record).encode("ascii"))
 
     def running(self) -> bool:
-        """Whether a node runs, starts or is about to end, whoever started it.
+        """Whether a node is starting, running or stopping, whichever process started it.
 
         Raises:
-            StateError: if the lock can't be looked at.
+            StateError: if the lock can't be read.
         """
         if self._child is not None and self._child.poll() is None:
             return True
-        found = self._started()
-        return (found is not None and found.runs) or lock_holder(self._paths.lock) is not None
+        record = self._read_record()
+        return (record is not None and record.is_running) or lock_holder(self._paths.lock) is not None
 
-    def said(self) -> tuple[str, ...]:
-        """The last lines of the output of the node that was started in the background last, oldest first."""
+    def last_output(self) -> tuple[str, ...]:
+        """The last lines of output of the node last started in the background, oldest first."""
         return _last_lines(self._paths.background_output)
 
     def ended(self) -> Ended | None:
-        """How the last node ended; None while one runs or starts.
+        """How the last node ended; None while one is running.
 
         Raises:
-            StateError: if the lock can't be looked at.
+            StateError: if the lock can't be read.
         """
         if self.running():
             return None
-        found = self._started()
-        if found is None and not self._paths.lock.exists():
-            return Ended("no node was started yet", expected=True)
-        if found is None or self._later_one(found):
+        record = self._read_record()
+        if record is None and not self._paths.lock.exists():
+            return Ended("no node has been started yet", expected=True)
+        if record is None or self._has_successor(record):
             return _from_log(self._paths.log, None)
-        code = self._child.returncode if self._child is not None and self._child.pid == found.pid else None
-        return self._from_all(found, code)
+        code = self._child.returncode if self._child is not None and self._child.pid == record.pid else None
+        return self._from_all(record, code)
 
-    def _from_all(self, found: _Started, code: int | None) -> Ended:
-        """How a node ended that was started in the background; `code` is that of a child, negative for a signal."""
-        logged = _from_log(self._paths.log, found.started)
+    def _from_all(self, record: _Record, code: int | None) -> Ended:
+        """How a background node ended. `code`: a child's exit code, negative for a signal; None if unknown."""
+        logged = _from_log(self._paths.log, record.started)
         output = _tail(self._paths.background_output)
         lines = (*logged.lines, *_last_lines(self._paths.background_output))
         if code is not None and code < 0:
-            return Ended(_signal(-code), False, lines)
+            return Ended(_describe_signal(-code), False, lines)
         errors, crashes = _ERROR.findall(output), _FATAL.findall(output)
-        # It said goodbye, and nothing went wrong afterwards as far as anybody knows.
+        # It logged that it stopped, and there is no sign of an error afterwards.
         if logged.expected and not (code and errors):
             return Ended(logged.reason, True, lines)
         if errors:
@@ -164,32 +164,32 @@ class Background:
         if crashes:
             return Ended(f"crashed in native code ({crashes[-1]})", False, lines)
         if "Traceback (most recent call last):" in output:
-            return Ended(f"a fault of the program: {output.strip().splitlines()[-1]}", False, lines)
+            return Ended(f"a bug in the program: {output.strip().splitlines()[-1]}", False, lines)
         if code is not None:
-            return Ended(f"ended with code {code} and without a word", False, lines)
+            return Ended(f"ended with code {code} and without a message", False, lines)
         return Ended(logged.reason, False, lines)
 
-    def _later_one(self, found: _Started) -> bool:
-        """Whether another node, one in a terminal, was the last."""
+    def _has_successor(self, record: _Record) -> bool:
+        """Whether a node in a terminal was started later."""
         try:
             holder = self._paths.lock.read_text("ascii").strip()
-            return holder != str(found.pid) and self._paths.lock.stat().st_mtime > found.started
+            return holder != str(record.pid) and self._paths.lock.stat().st_mtime > record.started
         except (OSError, ValueError):
             return False
 
-    def _started(self) -> _Started | None:
+    def _read_record(self) -> _Record | None:
         try:
             record = json.loads(self._paths.background.read_bytes())
             if record["v"] != _VERSION:
                 return None
-            return _Started(int(record["pid"]), float(record["created"]), float(record["started"]))
+            return _Record(int(record["pid"]), float(record["created"]), float(record["started"]))
         except (OSError, ValueError, TypeError, KeyError):
-            # None was started, or the file is damaged: the lock tells whether one runs.
+            # No node was started, or the file is damaged; the lock still tells whether one is running.
             return None
 
 
-def _detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
-    """Start a process that belongs to no terminal and no process group of ours."""
+def _start_detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+    """Start a process outside of this terminal and process group."""
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         options = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -202,8 +202,8 @@ def _detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
     )
 
 
-def _created(pid: int) -> float:
-    """When a process was started by the system's clock; 0 if it is gone already."""
+def _creation_time(pid: int) -> float:
+    """When a process was started, in the system's Unix seconds; 0 if it has already ended."""
     import psutil
 
     try:
@@ -212,7 +212,7 @@ def _created(pid: int) -> float:
         return 0.0
 
 
-def _signal(number: int) -> str:
+def _describe_signal(number: int) -> str:
     try:
         name = signal.Signals(number).name
     except ValueError:
@@ -225,34 +225,34 @@ def _signal(number: int) -> str:
 
 
 def _from_log(log: Path, since: float | None) -> Ended:
-    """What the log tells of the node that was started last.
+    """How the last node ended, by its log.
 
     Args:
         log: of all nodes of this state directory, the newest last.
-        since: Unix seconds; what is older is of another node. None takes the last one that stands there.
+        since: Unix seconds; older lines belong to another node. None: the last node in the log.
     """
     lines = _tail(log).splitlines()
-    told = [(number, event) for number, line in enumerate(lines) if (event := _event(line)) is not None]
-    told = [(number, event) for number, event in told if since is None or event["time"] >= since]
+    events = [(number, event) for number, line in enumerate(lines) if (event := _event(line)) is not None]
     if since is not None:
-        lines = lines[told[0][0] :] if told else []
-    ends = [event for _, event in told if event["event"] in ("node_started", "node_stopped")]
+        events = [(number, event) for number, event in events if event["time"] >= since]
+        lines = lines[events[0][0] :] if events else []
+    ends = [event for _, event in events if event["event"] in ("node_started", "node_stopped")]
     if ends and ends[-1]["event"] == "node_stopped":
         return Ended(str(ends[-1].get("reason")), True, _bounded(lines))
-    return Ended("ended without a word: killed, or the machine ran out of memory or power", False, _bounded(lines))
+    return Ended("ended without a message: killed, or the machine ran out of memory or power", False, _bounded(lines))
 
 
 def _event(line: str) -> dict[str, Any] | None:
-    """The event that a line of the log holds; None if it holds none."""
-    found = _EVENT.search(line)
-    if found is None:
+    """The event in a line of the log; None if there is none."""
+    match = _EVENT.search(line)
+    if match is None:
         return None
     try:
-        event = json.loads(found[1])
+        event = json.loads(match[1])
     except ValueError:
         return None
-    usable = isinstance(event, dict) and isinstance(event.get("time"), int | float)
-    return event if usable and isinstance(event.get("event"), str) else None
+    has_time = isinstance(event, dict) and isinstance(event.get("time"), int | float)
+    return event if has_time and isinstance(event.get("event"), str) else None
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:

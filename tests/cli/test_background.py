@@ -37,7 +37,7 @@ def answering(paths: Paths) -> ControlClient:
         try:
             return connect(paths)
         except NoNodeError:
-            assert time.monotonic() < until, Background(paths).said()
+            assert time.monotonic() < until, Background(paths).last_output()
             time.sleep(0.05)
 
 
@@ -88,7 +88,7 @@ time.sleep({SECONDS})
 @pytest.mark.parametrize(
     ("number", "known", "unknown"),
     [
-        (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a word"),
+        (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a message"),
         (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
     ],
 )

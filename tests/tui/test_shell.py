@@ -261,8 +261,8 @@ class Stranger:
 @pytest.mark.parametrize(
     ("hello", "told"),
     [
-        ({"v": 2, "hello": "sapo-edge", "version": "9.0\x1b[31m[red]"}, "of another version ('9.0"),
-        ({"v": 1, "hello": "mallory"}, "What answers is no node"),
+        ({"v": 2, "hello": "sapo-edge", "version": "9.0\x1b[31m[red]"}, "another version ('9.0"),
+        ({"v": 1, "hello": "mallory"}, "The program at the socket is not a node"),
     ],
 )
 @pytest.mark.asyncio

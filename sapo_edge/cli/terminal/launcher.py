@@ -110,7 +110,7 @@ class ProgramLauncher:
 
     def starting(self) -> Sequence[str]:
         """Output of the started node so far."""
-        return self._background.said()
+        return self._background.last_output()
 
     def ended(self) -> Ending | None:
         """How the last node ended; None while one runs or starts."""
