@@ -439,11 +439,14 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
     names: dict[str, str] = {}
 
     async def author(peer: Neighbour) -> None:
-        # The honest peer's name in the body, and on the message around it; neither can be signed for.
+        # The honest peer's name in the body, which only that peer can sign.
         for number in range(6):
             record = hostile.record(peer.identity, number)
             body = record.body.replace(peer.identity.public_key, public_key_of(honest))
             await peer.gossip(hostile.payload(RawRecord(body, record.signature)))
+
+    async def publisher(peer: Neighbour) -> None:
+        # The honest peer's name on the message.
         from libp2p.peer.id import ID
 
         mine = hostile.payload(hostile.record(peer.identity, 9))
@@ -467,7 +470,7 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
         stolen = replace(hostile, swarm=bytes(32))
         await peer.gossip(*(hostile.payload(stolen.record(peer.identity, number)) for number in range(6)))
 
-    for way in (author, ground_truth, question, version, swarm):
+    for way in (author, publisher, ground_truth, question, version, swarm):
         async with hostile.neighbour() as peer:
             names[way.__name__] = peer.peer_id
             await way(peer)
