@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -94,8 +94,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed)
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
-        base = store.journal.held_out(1, after=-1)
-        narrator.known_base(base[0] if base else None)
+        narrator.known_base(store.journal.first_held_out())
         stop = Stop()
         fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round)
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing)
@@ -108,9 +107,9 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
             fanout.record(events.Notice(level="warning", text=text))
         with AutoPause(stop, lambda: node.settings, fanout.record):
             stopped = node.run()
-        evaluations = store.journal.held_out(1, after=-1) + store.journal.held_out(1)
+        first, last = store.journal.first_held_out(), next(iter(store.journal.held_out(1)), None)
     if not as_json:
-        _print_result(stopped, evaluations, was_done)
+        _print_result(stopped, first, last, was_done)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
 
 
@@ -221,12 +220,14 @@ def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
             signal.signal(getattr(signal, name), handle)
 
 
-def _print_result(stopped: events.NodeStopped, evaluations: Sequence[events.HeldOut], was_done: bool) -> None:
+def _print_result(
+    stopped: events.NodeStopped, first: events.HeldOut | None, last: events.HeldOut | None, was_done: bool
+) -> None:
     """Print what was reached, where it is, and how to use it.
 
     Args:
         stopped: the node's last event.
-        evaluations: the first and the last one; empty if there is none.
+        first, last: the first and the last held-out evaluation.
         was_done: whether all rounds were done before this run.
     """
     from sapo_edge.state.checkpoint import read_record
@@ -236,8 +237,7 @@ def _print_result(stopped: events.NodeStopped, evaluations: Sequence[events.Held
         return
     directory = Path(stopped.adapter)
     best = read_record(directory)
-    if evaluations and best.accuracy is not None:
-        first, last = evaluations[0], evaluations[-1]
+    if first is not None and last is not None and best.accuracy is not None:
         narrate(
             f"held-out accuracy: {first.accuracy:.2f} before training, {last.accuracy:.2f} after round {last.round}, "
             f"best {best.accuracy:.2f} after round {best.round}"

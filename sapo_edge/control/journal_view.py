@@ -120,8 +120,7 @@ class RolloutSummary:
 
 def past_events(journal: Journal, count: int) -> list[Event]:
     """The last events of a journal but `progress`, oldest first."""
-    events: list[Event] = [*journal.rounds(count), *journal.held_out(count)]
-    events += [event for _, event in journal.events(count)]
+    events: list[Event] = [*journal.rounds(count), *journal.held_out(count), *journal.events(count)]
     return sorted(events, key=lambda event: event.time)[-count:]
 
 

@@ -48,7 +48,7 @@ class NodeControl:
         last = recent[-1] if recent else None
         step, best = node.progress, node.best
         held_out = next(iter(node.store.journal.held_out(1)), None)
-        base = next(iter(node.store.journal.held_out(1, after=-1)), None)
+        base = node.store.journal.first_held_out()
         return {
             "v": STATUS_VERSION,
             "version": __version__,

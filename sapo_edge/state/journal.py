@@ -1,4 +1,4 @@
-"""The journal: rounds, rollouts, held-out evaluations and other events in SQLite, read page by page.
+"""The journal: rounds, rollouts, held-out evaluations and other events in SQLite.
 
 The node that holds the state directory's lock writes it, over one connection that any thread may use.
 `control/journal_view.py` reads it at the same time, over connections of its own.
@@ -26,8 +26,8 @@ SCHEMA_VERSION = 2
 """Version of the tables below; `Journal` upgrades those of version 1."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
-MAX_PAGE = 1000
-"""Most rows that one query returns."""
+MAX_ROWS = 1000
+"""Most rounds, evaluations or events that one call returns."""
 KEEP_ROLLOUTS = 500
 """Newest rounds whose rollouts are kept by default."""
 KEEP_EVENTS = 10_000
@@ -35,7 +35,7 @@ KEEP_EVENTS = 10_000
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
-_HELD_OUT_COLUMNS = ("round", "time", "accuracy", "correct", "questions", "low", "high")
+_HELD_OUT = "round, time, accuracy, correct, questions, low, high"
 _SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -130,7 +130,7 @@ class Journal:
                 connection.execute("INSERT OR REPLACE INTO rounds VALUES (?, ?, ?)", (event.round, event.time, text))
                 self._replace_rollouts(connection, event.round, rollouts)
             elif isinstance(event, HeldOut):
-                row = [getattr(event, name) for name in _HELD_OUT_COLUMNS]
+                row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
                 connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?)", row)
             else:
                 row = [getattr(event, "round", None), event.time, text]
@@ -185,38 +185,28 @@ class Journal:
         newest: int | None = self._rows("SELECT max(round) FROM rounds", ())[0][0]
         return newest
 
-    def rounds(self, limit: int = 100, *, after: int | None = None, before: int | None = None) -> list[RoundFinished]:
-        """A page of rounds, oldest first.
+    def rounds(self, limit: int = 100) -> list[RoundFinished]:
+        """The newest rounds, at most `MAX_ROWS`, oldest first."""
+        rounds = [events.from_json(row[0]) for row in self._newest("event FROM rounds", "round", limit)]
+        return [event for event in rounds if isinstance(event, RoundFinished)]
 
-        Args:
-            limit: 1 to `MAX_PAGE`.
-            after: the first `limit` rounds after this one.
-            before: otherwise, the last `limit` rounds before this one; without either, the newest.
-        """
-        page = [events.from_json(row[0]) for row in self._page("event FROM rounds", "round", limit, after, before)]
-        return [event for event in page if isinstance(event, RoundFinished)]
+    def held_out(self, limit: int = 100) -> list[HeldOut]:
+        """The newest held-out evaluations, at most `MAX_ROWS`, oldest first."""
+        return [_held_out_from_row(row) for row in self._newest(f"{_HELD_OUT} FROM held_out", "round", limit)]
 
-    def held_out(self, limit: int = 100, *, after: int | None = None, before: int | None = None) -> list[HeldOut]:
-        """A page of held-out evaluations, oldest first; arguments as in `rounds`."""
-        page = []
-        for row in self._page(f"{', '.join(_HELD_OUT_COLUMNS)} FROM held_out", "round", limit, after, before):
-            # SQLite stores NaN as NULL.
-            values: list[Any] = [math.nan if value is None else value for value in row]
-            page.append(HeldOut(**dict(zip(_HELD_OUT_COLUMNS, values, strict=True))))
-        return page
+    def first_held_out(self) -> HeldOut | None:
+        """The first held-out evaluation: the model before training. None before it."""
+        rows = self._rows(f"SELECT {_HELD_OUT} FROM held_out ORDER BY round LIMIT 1", ())
+        return _held_out_from_row(rows[0]) if rows else None
 
-    def events(
-        self, limit: int = 100, *, after: int | None = None, before: int | None = None
-    ) -> list[tuple[int, Event]]:
-        """A page of all other events with their ids, oldest first; `after` and `before` are such ids."""
-        rows = self._page("id, event FROM events", "id", limit, after, before)
-        return [(row[0], events.from_json(row[1])) for row in rows]
+    def events(self, limit: int = 100) -> list[Event]:
+        """The newest other events, at most `MAX_ROWS`, oldest first."""
+        return [events.from_json(row[0]) for row in self._newest("event FROM events", "id", limit)]
 
-    def rollouts(self, round: int, limit: int = 64, offset: int = 0) -> list[JournaledRollout]:
-        """A page of the rollouts of one round, own ones first; empty if the round's rollouts are no longer kept."""
-        _check_page(limit)
-        query = "SELECT * FROM rollouts WHERE round = ? ORDER BY position LIMIT ? OFFSET ?"
-        return [rollout_from_row(row) for row in self._rows(query, (round, limit, offset))]
+    def rollouts(self, round: int) -> list[JournaledRollout]:
+        """The rollouts of one round, own ones first; empty if they are no longer kept."""
+        rows = self._rows("SELECT * FROM rollouts WHERE round = ? ORDER BY position", (round,))
+        return [rollout_from_row(row) for row in rows]
 
     def _prepare(self, needs_check: bool) -> None:
         connection = self._connection
@@ -257,16 +247,10 @@ class Journal:
         if self.keep_rollouts:
             connection.execute("DELETE FROM rollouts WHERE round <= ?", (round - self.keep_rollouts,))
 
-    def _page(self, source: str, key: str, limit: int, after: int | None, before: int | None) -> list[tuple[Any, ...]]:
-        _check_page(limit)
-        if after is not None and before is not None:
-            raise ValueError("give after or before, not both")
-        if after is not None:
-            return self._rows(f"SELECT {source} WHERE {key} > ? ORDER BY {key} LIMIT ?", (after, limit))
-        query = f"SELECT {source} WHERE ? IS NULL OR {key} < ? ORDER BY {key} DESC LIMIT ?"
-        return self._rows(query, (before, before, limit))[::-1]
+    def _newest(self, source: str, key: str, limit: int) -> list[tuple[Any, ...]]:
+        return self._rows(f"SELECT {source} ORDER BY {key} DESC LIMIT ?", (min(limit, MAX_ROWS),))[::-1]
 
-    def _rows(self, query: str, arguments: tuple[int | str | None, ...]) -> list[tuple[Any, ...]]:
+    def _rows(self, query: str, arguments: tuple[int | str, ...]) -> list[tuple[Any, ...]]:
         with self._guard, reported_errors(self.path):
             return self._connection.execute(query, arguments).fetchall()
 
@@ -329,9 +313,10 @@ def _needs_check(path: Path) -> bool:
     return path.with_name(f"{path.name}-wal").exists()
 
 
-def _check_page(limit: int) -> None:
-    if not 1 <= limit <= MAX_PAGE:
-        raise ValueError(f"a page holds 1 to {MAX_PAGE} rows, not {limit}")
+def _held_out_from_row(row: tuple[Any, ...]) -> HeldOut:
+    # SQLite stores NaN as NULL.
+    values: list[Any] = [math.nan if value is None else value for value in row]
+    return HeldOut(**dict(zip(_HELD_OUT.split(", "), values, strict=True)))
 
 
 def _row(round: int, position: int, scored: JournaledRollout) -> tuple[Any, ...]:

@@ -141,7 +141,7 @@ def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> 
         rounds, held_out = store.journal.rounds(), store.journal.held_out()
         assert rounds == machine.of(events.RoundFinished) and held_out == machine.of(events.HeldOut)
         assert [event.round for event in held_out] == [0, 3]
-        kept = [event.event for _, event in store.journal.events()]
+        kept = [event.event for event in store.journal.events()]
         rollouts = [scored for number in (1, 2, 3) for scored in store.journal.rollouts(number)]
     assert kept == ["node_started", "checkpoint", "checkpoint", "checkpoint", "node_stopped"]
     assert [scored.rollout.sequence for scored in rollouts] == [1, 2, 3, 4, 5, 6]
