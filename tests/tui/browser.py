@@ -1,4 +1,4 @@
-"""A real headless Chromium, driven over its own DevTools protocol: no driver has to fit its version.
+"""A headless Chromium, controlled with the DevTools protocol, so no driver has to match its version.
 
 async with browser(tmp_path) as page:
     await page.open("http://127.0.0.1:8042/...")
@@ -21,23 +21,23 @@ from typing import Any
 import aiohttp
 
 PATIENCE = 30.0
-"""Seconds for anything: two cores that do other things as well need some for a browser."""
+"""Time limit in seconds for any wait; a browser is slow on two busy cores."""
 MAX_REPLY = 64 << 20
-"""Bytes of a reply; a screenshot is one."""
+"""Most bytes of a reply, such as a screenshot."""
 
 
 def chromium() -> str | None:
-    """Where the browser is, if there is one."""
+    """The path of the browser, if one is installed."""
     names = ("chromium", "chromium-browser", "google-chrome")
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 class Page:
     """One tab.
 
     Attributes:
-        requests: addresses that it asked for, websockets included.
-        complaints: what it wrote to its console as an error, and exceptions nobody caught.
+        requests: requested addresses, including websockets.
+        complaints: errors on its console, and uncaught exceptions.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -55,27 +55,27 @@ class Page:
         return await asyncio.wait_for(reply, PATIENCE)
 
     async def open(self, address: str) -> None:
-        """Go to an address."""
-        told = await self.send("Page.navigate", url=address)
-        assert "errorText" not in told, told
+        """Open an address."""
+        reply = await self.send("Page.navigate", url=address)
+        assert "errorText" not in reply, reply
 
     async def before_load(self, script: str) -> None:
-        """Run a script in each page that is opened from now on, before its own."""
+        """Run a script in each page opened later, before the page's own scripts."""
         await self.send("Page.addScriptToEvaluateOnNewDocument", source=script)
 
     async def value(self, expression: str) -> Any:
-        """What an expression in JavaScript is; a promise is waited for."""
-        told = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        assert "result" in told and "exceptionDetails" not in told, told
-        return told["result"].get("value")
+        """The value of a JavaScript expression, or of its promise."""
+        reply = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "result" in reply and "exceptionDetails" not in reply, reply
+        return reply["result"].get("value")
 
     async def until(self, expression: str) -> Any:
-        """Wait until an expression is true, and return what it is."""
-        end = time.monotonic() + PATIENCE
-        while not (found := await self.value(expression)):
-            assert time.monotonic() < end, f"never true: {expression}; {self.complaints}"
+        """Wait until an expression is true, and return its value."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := await self.value(expression)):
+            assert time.monotonic() < deadline, f"never true: {expression}; {self.complaints}"
             await asyncio.sleep(0.1)
-        return found
+        return value
 
     async def press(self, key: str) -> None:
         """Press and release a key that writes a character."""

@@ -1,6 +1,6 @@
 """The terminal app on a scripted host and node, for pictures: `python -m tests.tui.scene HOME [fresh]`.
 
-"fresh" is a machine on which nobody has agreed to anything yet.
+"fresh" is a machine without a consent.
 """
 
 from __future__ import annotations
@@ -22,23 +22,26 @@ from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import BEGAN, FRIEND, KEPT_FROM, ROUND_SECONDS, ROUNDS, STRANGER, evaluated, finished
 
 NOW = BEGAN + ROUND_SECONDS * ROUNDS + 20
-"""The time in the pictures."""
+"""The current time in the pictures."""
 ANSWERS = (
     "To add 17 and 25, add the tens and the ones: 10 + 20 = 30, and 7 + 5 = 13. So the sum is 43.",
     "17 plus 25 makes 42.\n<answer>42</answer>",
 )
-"""Of base model and adapter."""
+"""Answers of base model and adapter."""
 
 
 def peer(number: int, address: str, direction: Direction, **more: object) -> PeerInfo:
-    """A peer that behaves."""
-    known = {1: FRIEND, 2: STRANGER}
-    who = known.get(number) or Identity.from_secret(hashlib.sha256(bytes([number])).digest()).peer_id
+    """An honest peer."""
+    peer_id = {1: FRIEND, 2: STRANGER}.get(number) or Identity.from_secret(
+        hashlib.sha256(bytes([number])).digest()
+    ).peer_id
     fields: dict[str, object] = {
         "since": BEGAN + 300 * number, "mesh": True, "subscribed": True, "sent": 350_000 // number,
         "received": 400_000 // number, "rejected": {}, "score": 1.0 / number,
     }  # fmt: skip
-    return PeerInfo(who, fake_node.readable_name(who), f"{address}/p2p/{who}", direction, *(fields | more).values())  # type: ignore[arg-type]
+    return PeerInfo(
+        peer_id, fake_node.readable_name(peer_id), f"{address}/p2p/{peer_id}", direction, *(fields | more).values()
+    )  # type: ignore[arg-type]
 
 
 PEERS = (
@@ -51,34 +54,34 @@ PEERS = (
 
 
 def log() -> str:
-    """What the node wrote into its log."""
+    """The log of the node."""
 
     def record(seconds: float, text: str, level: str = "INFO", source: str = "sapo_edge.node") -> str:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(BEGAN + seconds))
         return f"{stamp} {level} MainThread {source}: {text}\n"
 
-    def told(event: events.Event) -> str:
+    def logged(event: events.Event) -> str:
         return record(event.time - BEGAN, events.to_json(event))
 
-    parts = [told(events.NodeStarted(model=fake_node.MODEL, backend="llama_cpp", time=BEGAN))]
+    parts = [logged(events.NodeStarted(model=fake_node.MODEL, backend="llama_cpp", time=BEGAN))]
     for number in range(1, ROUNDS + 1):
-        parts.append(told(finished(number)))
+        parts.append(logged(finished(number)))
         if number % 10 == 0:
-            parts.append(told(evaluated(number)))
+            parts.append(logged(evaluated(number)))
             saved = {"path": f"/home/somebody/checkpoints/round-{number:06d}", "best": number == 30}
-            parts.append(told(events.CheckpointSaved(round=number, time=evaluated(number).time + 1, **saved)))  # type: ignore[arg-type]
+            parts.append(logged(events.CheckpointSaved(round=number, time=evaluated(number).time + 1, **saved)))  # type: ignore[arg-type]
         if number == 34:
             parts.append(record(60 * number + 9, "pull: TimeoutError: no answer", "WARNING", "sapo_edge.swarm.tally"))
     return "".join(parts)
 
 
-def chat(made: FakeChat) -> None:
-    """Have a chat answer sensibly."""
-    made.answers = ANSWERS
+def prepare_chat(chat: FakeChat) -> None:
+    """Let a chat answer sensibly."""
+    chat.answers = ANSWERS
 
 
 def main(home: str, *how: str) -> None:
-    """Show the app until it is quit."""
+    """Run the app."""
     os.environ["TZ"] = "UTC"
     time.tzset()
     time.time = lambda: NOW
@@ -89,7 +92,7 @@ def main(home: str, *how: str) -> None:
     Paths.default(Path(home)).log.write_text(log())
     fresh = "fresh" in how
     launcher = FakeLauncher(Path(home), agreed=not fresh, running=not fresh)
-    launcher.prepare = chat
+    launcher.prepare = prepare_chat
     if launcher.node is not None:
         swarm = launcher.node.status_now["swarm"] | {"rejections": {"rate": 3}, "clock_ahead": 0.0, "time": NOW}
         launcher.node.tell(rejections={"rate": 3}, swarm=swarm)

@@ -1,7 +1,7 @@
 """Pictures of all screens for the documents: `python -m tests.tui.screenshots docs/images`.
 
-They are what a browser shows of `sapo serve` with the scripted node of `scene.py`, so they need Chromium. The same
-fonts on the system give the same pictures: Roboto Mono comes with textual-serve, what it lacks is DejaVu's.
+A browser shows `sapo serve` with the scripted node of `scene.py`, so they need Chromium. The same fonts on the system
+give the same pictures: Roboto Mono comes with textual-serve, missing characters come from DejaVu.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.tui.served import SCREEN, serving
 
 COLUMNS, ROWS = 100, 30
 SCALE = 2
-"""Pixels of a picture for each of a page, so that it is sharp on fine screens."""
+"""Pixels of a picture per pixel of the page, for sharp pictures on fine screens."""
 COLORS = 128
-"""Of a palette: a third of the size, and no difference to be seen."""
+"""Colours of the palette: a third of the size without a visible difference."""
 SETTLED = 0.6
-"""Seconds without a change after which a screen is drawn."""
+"""Seconds without a change after which a screen counts as complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Shot:
 
     Attributes:
         name: of its file.
-        keys: that lead there from the one before, as a terminal sends them, and texts that are typed.
-        text: that is on the screen then.
+        keys: that lead there from the previous picture, as a terminal sends them, and typed texts.
+        text: on the screen then.
     """
 
     name: str
@@ -55,13 +55,13 @@ AT_WORK = (
     Shot("help", ("1", F1), "Dashboard"),
     Shot("commands", (ESCAPE, CTRL_P), "Search for commands"),
 )
-"""Of a node that has learned for 40 rounds, in order."""
+"""Pictures of a node with 40 finished rounds, in order."""
 FRESH = (Shot("first-run", (), "Processor"),)
-"""Of a machine on which nobody has agreed to anything yet."""
+"""Pictures of a machine without a consent."""
 
 
 async def settle(page: Page, text: str) -> None:
-    """Wait until a text is there and nothing moves any more."""
+    """Wait until a text is shown and nothing changes any more."""
     try:
         await page.until(f"text().includes({text!r})")
     except AssertionError:
@@ -88,7 +88,7 @@ async def take(directory: Path, scene: str, shots: tuple[Shot, ...]) -> None:
                 for shot in shots:
                     for key in shot.keys:
                         await page.value(f"shown.terminal.input({key!r})")
-                        # A screen takes a moment, and a key after Escape would be taken for Alt and that key.
+                        # A screen needs a moment, and a key right after Escape would count as Alt with that key.
                         await asyncio.sleep(0.5)
                     await settle(page, shot.text)
                     path = directory / f"{shot.name}.png"
@@ -97,7 +97,7 @@ async def take(directory: Path, scene: str, shots: tuple[Shot, ...]) -> None:
 
 
 def smaller(picture: bytes) -> bytes:
-    """The same with a palette."""
+    """The picture with a palette."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
     file = io.BytesIO()
     image.quantize(COLORS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)

@@ -100,14 +100,14 @@ class View(Screen[None]):
         raise NotImplementedError
 
     def node_changed(self, change: Change) -> None:
-        """Show changes of `self.sapo.state`; called at most ten times a second, while the screen is in front."""
+        """Show changes of `self.sapo.state`; called at most ten times a second, while the screen is shown."""
 
     def on_mount(self) -> None:
         """Update the footer: a node may have been found before the footer listens."""
         self.call_after_refresh(self.refresh_bindings)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Catch up with what happened while another screen was in front."""
+        """Show what changed while another screen was shown."""
         # By default Textual applies all styles again, which takes half the time of a switch of screens.
         event.refresh_styles = self.app.theme != self._theme_shown
         self._theme_shown = self.app.theme

@@ -261,7 +261,7 @@ need most of the processor.
                 self.dismiss(True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        """Close after a consent that was stored while the help was in front."""
+        """Close after a consent that was stored while the help was open."""
         if self._agreed:
             self.dismiss(True)
 
