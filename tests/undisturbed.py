@@ -1,4 +1,4 @@
-"""Settings by which nodes of tests and benchmarks work on, whatever the machine that they run on is doing."""
+"""Settings that keep the nodes of tests and benchmarks from pausing because of the machine."""
 
 from __future__ import annotations
 

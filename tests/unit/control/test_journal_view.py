@@ -213,11 +213,13 @@ def test_one_rollout_is_told_whole(journal: Journal) -> None:
     found = reader.rollout(4, 0)
     assert found == scored and reader.rollout(4, 1) is None and reader.rollout(2**63 - 1, 2**63 - 1) is None
     assert found is not None
-    told = in_full(4, 0, found)
+    reply = in_full(4, 0, found)
     assert (
-        told["question"] == "question 3 of me?" and told["ground_truth"] == "5" and told["ref"] == ["sums", "1", 7, 3]
+        reply["question"] == "question 3 of me?"
+        and reply["ground_truth"] == "5"
+        and reply["ref"] == ["sums", "1", 7, 3]
     )
-    assert told["answers"] == [
+    assert reply["answers"] == [
         {"text": "right", "cut": False, "ended": True, "reward": 1.0, "advantage": 0.9},
         {"text": "wrong", "cut": False, "ended": True, "reward": 0.0, "advantage": -0.9},
     ]
