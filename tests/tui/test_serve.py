@@ -173,7 +173,7 @@ async def test_the_end_leaves_the_node_and_nothing_else(tmp_path: Path) -> None:
         async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
             app, started = await told(websocket), await told(websocket)
             code = await asyncio.to_thread(served.end, signal.SIGTERM)
-        assert code == 0 and "the node goes on" in served.errors.read_text()
+        assert code == 0 and "the node keeps running" in served.errors.read_text()
         # It was asked to quit and slept on.
         assert gone(app["pid"]) and gone(started["chat"])
         node = psutil.Process(started["node"])
