@@ -69,9 +69,9 @@ class Page:
         assert "result" in reply and "exceptionDetails" not in reply, reply
         return reply["result"].get("value")
 
-    async def until(self, expression: str) -> Any:
+    async def until(self, expression: str, seconds: float = PATIENCE) -> Any:
         """Wait until an expression is true, and return its value."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + seconds
         while not (value := await self.value(expression)):
             assert time.monotonic() < deadline, f"never true: {expression}; {self.complaints}"
             await asyncio.sleep(0.1)

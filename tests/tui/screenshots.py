@@ -1,15 +1,22 @@
-"""Pictures of all screens for the documents: `python -m tests.tui.screenshots docs/images`.
+"""Pictures of all screens for the documents, of a real run: `python -m tests.tui.screenshots WORK docs/images`.
 
-A browser shows `sapo serve` with the scripted node of `scene.py`, so they need Chromium. The same fonts on the system
-give the same pictures: Roboto Mono comes with textual-serve, missing characters come from DejaVu.
+Three nodes on this machine train the embedded model in a private swarm until the first has finished its rounds. Then a
+browser shows `sapo serve` for that node while all three continue, so Chromium is needed. WORK keeps the nodes: the
+command resumes, and takes new pictures of the same run. The same fonts give the same look: Roboto Mono comes with
+textual-serve, missing characters come from DejaVu.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import json
+import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +27,17 @@ from tests.tui.served import SCREEN, serving
 
 COLUMNS, ROWS = 100, 30
 SCALE = 2
-"""Pixels of a picture per pixel of the page, for sharp pictures on fine screens."""
+"""Pixels of a picture for each pixel of the page, so that it is sharp on fine screens."""
 COLORS = 128
-"""Colours of the palette: a third of the size without a visible difference."""
+"""Size of the palette: the file shrinks to a third without a visible difference."""
 SETTLED = 0.6
-"""Seconds without a change after which a screen counts as complete."""
+"""Seconds without a change after which a screen counts as drawn; a training node changes it again and again."""
+PATIENCE = 8.0
+"""Seconds after which the picture is taken anyway."""
+NODES = 3
+ROUNDS = 40
+APP = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
+ENTER, ESCAPE, F1, CTRL_P, CTRL_S = "\r", "\x1b", "\x1bOP", "\x10", "\x13"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +46,8 @@ class Shot:
 
     Attributes:
         name: of its file.
-        keys: that lead there from the previous picture, as a terminal sends them, and typed texts.
-        text: on the screen then.
+        keys: keys and texts that lead to it from the one before, as a terminal sends them.
+        text: a text that the screen then shows.
     """
 
     name: str
@@ -42,42 +55,92 @@ class Shot:
     text: str
 
 
-ENTER, ESCAPE, F1, CTRL_P, CTRL_S = "\r", "\x1b", "\x1bOP", "\x10", "\x13"
 AT_WORK = (
-    Shot("dashboard", (), "Reward by round"),
-    Shot("rollouts", ("2",), "arithmetic problem: 50 + 3"),
-    Shot("rollout", (ENTER,), "<answer>58</answer>"),
-    Shot("peers", (ESCAPE, "3"), "solar-do"),
-    Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "<answer>42</answer>"),
-    Shot("answer", (ESCAPE, "5", "i", "42", ENTER, "43", ESCAPE, CTRL_S), "right"),
-    Shot("logs", ("6",), "checkpoint of round 40"),
+    Shot("dashboard", (), "Reward"),
+    Shot("rollouts", ("2",), "arith"),
+    Shot("rollout", (ENTER,), "<answer>"),
+    Shot("peers", (ESCAPE, "3"), "in"),
+    Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "tokens/s"),
+    Shot("answer", (ESCAPE, "5"), "nswer"),
+    Shot("logs", ("6",), "round"),
     Shot("settings", ("7",), "learning_rate"),
     Shot("help", ("1", F1), "Dashboard"),
-    Shot("commands", (ESCAPE, CTRL_P), "Search for commands"),
+    Shot("commands", (ESCAPE, CTRL_P), "Search"),
 )
-"""Pictures of a node with 40 finished rounds, in order."""
+"""Pictures of a node that has trained, in order."""
 FRESH = (Shot("first-run", (), "Processor"),)
-"""Pictures of a machine without a consent."""
+"""The picture of a machine on which nobody has agreed to anything."""
+
+
+def sapo(home: Path, *arguments: str) -> str:
+    """Run a command and return what it prints."""
+    command = [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(home)]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def start(home: Path, name: str) -> subprocess.Popen[bytes]:
+    """Start a node that never ends by itself."""
+    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", "--rounds", "0"]
+    with (home.parent / f"{name}.log").open("ab") as log:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def finished_rounds(home: Path) -> int:
+    """Rounds that the running node of a home has finished; 0 while it starts."""
+    try:
+        return int(json.loads(sapo(home, "status", "--json"))["round"])
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
+        return 0
+
+
+@contextlib.contextmanager
+def swarm(work: Path) -> Iterator[Path]:
+    """Nodes in a private swarm, the first of which has finished its rounds; stopped at the end."""
+    homes = [work / f"node-{number}" for number in range(1, NODES + 1)]
+    with contextlib.ExitStack() as nodes:
+
+        def run(home: Path) -> None:
+            process = start(home, home.name)
+            nodes.callback(process.wait)
+            nodes.callback(process.terminate)
+
+        if not homes[0].exists():
+            homes[0].mkdir(parents=True)
+            sapo(homes[0], "swarm", "create", "starter", "--private")
+        run(homes[0])
+        invite = ""
+        while not invite:
+            with contextlib.suppress(subprocess.CalledProcessError):
+                invite = sapo(homes[0], "swarm", "invite").strip()
+        for home in homes[1:]:
+            if not home.exists():
+                home.mkdir()
+                sapo(home, "swarm", "join", invite)
+            run(home)
+        while (count := finished_rounds(homes[0])) < ROUNDS:
+            print(f"round {count} of {ROUNDS}", file=sys.stderr, flush=True)
+            time.sleep(20)
+        yield homes[0]
 
 
 async def settle(page: Page, text: str) -> None:
-    """Wait until a text is shown and nothing changes any more."""
+    """Wait until a text is shown and nothing changes any more, for a while at most."""
     try:
-        await page.until(f"text().includes({text!r})")
+        await page.until(f"text().includes({text!r})", 60)
     except AssertionError:
         print(await page.value("text()"), file=sys.stderr)
         raise
-    before = None
-    while before != (now := await page.picture()):
+    before, deadline = None, time.monotonic() + PATIENCE
+    while before != (now := await page.picture()) and time.monotonic() < deadline:
         before = now
         await asyncio.sleep(SETTLED)
 
 
-async def take(directory: Path, scene: str, shots: tuple[Shot, ...]) -> None:
-    """Write the pictures of one scene."""
+async def take(directory: Path, home: Path, shots: tuple[Shot, ...]) -> None:
+    """Write pictures of the app of a home."""
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        with serving(work, [sys.executable, "-m", "tests.tui.scene", str(work / "scene"), scene]) as served:
+        with serving(work, APP, home) as served:
             async with browser(work, SCALE) as page:
                 await page.before_load(SCREEN)
                 await page.size(1000, 600)
@@ -104,12 +167,14 @@ def smaller(picture: bytes) -> bytes:
     return file.getvalue()
 
 
-async def main(directory: Path) -> None:
+def main(work: Path, directory: Path) -> None:
     """Write all pictures into a directory."""
     directory.mkdir(parents=True, exist_ok=True)
-    await take(directory, "fresh", FRESH)
-    await take(directory, "at-work", AT_WORK)
+    with tempfile.TemporaryDirectory() as fresh:
+        asyncio.run(take(directory, Path(fresh) / "home", FRESH))
+    with swarm(work) as home:
+        asyncio.run(take(directory, home, AT_WORK))
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

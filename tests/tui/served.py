@@ -121,17 +121,18 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving(directory: Path, command: Sequence[str]) -> Iterator[Served]:
+def serving(directory: Path, command: Sequence[str], home: Path | None = None) -> Iterator[Served]:
     """The server, with an app of this command."""
-    with started(directory, [sys.executable, "-c", _SERVE, str(directory / "home"), *command]) as served:
+    arguments = [sys.executable, "-c", _SERVE, str(home or directory / "home"), *command]
+    with started(directory, arguments, network="swarm" if home else "solo") as served:
         yield served
 
 
 @contextlib.contextmanager
-def started(directory: Path, arguments: Sequence[str]) -> Iterator[Served]:
+def started(directory: Path, arguments: Sequence[str], network: str = "solo") -> Iterator[Served]:
     """A server started like this, and ended if it hasn't been."""
     errors = directory / "serve.err"
-    environment = os.environ | {"SAPO_EDGE_NETWORK": "solo"}
+    environment = os.environ | {"SAPO_EDGE_NETWORK": network}
     with (
         errors.open("w") as stderr,
         subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as process,
