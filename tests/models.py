@@ -162,7 +162,7 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
     generator = np.random.default_rng(shape.seed)
 
     def matrix(outputs: int, inputs: int, scale: float) -> npt.NDArray[np.float32]:
-        return (generator.standard_normal((outputs, inputs)) * scale / np.sqrt(inputs)).astype(np.float32)
+        return np.asarray(generator.standard_normal((outputs, inputs)) * scale / np.sqrt(inputs), np.float32)
 
     def vector(size: int, mean: float) -> npt.NDArray[np.float32]:
         return (mean + 0.1 * generator.standard_normal(size)).astype(np.float32)

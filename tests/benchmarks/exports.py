@@ -41,8 +41,8 @@ def with_llama(adapter: Path, manifest: Manifest) -> Answer:
 
     def answer(prompt: Prompt) -> str:
         messages = [{"role": message.role, "content": message.content} for message in prompt]
-        result = llama.create_chat_completion(messages, temperature=0.0, max_tokens=manifest.max_tokens)  # type: ignore[arg-type]
-        return cut(str(result["choices"][0]["message"]["content"]))  # type: ignore[index]
+        result = llama.create_chat_completion(messages, temperature=0.0, max_tokens=manifest.max_tokens)
+        return cut(str(result["choices"][0]["message"]["content"]))
 
     return answer
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from sapo_edge import events
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.events import HeldOut, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
@@ -82,9 +83,7 @@ def fill(path: Path, rounds: int, rollouts: int) -> Journal:
         per_round = rollouts // rounds
         for number in range(1, rounds + 1):
             event = _round(number)
-            connection.execute(
-                "INSERT INTO rounds VALUES (?, ?, ?)", (number, event.time, journal_module.events.to_json(event))
-            )
+            connection.execute("INSERT INTO rounds VALUES (?, ?, ?)", (number, event.time, events.to_json(event)))
             made = [journal_module._row(number, place, _rollout(rng, number, place)) for place in range(per_round)]
             connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", made)
         connection.execute("RELEASE filling")

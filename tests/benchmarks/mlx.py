@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
 from sapo_edge.backends.machine.threads import available_cores
@@ -26,7 +28,7 @@ SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a 
 
 def prompts(policy: MlxPolicy) -> list[Prompt]:
     """Prompts of 200 tokens, a few more or less; what they share comes last, so that no two begin alike."""
-    made = []
+    made: list[Prompt] = []
     for subject in SUBJECTS:
         text = f"Tell a long story about {subject}. "
         while len(policy.vocabulary.encode_prompt((Message("user", text),))) < PROMPT - 10:
@@ -107,7 +109,8 @@ def packed_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> dict[str, A
         kept.update(learner.gradient)
         return 0.0
 
-    step, learner._step = learner._step, keep  # type: ignore[method-assign]
+    step = learner._step
+    learner._step = keep  # type: ignore[method-assign, assignment]
     learner.update(batch, UpdateSettings(), CallHandle())
     learner._step = step  # type: ignore[method-assign]
     return kept
@@ -119,7 +122,7 @@ def apart(packed: dict[str, Any], padded: Any) -> float:
     from mlx.utils import tree_flatten
 
     def squares(arrays: Any) -> float:
-        return float(sum(mx.square(array).sum().item() for array in arrays))
+        return sum(float(np.array(mx.square(array).sum())) for array in arrays)
 
     flat = dict(tree_flatten(padded))
     names = {name.removeprefix("base_model.model.").replace("lora_A.weight", "lora_a").replace("lora_B.weight",

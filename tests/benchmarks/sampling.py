@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
-from sapo_edge.policy import Message, Prompt
+from sapo_edge.policy import Message, Prompt, Sample
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds
 
@@ -52,12 +53,12 @@ def run(repeats: int) -> None:
 
 
 def _ours(policy: LlamaCppPolicy) -> float:
-    samples: list[list[object]] = []
-    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(), ANSWERS, TOKENS, 1.0, 0)))  # type: ignore[arg-type]
-    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed  # type: ignore[attr-defined]
+    samples: list[list[Sample]] = []
+    elapsed = seconds(lambda: samples.extend(policy.generate(prompts(), ANSWERS, TOKENS, 1.0, 0)))
+    return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed
 
 
-def _loop(llama: object, texts: list[list[int]]) -> Callable[[], float]:
+def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:
     def work() -> float:
         tokens = 0
 
@@ -65,7 +66,7 @@ def _loop(llama: object, texts: list[list[int]]) -> Callable[[], float]:
             nonlocal tokens
             # One answer to each question: a loop's rate does not depend on how many there are.
             for text in texts:
-                result = llama.create_completion(  # type: ignore[attr-defined]
+                result = llama.create_completion(
                     text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0
                 )
                 tokens += result["usage"]["completion_tokens"]
@@ -76,7 +77,7 @@ def _loop(llama: object, texts: list[list[int]]) -> Callable[[], float]:
     return work
 
 
-def _generate(model: object, texts: list[list[int]]) -> Callable[[], float]:
+def _generate(model: Any, texts: list[list[int]]) -> Callable[[], float]:
     import torch
 
     width = max(map(len, texts))
@@ -86,14 +87,14 @@ def _generate(model: object, texts: list[list[int]]) -> Callable[[], float]:
 
     def work() -> float:
         torch.manual_seed(0)
-        with torch.no_grad(), model.disable_adapter():  # type: ignore[attr-defined]
+        with torch.no_grad(), model.disable_adapter():
             begin = seconds(
                 lambda: made.append(model.generate(torch.tensor(rows), attention_mask=torch.tensor(mask), **options))
-            )  # type: ignore[attr-defined]
+            )
         new = made.pop()[:, width:]
         # A row that has ended is padded with the end token: its first one counts.
         ended = (new == 2).int().cumsum(1)
         return int((ended <= 1).sum() - ((ended == 1) & (new != 2)).sum()) / begin
 
-    made: list[object] = []
+    made: list[Any] = []
     return work

@@ -79,7 +79,8 @@ def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[st
         found.update(gradients(learner.parameters))
         return 0.0
 
-    step, learner._step = learner._step, keep  # type: ignore[method-assign]
+    step = learner._step
+    learner._step = keep  # type: ignore[method-assign, assignment]
     learner.update(batch, UpdateSettings(), CallHandle())
     learner._step = step  # type: ignore[method-assign]
     return found

@@ -78,7 +78,7 @@ def test_environment(sapo: Command, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["run", "export", "eval"])
 def test_a_missing_model(sapo: Command, home: Path, tmp_path: Path, command: str) -> None:
-    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else []
+    arguments: list[str | Path] = [tmp_path / "exported", "--to", "gguf"] if command == "export" else []
     result = sapo(command, *arguments, "--home", home, "--model", tmp_path / "none.gguf")
     assert_refused(result, 1, "no model file", "none.gguf", "--model")
 
@@ -136,7 +136,9 @@ def test_a_checkpoint_of_another_model(
     sapo: Command, home: Path, tmp_path: Path, command: str, shape: ModelShape
 ) -> None:
     other = write_model(tmp_path / "other.gguf", shape)
-    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    arguments: list[str | Path] = ["--set", "held_out=4"]
+    if command == "export":
+        arguments = [tmp_path / "exported", "--to", "gguf"]
     assert_refused(sapo(command, *arguments, "--home", home, "--model", other), 1, "made with another model", "--model")
 
 
@@ -146,21 +148,23 @@ def test_an_adapter_of_another_model(
 ) -> None:
     adapter = home / "state" / "checkpoints" / "round-000005"
     (adapter / "checkpoint.json").unlink()
-    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    arguments: list[str | Path] = ["--set", "held_out=4"]
+    if command == "export":
+        arguments = [tmp_path / "exported", "--to", "gguf"]
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", other_model, "--adapter", adapter)
     assert_refused(result, 1, "not made for", "the model it was trained on")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_nothing_trained_yet(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
-    arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
+    arguments: list[str | Path] = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model)
     assert_refused(result, 1, "nothing is trained yet", "sapo run")
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_a_directory_without_an_adapter(sapo: Command, model: Path, tmp_path: Path, command: str) -> None:
-    arguments = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
+    arguments: list[str | Path] = [tmp_path / "exported", "--to", "peft"] if command == "export" else []
     result = sapo(command, *arguments, "--home", tmp_path / "home", "--model", model, "--adapter", tmp_path)
     assert_refused(result, 1, "holds no adapter", "checkpoint")
 
@@ -173,7 +177,9 @@ def test_a_damaged_adapter(
 ) -> None:
     adapter = home / "state" / "checkpoints" / "round-000005"
     (adapter / name).write_bytes(content)
-    arguments = [tmp_path / "exported", "--to", "gguf"] if command == "export" else ["--set", "held_out=4"]
+    arguments: list[str | Path] = ["--set", "held_out=4"]
+    if command == "export":
+        arguments = [tmp_path / "exported", "--to", "gguf"]
     result = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", adapter)
     assert result.code == 1 and "Traceback" not in result.err, result.err
     assert result.err.splitlines()[-1].startswith("sapo: ")
@@ -200,7 +206,7 @@ def test_a_home_that_cannot_be_made(
     sapo: Command, model: Path, tmp_path: Path, arguments: list[str], code: int
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    more = ["--model", model] if arguments == ["run"] else []
+    more: list[str | Path] = ["--model", model] if arguments == ["run"] else []
     assert_refused(sapo(*arguments, *more, "--home", tmp_path / "file" / "home"), code, str(tmp_path / "file"))
 
 

@@ -14,9 +14,11 @@ import pytest
 from sapo_edge.cli.terminal import app as app_module
 from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError, ExitCode, StateError
+from sapo_edge.state import durable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
@@ -132,7 +134,7 @@ def test_a_failed_consent_changes_no_file(
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
     invite = PRIVATE.invite().to_line()
     if step == "consent":
-        write_file = launcher_module.write_atomically
+        write_file = durable.write_atomically
 
         def fill(path: Path, data: bytes) -> None:
             if path == paths.consent:
@@ -141,7 +143,7 @@ def test_a_failed_consent_changes_no_file(
 
         monkeypatch.setattr(launcher_module, "write_atomically", fill)
     if step == "settings":
-        write, written = launcher_module.set_value, list[str]()
+        write, written = layers.set_value, list[str]()
 
         def fail_late(file: Path, name: str, value: str | None) -> object:
             written.append(name)

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from sapo_edge import events
-from sapo_edge.cli import narrator
 from sapo_edge.cli.narrator import Narrator
 from sapo_edge.control.client import connect
 from sapo_edge.control.protocol import ControlError
@@ -97,7 +96,7 @@ def test_pauses_are_printed_and_left_out_of_the_time_left(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1000.0
-    monkeypatch.setattr(narrator.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     with Narrator(4) as tell:
         tell(events.NodeStarted(model="m", backend="b"))
         now += 10

@@ -50,8 +50,9 @@ def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path
     joined = invoke("swarm", "join", told.out.strip(), "--home", two)
     assert joined.code == 0 and "the next `sapo run` fetches it from a peer" in joined.out
     swarms = [Membership(home / "state").current for home in (one, two)]
-    assert swarms[0] == swarms[1] is not None and swarms[0].key is not None
-    key = swarms[0].key.hex()
+    swarm = swarms[0]
+    assert swarm == swarms[1] and swarm is not None and swarm.key is not None
+    key = swarm.key.hex()
     shown = invoke("swarm", "show", "--home", two, "--json")
     record = json.loads(shown.out)
     assert record["v"] == 1 and record["joined"] and key not in shown.out
@@ -102,7 +103,7 @@ def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path
     paths = Paths.default(tmp_path)
     paths.create()
     state = Checkpoint(3, "model", STARTER.digest, 1)
-    Checkpoints(paths.checkpoints).save(state, lambda directory: (directory / "adapter").write_text("x") and None)
+    Checkpoints(paths.checkpoints).save(state, lambda directory: (directory / "adapter").touch())
     line = Swarm.of(NINE).invite().to_line()
     for arguments in (("join", line), ("create", "reasoning-gym-nine")):
         result = invoke("swarm", *arguments, "--home", tmp_path)
@@ -172,7 +173,7 @@ def test_ctrl_c_while_answering_shares_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Interrupted(io.StringIO):
-        def readline(self, size: int | None = -1, /) -> str:
+        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as typeshed itself ignores it
             raise KeyboardInterrupt
 
     with running(tmp_path, node := FakeNode(source=TaskSource(STARTER))):

@@ -13,6 +13,7 @@ from sapo_edge.backends.choose import detect
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor import machine
+from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
@@ -129,7 +130,8 @@ def test_without_the_manifest_at_hand_a_command_says_how_to_get_it(
     with pytest.raises(NoNodeError, match="own-sums is not here yet; start `sapo run`"):
         workspace.require_manifest()
     for command in (["eval"], ["answer"], ["chat"]):
-        result = invoke(*command, "--home", invited, *([] if command == ["answer"] else ["--model", model]))
+        more: list[str | Path] = [] if command == ["answer"] else ["--model", model]
+        result = invoke(*command, "--home", invited, *more)
         assert_refused(result, 3, "own-sums is not here yet", "sapo run")
     Paths.default(invited).config.mkdir(exist_ok=True)
     Paths.default(invited).config_file.write_text('network = "solo"\n')
@@ -204,9 +206,9 @@ def test_the_doctor_estimates_what_a_round_needs(
 ) -> None:
     shapes: list[RoundShape] = []
 
-    def check(_settings: object, shape: RoundShape) -> machine.Check:
+    def check(_settings: object, shape: RoundShape) -> Check:
         shapes.append(shape)
-        return machine.Check("memory", machine.Status.PASS, "enough")
+        return Check("memory", Status.PASS, "enough")
 
     monkeypatch.setattr(machine, "memory_check", check)
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")

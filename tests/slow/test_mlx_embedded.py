@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,8 @@ def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
     from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.model.gguf_tensors import GgufTensors
 
-    header, library = read_header(model), mx.load(str(model))
+    header = read_header(model)
+    library: Any = mx.load(str(model))
     tensors = GgufTensors(header)
     for target in ("blk.7.attn_q.weight", "blk.3.ffn_down.weight", "token_embd.weight"):
         info = header.tensors[target]

@@ -56,8 +56,8 @@ def test_the_base_is_evaluated_and_three_rounds_finish(reported: list[events.Eve
     assert [event.round for event in rounds] == [1, 2, 3]
     held_out = [event for event in reported if isinstance(event, events.HeldOut)]
     assert [event.round for event in held_out] == [0, 2, 3]
-    for event in held_out:
-        assert event.questions == int(QUESTIONS) and event.low <= event.accuracy <= event.high
+    for measured in held_out:
+        assert measured.questions == int(QUESTIONS) and measured.low <= measured.accuracy <= measured.high
     assert held_out[0].correct < held_out[0].questions, "the base model has something to learn"
     for event in rounds:
         assert (event.groups, event.own, event.external, event.reward_external) == (4, 4, 0, None)

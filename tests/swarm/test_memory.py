@@ -21,7 +21,8 @@ def test_token_ids_never_leave_a_node() -> None:
 
 
 def test_members_can_join_and_leave_while_others_publish() -> None:
-    swarm, inbox = MemorySwarm(), []
+    swarm = MemorySwarm()
+    inbox: list[Rollout] = []
     sender, reader = swarm.join(), swarm.join()
     reader.subscribe(inbox.append)
 

@@ -92,7 +92,8 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         base, adapter = screen.query_one(Turn).boxes
         await until(pilot, lambda: base.answer)
         assert not base.done and not adapter.answer
-        assert "after the base model" in str(adapter.visual) and "Esc stops" in screen.query_one(AskBox).border_subtitle
+        assert "after the base model" in str(adapter.visual)
+        assert "Esc stops" in str(screen.query_one(AskBox).border_subtitle)
         await until(pilot, lambda: adapter.done)
 
 

@@ -12,7 +12,7 @@ from sapo_edge import tui
 
 
 def test_the_class_of_every_widget_and_screen_has_a_name_of_its_own() -> None:
-    names: dict[str, type] = {name: getattr(textual.widgets, name) for name in textual.widgets.__all__}
+    names: dict[str, type] = {name: getattr(textual.widgets, name) for name in vars(textual.widgets)["__all__"]}
     for module in pkgutil.walk_packages(tui.__path__, f"{tui.__name__}."):
         for item in vars(import_module(module.name)).values():
             if isinstance(item, type) and issubclass(item, Widget):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -26,7 +27,7 @@ def shown(app: SapoApp, query: str) -> str:
     return str(app.screen.query_one(query, Static).render())
 
 
-async def attached(pilot: Pilot[object], app: SapoApp) -> None:
+async def attached(pilot: Pilot[Any], app: SapoApp) -> None:
     await until(pilot, lambda: app.state.standing is Standing.ATTACHED and "Is it working?" in shown(app, "#verdict"))
 
 

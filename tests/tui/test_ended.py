@@ -37,7 +37,7 @@ class Shown:
     async def show(self, pilot: Pilot[Any], ending: Ending, patience: float | None, often: bool = False) -> None:
         await attached(pilot, self.app)
         dialog = NodeEnded(ending, patience, often)
-        dialog.clock = self.clock  # type: ignore[method-assign]
+        dialog.clock = self.clock
         self.app.push_screen(dialog, self.answers.append)
         await until(pilot, lambda: self.app.screen is dialog and "Restart" in screen(self.app))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.peers.screen import Peers
@@ -18,7 +19,7 @@ from sapo_edge.tui.screens.peers.text import swarm_text
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import Change
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER, readable_name
+from tests.tui.fake_node import BEGAN, FRIEND, HOSTILE, PEERS, STRANGER
 from tests.tui.shell import TRUECOLOR, picture, until
 
 NOW = BEGAN + 9000

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
 from sapo_edge.rollout import MAX_ANSWERS, Answer
+from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.rollouts.detail import SHOWN_CHARACTERS, AnswerList, bounded_text, parse_answers
@@ -21,7 +23,7 @@ from sapo_edge.tui.screens.rollouts.list import FilterBar, FilterChip
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from sapo_edge.tui.screens.view import View
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, readable_name, rollouts
+from tests.tui.fake_node import FRIEND, HOSTILE_ANSWERS, HOSTILE_PLACE, STRANGER, finished, rollouts
 from tests.tui.shell import TRUECOLOR, picture, until
 
 EACH = 6
@@ -248,13 +250,13 @@ async def test_neighbours_are_reached_without_leaving(launcher: FakeLauncher) ->
             assert screen.detail.row is not None and screen.detail.row.key == place
         await pilot.press("k")
         await read(pilot, screen)
-        assert screen.detail.row.key == places(screen)[2 * EACH - 2]
+        assert screen.detail.row is not None and screen.detail.row.key == places(screen)[2 * EACH - 2]
         await pilot.press("escape")
         assert screen.browser.list.cursor == 2 * EACH - 2
         await pilot.press("home", "enter")
         await read(pilot, screen)
         await pilot.press("k")
-        assert screen.detail.row.key == (40, 5)
+        assert screen.detail.row is not None and screen.detail.row.key == (40, 5)
 
 
 @pytest.mark.asyncio
@@ -366,14 +368,16 @@ async def test_many_new_rounds_are_offered_and_then_loaded(launcher: FakeLaunche
         await until(pilot, lambda: "press g" not in picture(pilot.app))
 
 
+def is_open(screen: Rollouts, place: tuple[int, int]) -> bool:
+    return screen.detail.row is not None and screen.detail.row.key == place
+
+
 @pytest.mark.asyncio
 async def test_text_of_others_is_harmless(launcher: FakeLauncher) -> None:
     for size in ((80, 24), (120, 40)):
         async with opened(launcher, size) as (pilot, screen):
             await pilot.press("down", "enter")
-            await until(
-                pilot, lambda screen=screen: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE
-            )  # type: ignore[misc]
+            await until(pilot, partial(is_open, screen, HOSTILE_PLACE))
             for _ in HOSTILE_ANSWERS:
                 await read(pilot, screen)
                 seen = picture(pilot.app)

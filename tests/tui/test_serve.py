@@ -34,7 +34,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield found
 
 
-async def told(websocket: aiohttp.ClientWebSocketResponse) -> dict[str, Any]:
+async def told(websocket: aiohttp.ClientWebSocketResponse[bool]) -> dict[str, Any]:
     """What a stub says first."""
     found: dict[str, Any] = json.loads(await websocket.receive_bytes(timeout=10))
     return found

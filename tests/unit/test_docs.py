@@ -144,7 +144,8 @@ def test_every_module_says_what_it_is() -> None:
 @pytest.mark.parametrize("path", COMMANDS)
 def test_commands_are_documented_with_every_option_and_no_other(path: str) -> None:
     text = section(read("docs/commands.md"), f"`{path}`")
-    options, arguments = set(), set()
+    options: set[str] = set()
+    arguments: set[str] = set()
     for parameter in COMMANDS[path].params:
         (arguments if parameter.param_type_name == "argument" else options).update(parameter.opts)
     assert set(re.findall(r"^\| `(--[\w-]+)", text, re.MULTILINE)) == options - {"--help", "-h"}

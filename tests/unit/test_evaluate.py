@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import Cancelled
 from sapo_edge.evaluate import Evaluation, evaluate, wilson_interval
-from sapo_edge.policy import CallHandle
+from sapo_edge.policy import CallHandle, Sample
 from sapo_edge.rollout import Task, TaskRef
 from tests.fakes import RIGHT, WRONG, FakePolicy, ask
 
@@ -72,9 +74,9 @@ def test_use_adapter_selects_base_model_or_adapter() -> None:
     asked: list[bool] = []
 
     class Recording(FakePolicy):
-        def generate(self, *arguments: object, use_adapter: bool = True) -> list[list[object]]:  # type: ignore[override]
+        def generate(self, *arguments: Any, use_adapter: bool = True, **options: Any) -> list[list[Sample]]:
             asked.append(use_adapter)
-            return super().generate(*arguments)  # type: ignore[arg-type, return-value]
+            return super().generate(*arguments, **options)
 
     for use_adapter in (True, False):
         evaluate(Recording(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, use_adapter=use_adapter)

@@ -95,7 +95,7 @@ def test_an_answer_outside_its_bounds_cannot_be_built(values: tuple[Any, ...]) -
 
 @pytest.mark.parametrize("name", ["question", "ground_truth"])
 def test_a_task_is_bounded_like_a_rollout(name: str) -> None:
-    values = {"question": "q", "ground_truth": "a", name: "x" * (MAX_QUESTION_BYTES + 1)}
+    values: dict[str, Any] = {"question": "q", "ground_truth": "a", name: "x" * (MAX_QUESTION_BYTES + 1)}
     with pytest.raises(ValueError, match=name):
         Task(REF, **values)
 

@@ -7,9 +7,11 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import trio
 
+from sapo_edge.events import to_json
 from sapo_edge.swarm.finding.circuit import FAILED, is_relayed
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.host.host import make_host, running
@@ -20,16 +22,16 @@ from sapo_edge.swarm.tally import Tally
 ECHO = "/test/echo/1.0.0"
 
 
-def say(**record):
+def say(**record: Any) -> None:
     print(json.dumps(record), flush=True)
 
 
-async def echo(stream):
+async def echo(stream: Any) -> None:
     while data := await stream.read(4096):
         await stream.write(data)
 
 
-async def report(host, discovery, tally):
+async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
     before = None
     while True:
         connections = {
@@ -51,7 +53,7 @@ async def report(host, discovery, tally):
         await trio.sleep(0.1)
 
 
-async def obey(host):
+async def obey(host: Any) -> None:
     from libp2p.peer.id import ID
 
     lines = trio.wrap_file(sys.stdin)
@@ -67,8 +69,8 @@ async def obey(host):
         say(echo=len(got))
 
 
-async def main(options):
-    tally = Tally(lambda event: say(notice=event.text))
+async def main(options: dict[str, Any]) -> None:
+    tally = Tally(lambda event: say(notice=to_json(event)))
     meter = Meter(0, 0, tally)
     psk = bytes.fromhex(options["psk"]) if options.get("psk") else None
     host = make_host(Identity.from_secret(bytes.fromhex(options["secret"])), psk, meter, tally, 5.0)

@@ -1,5 +1,7 @@
 """How nodes find each other: addresses that may be dialled, the peers that are known, peer exchange, mDNS."""
 
+from __future__ import annotations
+
 import contextlib
 import ipaddress
 import json
@@ -7,6 +9,9 @@ import random
 import signal
 import time
 import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import msgpack
 import pytest
@@ -24,26 +29,18 @@ from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
-from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.finding.processes import Node, Process, Relay
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
 
-def peer(number):
+def peer(number: int) -> str:
     return f"12D3KooW{ALPHABET[number % 58]}{ALPHABET[number // 58]}{'x' * 42}"
 
 
 OWN, OTHER, RELAY = peer(0), peer(1), peer(2)
 HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),), loopback=False)
 ALONE = LocalNetworks((), (), loopback=True)
-
-
-@pytest.fixture
-def running():
-    started = []
-    yield started.append
-    for process in started:
-        process.stop(signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +64,7 @@ def running():
         ("/dns4/example.org/tcp/4001", False, False),
     ],
 )
-def test_only_harmless_addresses_of_peers_are_dialled(address, at_home, alone):
+def test_only_harmless_addresses_of_peers_are_dialled(address: str, at_home: bool, alone: bool) -> None:
     for text in (f"{address}/p2p/{OTHER}", f"{address}/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}"):
         parsed = parse_address(text)
         assert parse_address(str(parsed)) == parsed
@@ -84,12 +81,12 @@ def test_only_harmless_addresses_of_peers_are_dialled(address, at_home, alone):
         f"/ip4/1.2.3.4/tcp/1/p2p/{OTHER}/p2p-circuit/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}",
     ],
 )  # fmt: skip
-def test_invalid_addresses_are_rejected(text):
+def test_invalid_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_address(text)
 
 
-def test_failing_peers_are_tried_less_often_and_then_forgotten():
+def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     clock = [0.0]
     book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
     book.add(direct_address("8.8.8.8", 4001, OTHER), Origin.BOOTSTRAP)
@@ -110,7 +107,7 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten():
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
 
 
-def test_no_peer_can_fill_the_book():
+def test_no_peer_can_fill_the_book() -> None:
     book = PeerBook(OWN)
     book.add(direct_address("8.8.8.8", 4001, peer(1)), Origin.BOOTSTRAP)
     for number in range(2, 100):
@@ -126,20 +123,20 @@ def test_no_peer_can_fill_the_book():
 class Network:
     """Counts dials, all of which fail."""
 
-    def __init__(self):
-        self.connections = {}
-        self.dialled = []
+    def __init__(self) -> None:
+        self.connections: dict[object, object] = {}
+        self.dialled: list[str] = []
 
-    async def dial_addr(self, address, peer_id):
+    async def dial_addr(self, address: object, peer_id: object) -> None:
         self.dialled.append(str(address))
         raise SwarmException("nobody there")
 
-    def unblock_peer(self, peer_id):
+    def unblock_peer(self, peer_id: object) -> None:
         pass
 
 
-def test_a_node_does_not_flood_the_addresses_that_peers_name():
-    async def scenario():
+def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
+    async def scenario() -> None:
         network = Network()
         host = types.SimpleNamespace(get_network=lambda: network)
         book, tally = PeerBook(peer(0)), Tally(lambda event: None)
@@ -158,7 +155,7 @@ def test_a_node_does_not_flood_the_addresses_that_peers_name():
     trio.run(scenario)
 
 
-def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path):
+def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path: Path) -> None:
     book = PeerBook(OWN)
     met = direct_address("8.8.8.8", 4001, OTHER)
     book.add(direct_address("8.8.8.8", 5001, OTHER), Origin.PEER)
@@ -170,11 +167,12 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path)
     assert again.load((tmp_path / "peers.json").read_bytes()) == 1
     assert again.peers[OTHER].addresses[0] == met and again.peers[OTHER].origin is Origin.MET
     entry = {"addresses": [str(met)], "reached": int(time.time())}
-    for content in (
+    contents: tuple[Any, ...] = (
         [], {}, {"v": 2, "peers": []}, {"v": 1, "peers": {}}, {"v": 1, "peers": [1]}, {"v": 1, "peers": [{}]},
         {"v": 1, "peers": [{**entry, "reached": "now"}]}, {"v": 1, "peers": [{**entry, "addresses": [1]}]},
         {"v": 1, "peers": [{**entry, "addresses": ["x"]}]},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for content in contents:
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(json.dumps(content).encode())
     for data in (b"", b"\xff", b"[" * 100_000, b" " * (peerbook.MAX_FILE_BYTES + 1)):
@@ -184,7 +182,7 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path)
     assert PeerBook(OWN).load(json.dumps(old).encode()) == 0
 
 
-def test_exchange_round_trips_and_keeps_its_bounds():
+def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     circuit = parse_address(f"/ip4/8.8.8.8/tcp/4001/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}")
     request = Request(b"t" * 32, 4001, (circuit,), probe=True)
     assert exchange.decode_request(exchange.encode_request(request), OTHER) == request
@@ -195,10 +193,11 @@ def test_exchange_round_trips_and_keeps_its_bounds():
     answer = exchange.decode_answer(data)
     assert answer.peers == groups[: exchange.MAX_PEERS] and answer.member and answer.time == 1.5
     content = msgpack.unpackb(data)
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"v": 2}, {"member": 1}, {"seen": 5}, {"reachable": "yes"}, {"time": float("nan")}, {"peers": None},
         {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17},
-    ):  # fmt: skip
+    )  # fmt: skip
+    for change in changes:
         with pytest.raises(ExchangeError):
             exchange.decode_answer(msgpack.packb({**content, **change}))
     mixed = [[str(groups[0][0]), str(groups[1][0])]]
@@ -215,14 +214,14 @@ KEYS = st.sampled_from(["tag", "port", "circuits", "probe", "member", "seen", "r
 
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | st.dictionaries(KEYS, VALUES).map(lambda content: msgpack.packb({"v": 1, **content})))
-def test_any_bytes_are_an_exchange_or_an_error(data):
+def test_any_bytes_are_an_exchange_or_an_error(data: bytes) -> None:
     for read in (exchange.decode_answer, lambda data: exchange.decode_request(data, OTHER)):
         with contextlib.suppress(ExchangeError):
             read(data)
     Announcement(b"t" * 32, OWN, 1).read(data)
 
 
-def test_announcements_are_read_only_by_their_swarm():
+def test_announcements_are_read_only_by_their_swarm() -> None:
     here, there = Announcement(b"t" * 32, OWN, 4001), Announcement(b"t" * 32, OTHER, 4002)
     txt = there.txt(HOME)
     assert here.read(txt) == (direct_address("192.168.1.5", 4002, OTHER),)
@@ -235,7 +234,7 @@ def test_announcements_are_read_only_by_their_swarm():
     assert len(here.read(many)) == mdns.MAX_ADDRESSES
 
 
-def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running):
+def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Callable[[Process], None]) -> None:
     works = [
         listen
         for listen in ("all", "loopback")
@@ -249,14 +248,14 @@ def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running
     for node in nodes:
         running(node)
     first, second, stranger = (node.started() for node in nodes)
-    began = time.monotonic()
-    first.wait_for_member(second, 15)
-    second.wait_for_member(first, 15)
-    assert time.monotonic() - began < 15
+    first.wait_for_member(second)
+    second.wait_for_member(first)
     assert not any(record.get("connected") for record in stranger.records)
 
 
-def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running, tmp_path):
+def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
+    running: Callable[[Process], None], tmp_path: Path
+) -> None:
     relay = Relay(tmp_path)
     running(relay)
     bootstrap = [relay.started().addresses[0]]

@@ -8,10 +8,14 @@ import os
 import shutil
 import signal
 import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.swarm.finding.processes import Node, Relay
+from tests.swarm.finding.processes import Node, Process, Relay
+
+Running = Callable[[Process], None]
 
 PREFIX = f"sapo{os.getpid() % 10000}"
 RULES = """
@@ -35,21 +39,21 @@ table ip filter {{
 """
 
 
-def ip(*arguments):
+def ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
-def name(part):
+def name(part: str) -> str:
     return f"{PREFIX}{part}"
 
 
-def link(left, left_device, right, right_device):
+def link(left: str, left_device: str, right: str, right_device: str) -> None:
     ip("-n", name(left), "link", "add", left_device, "type", "veth", "peer", "name", right_device, "netns", name(right))
     ip("-n", name(left), "link", "set", left_device, "up")
     ip("-n", name(right), "link", "set", right_device, "up")
 
 
-def home(number, how):
+def home(number: int, how: str) -> None:
     """A router with a public address, and a machine behind it."""
     router, machine = f"r{number}", f"m{number}"
     link("wan", f"w{number}", router, "wan")
@@ -67,10 +71,10 @@ def home(number, how):
 
 
 @pytest.fixture
-def internet(request):
+def internet(request: pytest.FixtureRequest) -> Iterator[None]:
     if shutil.which("ip") is None or shutil.which("nft") is None:
         pytest.skip("needs the commands ip (iproute2) and nft (nftables)")
-    made = []
+    made: list[str] = []
     try:
         try:
             for part in ("wan", "relay", "r1", "r2", "m1", "m2"):
@@ -92,16 +96,10 @@ def internet(request):
             subprocess.run(["ip", "netns", "del", name(part)], check=False, capture_output=True)
 
 
-@pytest.fixture
-def running():
-    started = []
-    yield started.append
-    for process in started:
-        process.stop(signal.SIGKILL)
-
-
 @pytest.mark.parametrize("internet", [""], indirect=True)
-def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(internet, running, tmp_path):
+def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(
+    internet: None, running: Running, tmp_path: Path
+) -> None:
     # A private swarm, because there the library encrypts relayed and punched connections once too often, or not at all.
     psk = "cd" * 32
     relay = Relay(tmp_path, port=4001, listen="all", psk=psk, namespace=name("relay"))
@@ -124,7 +122,9 @@ def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(internet,
 
 
 @pytest.mark.parametrize("internet", ["fully-random"], indirect=True)
-def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(internet, running, tmp_path):
+def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(
+    internet: None, running: Running, tmp_path: Path
+) -> None:
     relay = Relay(tmp_path, port=4001, listen="all", namespace=name("relay"))
     running(relay)
     bootstrap = [relay.started().addresses[0]]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import trio
 from libp2p.abc import IHost
+from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
@@ -261,7 +262,7 @@ def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch)
         meter = Meter(0, 0, tally)
         assert await write(meter.open(_Socket(), True), 0.1) == b"12345678"
         stalled = meter.open(_Socket(), True)
-        with pytest.raises(traffic.ConnectionClosedError):
+        with pytest.raises(ConnectionClosedError):
             await stalled.write(b"12345678")
         assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
 
@@ -283,7 +284,7 @@ def test_caps_limit_the_rate() -> None:
         started = trio.current_time()
         while meter.received < 2 * meter.download.burst + 500_000:
             await stream.read(100_000)
-        return trio.current_time() - started
+        return float(trio.current_time() - started)
 
     # Two bursts pass at once, the second as debt; half a second's worth at the rate of the cap.
     assert 0.3 < within(10, read) < 1.5

@@ -1,7 +1,11 @@
 """Two connections to a peer, as after a punched hole: GossipSub when the first one ends."""
 
+from __future__ import annotations
+
 import contextlib
 import secrets
+from collections.abc import AsyncIterator
+from typing import Self
 
 import pytest
 import trio
@@ -17,19 +21,21 @@ from sapo_edge.swarm.tally import Tally, innermost
 
 
 class Talker:
-    def __init__(self):
+    def __init__(self) -> None:
         self.tally = Tally(lambda event: None)
         self.meter = Meter(0, 0, self.tally)
         self.host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
-        self.received = []
+        self.received: list[bytes] = []
 
-    def check(self, data, forwarder, origin):
+    def check(self, data: bytes, forwarder: object, origin: object) -> Verdict:
         self.received.append(data)
         return Verdict.ACCEPT
 
     @contextlib.asynccontextmanager
-    async def running(self):
-        blame = lambda peer, offence: None  # noqa: E731
+    async def running(self) -> AsyncIterator[Self]:
+        def blame(_peer: str, _offence: str) -> None:
+            pass
+
         self.gossip = Gossip(self.host, "topic", self.check, blame, lambda peer: 0.0, lambda: True, self.tally)
         async with (
             running(self.host, "loopback", 0, self.meter, self.tally, blame) as nursery,
@@ -37,7 +43,7 @@ class Talker:
         ):
             yield self
 
-    async def receives(self, data, sender, seconds=5.0):
+    async def receives(self, data: bytes, sender: Talker, seconds: float = 5.0) -> bool:
         with trio.move_on_after(seconds):
             while data not in self.received:
                 await sender.gossip.publish(data)
@@ -46,11 +52,11 @@ class Talker:
 
 
 @pytest.mark.parametrize("moving", [True, False], ids=["moved", "as the library does"])
-def test_messages_still_arrive_when_one_of_two_connections_ends(moving, monkeypatch):
+def test_messages_still_arrive_when_one_of_two_connections_ends(moving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not moving:
         monkeypatch.setattr(StreamMover, "disconnected", StreamMover.connected)
 
-    async def scenario():
+    async def scenario() -> None:
         async with Talker().running() as one, Talker().running() as two:
             port = two.host.get_transport_addrs()[0].value_for_protocol("tcp")
             peer = two.host.get_id()

@@ -64,9 +64,6 @@ class Victim:
     verdict: Verdict = Verdict.ACCEPT
     died: trio.Event = field(default_factory=trio.Event)
     blamed: list[tuple[str, str]] = field(default_factory=list)
-    tally: Tally | None = None
-    meter: Meter | None = None
-    gossip: Gossip | None = None
 
     @property
     def address(self) -> str:
@@ -81,6 +78,15 @@ class Victim:
             raise self.refuse
         self.received.append(data)
         return True
+
+
+@dataclass(kw_only=True)
+class Hardened(Victim):
+    """A victim as the swarm runs its host."""
+
+    tally: Tally
+    meter: Meter
+    gossip: Gossip
 
 
 def bare_host() -> IHost:
@@ -126,13 +132,13 @@ async def bare(nursery: trio.Nursery) -> AsyncIterator[Victim]:
 
 
 @asynccontextmanager
-async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | None = None) -> AsyncIterator[Victim]:
+async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | None = None) -> AsyncIterator[Hardened]:
     """A victim as the swarm runs its host."""
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
     host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive)
     ready = trio.Event()
-    victims: list[Victim] = []
+    victims: list[Hardened] = []
 
     async def live() -> None:
         blamed: list[tuple[str, str]] = []
@@ -145,7 +151,7 @@ async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | 
             blamed.append((peer, offence))
 
         gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, lambda: True, tally)
-        victims.append(Victim(host, gossip.pubsub, blamed=blamed, tally=tally, meter=meter, gossip=gossip))
+        victims.append(Hardened(host, gossip.pubsub, blamed=blamed, tally=tally, meter=meter, gossip=gossip))
         try:
             async with running(host, "loopback", 0, meter, tally, blame) as inner, gossip.running(inner):
                 ready.set()
@@ -197,11 +203,12 @@ async def send(host: IHost, victim: Victim, *frames: bytes) -> None:
 
 async def until(condition: Callable[[], Any], seconds: float = 5.0) -> bool:
     """Whether a condition becomes true in time."""
-    with trio.move_on_after(seconds):
-        while not condition():
-            await trio.sleep(0.02)
-        return True
-    return bool(condition())
+    deadline = trio.current_time() + seconds
+    while not condition():
+        if trio.current_time() > deadline:
+            return False
+        await trio.sleep(0.02)
+    return True
 
 
 Attack = Callable[[IHost, Victim], Awaitable[None]]

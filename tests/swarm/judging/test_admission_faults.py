@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -100,7 +102,7 @@ def test_each_refusal_has_its_reason_and_blames_who_could_have_known(
 ) -> None:
     good = bench.signed(2)
     bench.check(bench.signed(1))
-    data = {
+    messages: dict[Rejection, Callable[[], bytes]] = {
         Rejection.SIZE: lambda: bytes(wire.MAX_MESSAGE_BYTES + 1),
         Rejection.SHAPE: lambda: b"\x00\xc1",
         Rejection.SIGNATURE: lambda: bench.message(broken(good.record)),
@@ -109,8 +111,8 @@ def test_each_refusal_has_its_reason_and_blames_who_could_have_known(
             wire.RawRecord(good.record.body[:3] + b"\x02" + good.record.body[4:], good.record.signature)
         ),
         Rejection.AGE: lambda: bench.message(bench.signed(4, time=NOW - 2 * module.MAX_AGE)),
-    }[reason]()
-    checked = bench.admission.check_message(data, NEIGHBOUR)
+    }
+    checked = bench.admission.check_message(messages[reason](), NEIGHBOUR)
     assert (checked.rejections, checked.blames_sender, checked.accepted) == ((reason,), blamed, ())
     assert bench.admission.counts == {reason: 1}
     (row,) = [row for row in bench.reputation.table() if row.peer_id == NEIGHBOUR]
@@ -192,7 +194,7 @@ def test_a_replay_after_its_digest_was_forgotten_is_too_old(bench: Bench, monkey
     ],
 )
 def test_the_author_of_a_false_task_pays_and_its_neighbour_does_not(
-    bench: Bench, changes: dict[str, object], reason: Rejection
+    bench: Bench, changes: dict[str, Any], reason: Rejection
 ) -> None:
     (signed,) = bench.check(bench.signed(1, **changes)).accepted
     assert bench.admission.check_task(signed) is reason and bench.admission.counts[reason] == 1

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge import events
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.config.settings import Settings
+from sapo_edge.events import Event, RoundFinished
 from sapo_edge.node.rounds import Node, adapter_seed
 from sapo_edge.policy import CallHandle, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.state.paths import Paths
@@ -44,12 +44,12 @@ class Member:
     name: str
     node: Node
     policy: LlamaCppPolicy
-    events: list[events.Event]
+    events: list[Event]
     groups: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
 
     @property
-    def rounds(self) -> list[events.RoundFinished]:
-        return [event for event in self.events if isinstance(event, events.RoundFinished)]
+    def rounds(self) -> list[RoundFinished]:
+        return [event for event in self.events if isinstance(event, RoundFinished)]
 
 
 class Lab:
@@ -76,7 +76,7 @@ class Lab:
             threads=1,
         )
         self.stack.callback(policy.close)
-        told: list[events.Event] = []
+        told: list[Event] = []
         member = Member(name, Node(settings, self.source, store, policy, transport, told.append), policy, told)
         update = policy.update
 

@@ -1,9 +1,14 @@
 """Relays: reservations, circuits and their bounds; what a node accepts from a relay."""
 
+from __future__ import annotations
+
 import contextlib
 import secrets
 import signal
 import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import trio
@@ -30,7 +35,7 @@ OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"
 
 
-def play(scenario):
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
     """Run a scenario, and raise its failure without the exception groups of the hosts around it."""
     try:
         trio.run(scenario)
@@ -41,15 +46,16 @@ def play(scenario):
 class Host:
     """A host that is connected to a relay and has a reservation there."""
 
-    def __init__(self):
+    relay: Address  # from `join` on
+
+    def __init__(self) -> None:
         self.tally = Tally(lambda event: None)
         self.meter = Meter(0, 0, self.tally)
         self.host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
         self.id = str(self.host.get_id())
-        self.relay = None
 
     @contextlib.asynccontextmanager
-    async def running(self):
+    async def running(self) -> AsyncIterator[Self]:
         async with running(self.host, "loopback", 0, self.meter, self.tally, lambda peer, what: None):
             port = int(self.host.get_transport_addrs()[0].value_for_protocol("tcp"))
             self.address = direct_address("127.0.0.1", port, self.id)
@@ -58,15 +64,15 @@ class Host:
             self.host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
             yield self
 
-    async def echo(self, stream):
+    async def echo(self, stream: Any) -> None:
         while data := await stream.read(4096):
             await stream.write(data)
 
-    async def join(self, relay):
+    async def join(self, relay: Address) -> None:
         self.relay = relay
         await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id))
 
-    async def reserve(self, name=None):
+    async def reserve(self, name: bytes | None = None) -> Any:
         message = HopMessage(type=HopMessage.RESERVE)
         if name is not None:
             message.peer.CopyFrom(CircuitPeer(id=name))
@@ -76,20 +82,20 @@ class Host:
         await stream.close()
         return status
 
-    async def reach(self, other):
+    async def reach(self, other: Host) -> None:
         relay = self.relay
         await dial_through(self.host, Address(relay.kind, relay.host, relay.port, other.id, relay.peer_id))
 
-    async def echoes(self, other):
+    async def echoes(self, other: Host) -> bool:
         stream = await self.host.new_stream(ID.from_string(other.id), [ECHO])
         await stream.write(b"hello")
         answer = await stream.read(5)
         await stream.close()
-        return answer == b"hello"
+        return bool(answer == b"hello")
 
 
 @contextlib.asynccontextmanager
-async def lab(clients):
+async def lab(clients: int) -> AsyncIterator[tuple[Hop, list[Host]]]:
     """A relay, and hosts that are connected to it."""
     async with contextlib.AsyncExitStack() as stack:
         relay = await stack.enter_async_context(Host().running())
@@ -102,8 +108,8 @@ async def lab(clients):
             yield hop, hosts
 
 
-def test_a_peer_can_reserve_only_for_itself():
-    async def scenario():
+def test_a_peer_can_reserve_only_for_itself() -> None:
+    async def scenario() -> None:
         async with lab(2) as (hop, (attacker, honest)):
             for _ in range(20):
                 assert (
@@ -116,8 +122,8 @@ def test_a_peer_can_reserve_only_for_itself():
     play(scenario)
 
 
-def test_the_end_of_one_circuit_leaves_the_others_alone():
-    async def scenario():
+def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
+    async def scenario() -> None:
         async with lab(3) as (hop, (target, first, second)):
             with pytest.raises(FAILED):
                 await first.reach(target)
@@ -139,10 +145,10 @@ def test_the_end_of_one_circuit_leaves_the_others_alone():
     play(scenario)
 
 
-def test_circuits_are_bounded(monkeypatch):
+def test_circuits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_module, "MAX_CIRCUITS_FROM_ONE", 2)
 
-    async def scenario():
+    async def scenario() -> None:
         async with lab(4) as (hop, (attacker, *targets)):
             for target in targets:
                 assert await target.reserve() == OK
@@ -157,8 +163,8 @@ def test_circuits_are_bounded(monkeypatch):
     play(scenario)
 
 
-def test_circuits_are_accepted_only_from_relays_with_a_reservation():
-    async def scenario():
+def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:
+    async def scenario() -> None:
         async with lab(2) as (_, (target, stranger)):
             await stranger.host.get_network().dial_addr(Multiaddr(str(target.address)), ID.from_string(target.id))
             stream = await stranger.host.new_stream(ID.from_string(target.id), [STOP_PROTOCOL_ID])
@@ -169,7 +175,7 @@ def test_circuits_are_accepted_only_from_relays_with_a_reservation():
     play(scenario)
 
 
-def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path):
+def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> None:
     relay = Relay(tmp_path).started()
     try:
         (address,) = relay.addresses
@@ -190,7 +196,7 @@ def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path):
     assert again.addresses[0].split("/")[-1] == address.split("/")[-1]
 
 
-def test_the_network_is_examined_without_peers():
+def test_the_network_is_examined_without_peers() -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()

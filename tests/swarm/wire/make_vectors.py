@@ -310,8 +310,8 @@ def _reordered() -> dict[str, Any]:
 
 
 def _twice() -> bytes:
-    body = msgpack.packb(_body())
-    return bytes([body[0] + 1]) + body[1:] + msgpack.packb("round") + msgpack.packb(1)
+    body: bytes = msgpack.packb(_body())
+    return bytes([body[0] + 1]) + body[1:] + bytes(msgpack.packb("round")) + bytes(msgpack.packb(1))
 
 
 def _surrogate() -> bytes:

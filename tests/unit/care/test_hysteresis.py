@@ -101,7 +101,7 @@ def test_it_resumes_beside_short_bursts_of_load() -> None:
     watch, limits = Watch(), Limits(70, 10, 35, 60)
     for now in range(0, 20, 5):
         watch.update(now, 90, limits)
-    assert watch.state is State.PAUSED
+    assert watch.state == PAUSED
     # There is never a minute without a burst, but the load is low most of the time.
     for now in range(20, 220, 5):
         watch.update(now, 90 if now % 40 == 0 else 5, limits)

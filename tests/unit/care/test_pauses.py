@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import time as at
+from functools import partial
 from typing import TypeVar
 
 import psutil
@@ -400,16 +401,19 @@ def test_a_step_of_a_node_pauses_and_resumes(running: Machine) -> None:
 
 
 def test_the_user_resumes_while_the_thread_runs(running: Machine) -> None:
+    def passed(moment: float) -> bool:
+        return running.now > moment
+
     for _ in range(3):
         unplug(running)
         until(lambda: running.stop.reasons)
         running.stop.resume()
         later = running.now + 600
-        until(lambda later=later: running.now > later)
+        until(partial(passed, later))
         assert running.stop.reasons == ()
         calm(running)
         later = running.now + 120
-        until(lambda later=later: running.now > later)
+        until(partial(passed, later))
     assert running.reasons == [("on battery (71 %)",), ()] * 3
 
 
@@ -434,7 +438,8 @@ BURN = "import time; begin = time.process_time()\nwhile time.process_time() - be
 def test_real_load_of_another_program_pauses_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
     # 0.4 of a core, which the other program gets even on a crowded machine.
     settings = Settings(on_battery="run", max_temperature=0, busy=max(1, 40 // (os.cpu_count() or 1)))
-    stop, events = Stop(), []
+    stop = Stop()
+    events: list[Event] = []
 
     class Own(psutil.Process):
         def children(self, recursive: bool = False) -> list[psutil.Process]:

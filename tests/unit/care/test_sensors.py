@@ -16,7 +16,6 @@ from typing import Any
 import psutil
 import pytest
 
-from sapo_edge.care import sensors
 from sapo_edge.care.sensors import (
     LONGEST_WINDOW,
     Battery,
@@ -39,7 +38,7 @@ def supply(directory: Path, name: str, **lines: str) -> None:
 
 @pytest.fixture
 def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sensors.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
     battery = SimpleNamespace(percent=70.6, power_plugged=False)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
 
@@ -68,7 +67,7 @@ def test_a_machine_without_power_supplies_has_no_battery(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
 def test_other_systems_have_what_psutil_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str) -> None:
-    monkeypatch.setattr(sensors.sys, "platform", platform)
+    monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
     with pytest.raises(NoSensorError):
         read_battery(tmp_path)
@@ -121,7 +120,7 @@ class Counters:
         self.child_vanishes = False
         child = SimpleNamespace(cpu_times=self._child)
         process = SimpleNamespace(cpu_times=lambda: used(self.own, self.ended), children=lambda recursive: [child])
-        monkeypatch.setattr(sensors.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(psutil, "cpu_times", lambda: SimpleNamespace(_asdict=lambda: self.times))
         monkeypatch.setattr(psutil, "Process", lambda: process)
 

@@ -81,7 +81,7 @@ def test_updating_the_text_of_a_removed_reason_does_not_add_it_again() -> None:
     assert stop.keys == {"battery"}
     stop.resume("battery")
     stop.update_text("battery", "on battery (70 %)")
-    assert stop.reasons == () and calls == [("on battery (71 %)",), ()]
+    assert not stop.reasons and calls == [("on battery (71 %)",), ()]
 
 
 def test_a_handle_measures_how_long_it_was_paused() -> None:

@@ -21,7 +21,14 @@ import pytest
 from sapo_edge.control import connection as control_connection
 from sapo_edge.control import server as control
 from sapo_edge.control.client import ControlClient, connect, node_runs
-from sapo_edge.control.protocol import MAX_REQUEST_BYTES, ControlError, claim_socket_path, encode, socket_path
+from sapo_edge.control.protocol import (
+    MAX_REPLY_BYTES,
+    MAX_REQUEST_BYTES,
+    ControlError,
+    claim_socket_path,
+    encode,
+    socket_path,
+)
 from sapo_edge.control.server import MAX_CLIENTS, ControlServer
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, Notice, Progress
@@ -57,7 +64,7 @@ class Bench:
             "refuse": refuse,
             "crash": lambda params: 1 / 0,
             "nan": lambda params: float("nan"),
-            "large": lambda params: "x" * (control.MAX_REPLY_BYTES + 1),
+            "large": lambda params: "x" * (MAX_REPLY_BYTES + 1),
             "wait": lambda params: self.release.wait(SECONDS),
         }
 
@@ -115,7 +122,7 @@ def connects(bench: Bench) -> bool:
     """Whether a new client is accepted."""
     try:
         with bench.client() as client:
-            return client.request("echo") == {}
+            return bool(client.request("echo") == {})
     except ControlError:
         return False
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import pytest
 
@@ -14,7 +14,7 @@ from sapo_edge import events
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import CallHandle, UpdateStatistics
+from sapo_edge.policy import CallHandle, Sample, UpdateStatistics
 from sapo_edge.rollout import Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -104,7 +104,7 @@ def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch
     hashed: list[str] = []
     digest = hashlib.file_digest
 
-    def count(file: BinaryIO, algorithm: str) -> object:
+    def count(file: Any, algorithm: str) -> object:
         hashed.append(Path(file.name).relative_to(machine.paths.checkpoints).as_posix())
         return digest(file, algorithm)
 
@@ -205,8 +205,8 @@ def test_another_manifest_on_the_same_state_is_rejected(machine: Machine) -> Non
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
 def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: str) -> None:
-    hook = in_round(2, lambda machine: machine.node.stop.after_round(), machine)
-    stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
+    hooks: dict[str, Any] = {step: in_round(2, lambda machine: machine.node.stop.after_round(), machine)}
+    stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1, 2] and stopped.reason == "asked to stop" and stopped.rounds == 2
     assert machine.policy.log[-1] == "save"
     assert machine.start().rounds == 1
@@ -216,8 +216,8 @@ def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: 
 def test_the_second_stop_loses_the_round_in_progress_and_no_other(
     machine: Machine, tmp_path: Path, source: LengthScored, step: str
 ) -> None:
-    hook = in_round(2, lambda machine: machine.node.stop.immediately(), machine)
-    stopped = machine.start(replace(SETTINGS, rounds=0), **{step: hook})
+    hooks: dict[str, Any] = {step: in_round(2, lambda machine: machine.node.stop.immediately(), machine)}
+    stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
     assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
     # The step itself is not finished either.
     assert machine.policy.log[-1] == step.removeprefix("before_")
@@ -230,10 +230,10 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(
 
 def test_an_immediate_stop_during_an_evaluation_counts_only_rounds_that_were_saved(machine: Machine) -> None:
     class Impatient(FakePolicy):
-        def generate(self, *arguments: object, **options: object) -> list[list[object]]:  # type: ignore[override]
+        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
             if arguments[3] == 0.0 and self.updates:
                 machine.node.stop.immediately()
-            return super().generate(*arguments, **options)  # type: ignore[arg-type, return-value]
+            return super().generate(*arguments, **options)
 
     policy = Impatient()
     with Store(machine.paths) as store:
@@ -290,14 +290,14 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
 
     class Known(FakePolicy):
-        def generate(self, *arguments: object, **options: object) -> list[list[object]]:  # type: ignore[override]
+        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
             if arguments[3] == 0.0:
                 count = right[len(self.updates)]
                 self.script = lambda prompt, position: "xx" if self.answered(count) else "x"
                 self.left = count
             else:
                 self.script = None
-            return super().generate(*arguments, **options)  # type: ignore[arg-type, return-value]
+            return super().generate(*arguments, **options)
 
         def answered(self, _count: int) -> bool:
             self.left -= 1
@@ -437,9 +437,12 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
 
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[object] = []
-    monkeypatch.setattr(
-        FakePolicy, "update", lambda self, groups, settings, handle: seen.append(settings) or UpdateStatistics()
-    )
+
+    def update(_policy: FakePolicy, _groups: object, settings: object, _handle: object) -> UpdateStatistics:
+        seen.append(settings)
+        return UpdateStatistics()
+
+    monkeypatch.setattr(FakePolicy, "update", update)
     changed = {
         "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
         "max_gradient_norm": 0.5, "epochs": 2, "temperature": 0.75,

@@ -166,7 +166,7 @@ def test_finding_and_dispatching_an_answer_reaches_no_evaluation() -> None:
     scan.follow(extract_answer)
     scan.follow(verifiers.verify)
     assert scan.findings == []
-    assert {f"sapo_edge.tasks.verifiers.{one.__name__}" for one in verifiers.OWN_VERIFIERS.values()} <= scan.reached  # type: ignore[attr-defined]
+    assert {f"sapo_edge.tasks.verifiers.{one.__name__}" for one in verifiers.OWN_VERIFIERS.values()} <= scan.reached
 
 
 def test_the_scan_follows_methods_modules_and_base_classes() -> None:

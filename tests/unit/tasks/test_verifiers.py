@@ -261,6 +261,6 @@ def test_a_failing_verifier_scores_zero_and_is_counted(generator: str, monkeypat
 def test_a_score_out_of_range_counts_as_a_failure(score: float, monkeypatch: pytest.MonkeyPatch) -> None:
     source = source_of("binary_matrix", partial_credit=True)
     task = source.draw(0, 0)
-    monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)  # type: ignore[arg-type]
+    monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)
     assert source.score(task, tagged("1")) == 0.0
     assert source.verifier_errors == 1

@@ -51,7 +51,8 @@ def gradient(policy: MlxPolicy, groups: list[TrainingGroup], settings: UpdateSet
         kept.update({name: np.array(array) for name, array in learner.gradient.items()})
         return 0.0
 
-    step, learner._step = learner._step, keep  # type: ignore[method-assign]
+    step = learner._step
+    learner._step = keep  # type: ignore[method-assign, assignment]
     policy.update(groups, settings)
     learner._step = step  # type: ignore[method-assign]
     return kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)
 
 
 @pytest.fixture
-def tokens() -> list[np.ndarray]:
+def tokens() -> list[Any]:
     """Log-probabilities now, before, of the sampler (some unknown), advantages, of the base; some will be clipped."""
     generator = np.random.default_rng(0)
     logprobs = generator.uniform(-6.0, -0.1, 200)
@@ -25,34 +26,38 @@ def tokens() -> list[np.ndarray]:
     return [logprobs, old, sampler, generator.choice([-1.2, 0.0, 0.7], 200), base]
 
 
+def losses_of(library: Any, arrays: list[Any], settings: UpdateSettings = SETTINGS) -> tuple[Any, Any, Any]:
+    logprobs, old, sampler, advantages, base = arrays
+    return token_losses(library, logprobs, old, sampler, advantages, base, settings)
+
+
 @pytest.mark.parametrize("with_base", [True, False])
-def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[np.ndarray], with_base: bool) -> None:
-    tensors: list[torch.Tensor | None] = [torch.from_numpy(array.copy()) for array in tokens]
-    arrays: list[np.ndarray | None] = [*tokens]
+def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[Any], with_base: bool) -> None:
+    tensors: list[Any] = [torch.from_numpy(array.copy()) for array in tokens]
+    arrays: list[Any] = [*tokens]
     if not with_base:
         tensors[-1] = arrays[-1] = None
     leaf = tensors[0]
-    assert leaf is not None
     leaf.requires_grad_()
-    losses, slopes, clipped = token_losses(torch, *tensors, SETTINGS)
+    losses, slopes, clipped = losses_of(torch, tensors)
     torch.autograd.backward(losses.sum())
     assert leaf.grad is not None
     np.testing.assert_allclose(slopes.detach().numpy(), leaf.grad.numpy(), rtol=1e-12, atol=1e-14)
-    np_losses, np_slopes, np_clipped = token_losses(np, *arrays, SETTINGS)
+    np_losses, np_slopes, np_clipped = losses_of(np, arrays)
     np.testing.assert_allclose(np_losses, losses.detach().numpy(), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(np_slopes, leaf.grad.numpy(), rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(np_clipped, clipped.numpy())
     assert 20 < np_clipped.sum() < 180
 
 
-def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[np.ndarray]) -> None:
+def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:
     logprobs, old = tokens[:2]
     assert (k3(np, logprobs, logprobs) == 0.0).all()
     assert (k3(np, logprobs, old)[20:] > 0.0).all()
 
 
-def test_an_advantage_that_is_not_a_number_shows_in_the_slope(tokens: list[np.ndarray]) -> None:
+def test_an_advantage_that_is_not_a_number_shows_in_the_slope(tokens: list[Any]) -> None:
     tokens[3][5] = np.nan
-    losses, slopes, _ = token_losses(np, *tokens, replace(SETTINGS, kl_coefficient=0.0))
+    losses, slopes, _ = losses_of(np, tokens, replace(SETTINGS, kl_coefficient=0.0))
     assert np.isnan(losses[5]) and np.isnan(slopes[5])
     assert np.isfinite(np.delete(slopes, 5)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -110,7 +111,7 @@ def test_a_full_disk_keeps_the_original(
     choose: Callable[[Narration], SamplerChoice], header: GgufHeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(llama_requantise.shutil, "disk_usage", lambda _path: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     choice = choose([])
     assert choice.path == header.path
     assert "disk" in choice.reason

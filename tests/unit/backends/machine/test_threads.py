@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from sapo_edge.backends.machine import threads
@@ -45,14 +47,14 @@ class Machine:
         self.busy = self.own = self.idle = 0.0
         self.reads = 0
         monkeypatch.setattr(threads, "available_cores", lambda: 4)
-        monkeypatch.setattr(threads.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(threads.psutil, "cpu_times", self.cpu_times)
-        monkeypatch.setattr(threads.psutil, "Process", lambda: SimpleNamespace(cpu_times=self.process_times))
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(psutil, "cpu_times", self.cpu_times)
+        monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(cpu_times=self.process_times))
 
     def cpu_times(self) -> object:
         self.reads += 1
 
-        class Times(tuple):  # as psutil's: a tuple with names
+        class Times(tuple[float, ...]):  # as psutil's: a tuple with names
             idle = self.idle
             iowait = 3.0
 

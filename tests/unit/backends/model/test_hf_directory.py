@@ -131,6 +131,11 @@ def lengthen(arrays: dict[str, np.ndarray]) -> None:
     arrays["model.norm.weight"] = np.ones(65, np.float32)
 
 
+def remove_tokenizer(path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (path / name).unlink()
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a sliding window": (lambda d: change(d, model_type="mistral", sliding_window=64), "window"),
@@ -146,7 +151,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a tensor missing": (lambda d: rewrite(d, lambda a: drop(a, "model.norm.weight")), "model.norm.weight"),
     "a tensor of another shape": (lambda d: rewrite(d, lengthen), "(65,)"),
     "a tensor too many": (lambda d: rewrite(d, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
-    "no tokenizer": (lambda d: [(d / n).unlink() for n in ("tokenizer.json", "tokenizer_config.json")], "tokenizer"),
+    "no tokenizer": (remove_tokenizer, "tokenizer"),
 }
 
 
