@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.signals import ending_signals
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event, Notice
 from sapo_edge.state import logs
@@ -60,7 +60,7 @@ def run_relay(
     download: int = 0,
     as_json: bool = False,
 ) -> None:
-    """Run a relay in the foreground until Ctrl-C or SIGTERM.
+    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
 
     It prints its multiaddresses on stdout, best first, one a line, or as one JSON object.
 
@@ -120,7 +120,7 @@ async def _serve(config: RelayConfig, as_json: bool) -> None:
 async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
     import trio
 
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*ending_signals()) as signals:
         task_status.started()
         async for _ in signals:
             narrate("stopping; nodes continue without this relay")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +21,6 @@ from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ExitCode, StateError
 
 if TYPE_CHECKING:
-    from sapo_edge.care.stop import Stop
     from sapo_edge.node.rounds import Node
     from sapo_edge.swarm.status import SwarmStatus
     from sapo_edge.tasks.source import TaskSource
@@ -73,6 +69,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     from sapo_edge.care.priority import lower_priority
     from sapo_edge.care.stop import Stop
     from sapo_edge.cli.narrator import Narrator
+    from sapo_edge.cli.signals import StopSignals
     from sapo_edge.node.rounds import Node
     from sapo_edge.state import logs
     from sapo_edge.state.store import Store
@@ -101,7 +98,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         reasons = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
         node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop)
         _serve_control(workspace, node, status, fanout, closing)
-        _handle_signals(stop, narrator.say)
+        StopSignals(stop, narrator.say).install()
         was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds
         for text in priority.refused:
             fanout.record(events.Notice(level="warning", text=text))
@@ -201,23 +198,6 @@ def _serve_control(
 
 def _print_event(event: events.Event) -> None:
     print(events.to_json(event), flush=True)
-
-
-def _handle_signals(stop: Stop, say: Callable[[str], None]) -> None:
-    """Finish the round and save after the first Ctrl-C or SIGTERM; stop immediately after the second."""
-
-    def handle(_signal: int, _frame: FrameType | None) -> None:
-        if not stop.finish.is_set():
-            stop.after_round()
-            # The signal may interrupt a line that is being written, or the terminal may be closed.
-            with contextlib.suppress(OSError, RuntimeError):
-                say("finishing this round and saving it; press again to stop immediately and lose it")
-        else:
-            stop.immediately()
-
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), handle)
 
 
 def _print_result(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.cli.signals import AGAIN_SECONDS
 from sapo_edge.control.client import connect
 from sapo_edge.errors import NoNodeError
 from sapo_edge.state.paths import Paths
@@ -73,7 +74,7 @@ def start(*arguments: str | Path, directory: Path, **options: Any) -> subprocess
     return subprocess.Popen(
         [sys.executable, "-m", "sapo_edge", *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, cwd=directory,
-        **options,
+        **{"preexec_fn": _take_signals, **options},
     )  # fmt: skip
 
 
@@ -134,6 +135,7 @@ def run(
 
 def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, environment: dict[str, str]) -> None:
     os.chdir(directory)
+    _take_signals()
     # Alone, unless a test says otherwise: nodes of tests that run at the same time would find each other.
     os.environ.update({"SAPO_EDGE_NETWORK": "solo", **ONE_THREAD, **environment})
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -153,6 +155,12 @@ def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, e
     main()
 
 
+def _take_signals() -> None:
+    """Take signals as in a terminal: under `nohup` and in the background, tests inherit that some are ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 def reward_by_length() -> None:
     """Replace the verifier of this process."""
     from sapo_edge.tasks.source import TaskSource
@@ -165,14 +173,14 @@ class Fault:
     """A signal that a process gets at an exact place.
 
     Args:
-        name: "kill", "int", "term" or "hup"; "int-int" for two in a row.
+        name: "kill", "int", "term" or "hup"; "hup-hup" for two in a row; "int-later-int" for two with a pause between.
         step: "generate", "update", "trained" (between update and checkpoint), "checkpoint" (half-written) or
             "evaluate".
         number: at which time.
     """
 
     def __init__(self, name: str, step: str, number: str) -> None:
-        self.signals = [getattr(signal, f"SIG{part.upper()}") for part in name.split("-")]
+        self.signals = [None if part == "later" else getattr(signal, f"SIG{part.upper()}") for part in name.split("-")]
         self.step = step
         self.left = int(number)
 
@@ -181,7 +189,10 @@ class Fault:
         self.left -= 1
         if self.left == 0:
             for number in self.signals:
-                os.kill(os.getpid(), number)
+                if number is None:
+                    time.sleep(AGAIN_SECONDS)
+                else:
+                    os.kill(os.getpid(), number)
 
     def install(self) -> None:
         """Put the fault into its place."""

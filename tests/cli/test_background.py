@@ -52,10 +52,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def test_it_outlives_its_starter_and_the_terminal(model: Path, home: Path, tmp_path: Path) -> None:
     code = f"""
-import time
+import signal, time
 from pathlib import Path
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 home = Path({str(home)!r})
 Background(Paths.default(home), home).start({options(model, home)!r})
 print("started", flush=True)

@@ -67,8 +67,8 @@ def test_finished_rounds_are_not_repeated(sapo: Command, model: Path, home: Path
     assert result.code == 0 and "nothing to do; ask for more with --rounds" in result.err
 
 
-@pytest.mark.parametrize("name", ["int", "term", "hup"])
-def test_one_signal_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["int", "term", "hup", "hup-hup", "hup-term", "hup-later-hup", "int-int"])
+def test_one_signal_or_a_burst_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
     result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2")
     assert result.code == 0, result.err
     assert [event["round"] for event in result.named("checkpoint")] == [1, 2]
@@ -81,7 +81,7 @@ def test_one_signal_finishes_the_round(sapo: Command, model: Path, tmp_path: Pat
 def test_two_signals_lose_at_most_the_round_in_progress(
     sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
 ) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-int {step} 2")
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-later-int {step} 2")
     assert result.code == 130, result.err
     assert [event["round"] for event in result.named("round", "checkpoint")] == [1, 1]
     assert checkpoints(tmp_path) == ["round-000001"] and "Traceback" not in result.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ import typer
 
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.signals import ending_signals
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -82,7 +82,7 @@ async def _serve(server: PageServer, listening: socket.socket) -> None:
     from aiohttp import web
 
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ending_signals():
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     # Without an access log: it would contain the secret address.
     runner = web.AppRunner(await server.make_app(), access_log=None, shutdown_timeout=10.0)

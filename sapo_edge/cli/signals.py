@@ -1,0 +1,80 @@
+"""What Ctrl-C, SIGTERM and SIGHUP do to a running node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sapo_edge.care.stop import Stop
+
+AGAIN_SECONDS = 1.0
+"""Earliest time after the first Ctrl-C or SIGTERM at which another one stops the node immediately."""
+
+
+def ending_signals() -> list[signal.Signals]:
+    """SIGINT, SIGTERM and SIGHUP, without those that were ignored at startup and stay so, as SIGHUP under `nohup`.
+
+    A shell without job control ignores SIGINT for its background jobs, to protect them from a Ctrl-C that is meant for
+    another program. Without a terminal there is no Ctrl-C: whoever sends SIGINT means this process.
+    """
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    ignored = [number for number in numbers if signal.getsignal(number) is signal.SIG_IGN]
+    if signal.SIGINT in ignored and not _has_terminal():
+        ignored.remove(signal.SIGINT)
+    return [number for number in numbers if number not in ignored]
+
+
+class StopSignals:
+    """Signal handler: the first signal finishes the round and saves; a later Ctrl-C or SIGTERM stops immediately.
+
+    A closing terminal, a service manager or an impatient finger can send several signals within milliseconds; they
+    count as one. SIGHUP never stops immediately, because nobody sees what it would lose.
+
+    Args:
+        stop: of the node.
+        say: prints a line; may fail, for the terminal may be closed.
+    """
+
+    def __init__(self, stop: Stop, say: Callable[[str], None]) -> None:
+        self._stop = stop
+        self._say = say
+        self._first: float | None = None
+
+    def install(self) -> None:
+        """Handle `ending_signals`."""
+        for number in ending_signals():
+            signal.signal(number, self)
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Handle one signal."""
+        now = time.monotonic()
+        if number in (signal.SIGINT, signal.SIGTERM):
+            if self._first is not None:
+                if now - self._first >= AGAIN_SECONDS:
+                    self._stop.immediately()
+                return
+            self._first = now
+        elif self._stop.finish.is_set():
+            return
+        self._stop.after_round()
+        # The signal may interrupt a line that is being written, or the terminal may be closed.
+        with contextlib.suppress(OSError, RuntimeError):
+            self._say("finishing this round and saving it; press again to stop immediately and lose it")
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process."""
+    if sys.platform == "win32":
+        return False
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
