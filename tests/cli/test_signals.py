@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.care.stop import Stop
-from sapo_edge.cli import signals
 from sapo_edge.cli.signals import StopSignals
 
 INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -36,10 +36,11 @@ INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 def test_only_a_later_second_ctrl_c_or_sigterm_stops_immediately(
     monkeypatch: pytest.MonkeyPatch, sent: list[tuple[float, int]], immediate: bool, lines: int
 ) -> None:
-    stop, said = Stop(), []
+    stop = Stop()
+    said: list[str] = []
     handler = StopSignals(stop, said.append)
     for seconds, number in sent:
-        monkeypatch.setattr(signals.time, "monotonic", lambda now=seconds: now)
+        monkeypatch.setattr(time, "monotonic", lambda now=seconds: now)
         handler(number, None)
     assert stop.finish.is_set() and stop.is_immediate is immediate and len(said) == lines
 
