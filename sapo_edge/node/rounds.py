@@ -249,7 +249,7 @@ class Node:
         """Warn about a failed update, and about rejected, missing or unscored rollouts when their number changes."""
         if result.statistics.informative and not result.statistics.steps:
             self._warn(f"round {result.number}: the gradient was not finite, the adapter is unchanged")
-        counts = {f"external rollouts rejected: {reason}": count for reason, count in self._external.refused.items()}
+        counts = {f"external rollouts rejected: {reason}": count for reason, count in self._external.rejected.items()}
         counts["answers scored 0 because their verifier failed"] = self.source.verifier_errors
         counts["external rollouts missing in each round, replaced by own ones"] = result.missing
         for text, count in counts.items():

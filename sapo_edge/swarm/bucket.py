@@ -14,7 +14,7 @@ class TokenBucket:
     Args:
         rate: tokens a second; 0 for no limit. It may be changed later.
         burst: most tokens that are kept.
-        clock: seconds. Methods take the time as `now` instead where the caller has it already.
+        clock: seconds.
     """
 
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -24,16 +24,16 @@ class TokenBucket:
         self._tokens = burst
         self._updated = 0.0
 
-    def level(self, now: float | None = None) -> float:
+    def level(self) -> float:
         """Tokens left; negative is debt."""
-        now = self._clock() if now is None else now
+        now = self._clock()
         self._tokens = min(self.burst, self._tokens + max(0.0, now - self._updated) * self.rate)
         self._updated = now
         return self._tokens
 
-    def charge(self, tokens: float, now: float | None = None) -> None:
+    def charge(self, tokens: float) -> None:
         """Spend tokens, even if too few are left."""
-        self._tokens = self.level(now) - tokens
+        self._tokens = self.level() - tokens
 
     def take(self, tokens: float = 1.0) -> bool:
         """Spend tokens if enough are left, and return whether they were."""

@@ -1,70 +1,125 @@
-"""Local rewards of other nodes' rollouts: nothing that a sender says about right and wrong is used."""
+"""Rollouts of other nodes, checked and rewarded by this node alone: a sender's word on right and wrong is not used."""
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+import logging
+from collections import Counter
 
-from sapo_edge.errors import UnknownTaskError
+from sapo_edge.errors import SapoError, UnknownTaskError
 from sapo_edge.rollout import Rollout, Task
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
+from sapo_edge.tasks.bounded import BoundedWorker, NotStartedError, OvertimeError
 from sapo_edge.tasks.source import TaskSource
 
-SCORED_EXTERNAL = 4096
-"""External rollouts whose local rewards are remembered."""
+MAX_SCORED = 4096
+"""External rollouts whose rewards are remembered."""
+TASK_SECONDS = 5.0
+"""Time limit to regenerate one task. An honest one takes milliseconds, even on a slow machine."""
+WARM_UP_SECONDS = 300.0
+"""Time limit to load the generators and generate the held-out questions, once."""
+
+_log = logging.getLogger(__name__)
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """A rollout that must not be trained on.
 
     Args:
-        reason: TASK, FORGED or HELD_OUT.
-        detail: for the owner; nothing of the peer's text is in it.
+        reason: TASK, FORGED, HELD_OUT or SLOW.
+        detail: for the log, without any text of the peer.
+        is_authors_fault: whether its author is certainly responsible.
     """
 
-    def __init__(self, reason: Rejection, detail: str) -> None:
+    def __init__(self, reason: Rejection, detail: str, is_authors_fault: bool = True) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
+        self.is_authors_fault = is_authors_fault
 
 
 def verified_task(source: TaskSource, rollout: Rollout) -> Task:
-    """The task of another node's rollout, made anew from this node's manifest and compared with what the sender says.
+    """The task of another node's rollout: regenerated from this node's manifest, and equal to what the rollout says.
 
     Raises:
-        RefusedError: if there is no such task, question or ground truth differ from it, or it is held out.
+        RejectedError: if there is no such task, its question or ground truth differs, or the question is held out.
     """
     try:
         task = source.regenerate(rollout.ref)
     except UnknownTaskError as error:
-        raise RefusedError(Rejection.TASK, error.message) from error
+        raise RejectedError(Rejection.TASK, error.message) from error
     if task.question != rollout.question or task.ground_truth != rollout.ground_truth:
-        raise RefusedError(Rejection.FORGED, "question or ground truth is not what the task's reference gives")
+        raise RejectedError(Rejection.FORGED, "question or ground truth is not what the task's reference gives")
     if source.is_held_out(task.question):
-        raise RefusedError(Rejection.HELD_OUT, "the question is held out")
+        raise RejectedError(Rejection.HELD_OUT, "the question is held out")
     return task
 
 
+class TaskCheck:
+    """Verifies tasks with a time limit, in a thread of its own. Thread-safe.
+
+    Args:
+        source: regenerates tasks.
+    """
+
+    def __init__(self, source: TaskSource) -> None:
+        self._source = source
+        self._worker = BoundedWorker()
+        self._is_warm = False
+
+    def run(self, rollout: Rollout) -> None:
+        """Verify the task of a rollout. Takes milliseconds to seconds.
+
+        Raises:
+            RejectedError: if the task is not verified, in time.
+        """
+        try:
+            if not self._is_warm:
+                # Loading a library must not be interrupted, and how long it takes is nobody's fault.
+                self._worker.run(lambda: self._source.held_out(0), WARM_UP_SECONDS)
+                self._is_warm = True
+        except (OvertimeError, SapoError) as error:
+            _log.warning("tasks can't be generated: %s", error)
+            raise RejectedError(Rejection.TASK, "tasks can't be generated", is_authors_fault=False) from error
+        try:
+            self._worker.run(lambda: verified_task(self._source, rollout), TASK_SECONDS)
+        except RejectedError:
+            raise
+        except NotStartedError as error:
+            raise RejectedError(Rejection.SLOW, "earlier tasks still run", is_authors_fault=False) from error
+        except OvertimeError as error:
+            raise RejectedError(Rejection.SLOW, "the task took too long") from error
+        except Exception as error:
+            # A bug; one rollout must not end the swarm's checks.
+            _log.error("a task could not be checked: %s", type(error).__name__)
+            raise RejectedError(Rejection.TASK, "the check failed", is_authors_fault=False) from error
+
+
 class ExternalScorer:
-    """Local rewards of other nodes' rollouts: each task is made anew and compared before anything is scored."""
+    """Rewards of other nodes' rollouts. Each task is verified before anything is scored.
+
+    Args:
+        source: regenerates tasks and scores answers.
+
+    Attributes:
+        rejected: numbers of rejected rollouts by their reason in words.
+    """
 
     def __init__(self, source: TaskSource) -> None:
         self.source = source
-        self.refused: Counter[str] = Counter()
-        self._known: OrderedDict[str, tuple[float, ...] | None] = OrderedDict()
+        self.rejected: Counter[str] = Counter()
+        self._rewards: Recent[str, tuple[float, ...] | None] = Recent(MAX_SCORED)
 
     def __call__(self, rollout: Rollout) -> tuple[float, ...] | None:
         """Rewards of the answers, or None if the rollout must not be trained on."""
-        identity = rollout.id
-        if identity not in self._known:
-            self._known[identity] = self._score(rollout)
-            while len(self._known) > SCORED_EXTERNAL:
-                self._known.popitem(last=False)
-        return self._known[identity]
+        if rollout.id not in self._rewards:
+            self._rewards[rollout.id] = self._score(rollout)
+        return self._rewards[rollout.id]
 
     def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
         try:
             task = verified_task(self.source, rollout)
-        except RefusedError as refused:
-            self.refused[refused.detail] += 1
+        except RejectedError as error:
+            self.rejected[error.detail] += 1
             return None
         return tuple(self.source.score(task, answer.text) for answer in rollout.answers)

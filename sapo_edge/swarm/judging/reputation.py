@@ -1,12 +1,21 @@
-"""What a node remembers of others' conduct: who may send how much, and who is ignored for a time.
+"""Reputation: how much each peer may send, and who is ignored for a time. It is never shared with other nodes.
 
-A peer's *penalty* grows with each offence and halves every `HALF_LIFE` seconds. Its rate falls with it; at `IGNORE_AT`
-the peer is ignored, longer at each repetition. Nothing here is shared with others: there is nobody to believe about it.
+**Weights.** An offence adds the weight of its reason (`WEIGHTS`) to the peer's *penalty*. Half of a penalty is forgiven
+every `HALF_LIFE` seconds.
 
-Identities cost nothing, so a new one has no rate of its own. All newcomers that one neighbour brings share a budget,
-the neighbour's *door*, and all doors of strangers share another one: a thousand identities get no more than one. Who
-sent enough good rollouts is *established*, with a rate of its own, and is forgotten last. Through one door only so many
-are established.
+**Rates.** An author may send `RATE` rollouts a minute, in bursts of `BURST`. Each `RATE_HALVED_BY` of penalty halves
+its rate.
+
+**Ignored peers.** At a penalty of `IGNORE_AT` a peer is ignored for `FIRST_IGNORED` seconds. Each repetition doubles
+the time, up to `LONGEST_IGNORED`.
+
+**Newcomers.** Identities cost nothing, so a new author has no rate of its own. All newcomers that arrive through one
+neighbour share that neighbour's budget, and all neighbours that are not established share a second one. A thousand
+identities therefore get no more than one.
+
+**Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
+rate of its own and is forgotten last. At most `MAX_ESTABLISHED_PER_NEIGHBOUR` come through one neighbour. An
+established author that has to be ignored becomes a newcomer again.
 """
 
 from __future__ import annotations
@@ -15,36 +24,36 @@ import threading
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
-"""Rollouts a minute of an established author, and of all newcomers of a neighbour together; and how many at once."""
+"""Rollouts a minute, and most at one moment: of an established author, and of all newcomers through one neighbour."""
 STRANGERS_BURST = 1024.0
-"""Newcomers' rollouts at once through all neighbours that are not established themselves; they share `RATE`, too."""
+"""Most newcomers' rollouts at one moment through all neighbours that are not established; their rate is `RATE`, too."""
 HALF_LIFE = 600.0
 """Seconds in which half of a penalty is forgiven."""
 RATE_HALVED_BY = 5.0
 """Penalty that halves a peer's rate."""
 IGNORE_AT = 20.0
-"""Penalty at which a peer is ignored; it comes back with half of it."""
+"""Penalty at which a peer is ignored. Half of it remains afterwards."""
 FIRST_IGNORED, LONGEST_IGNORED = 60.0, 3600.0
-"""Seconds for which a peer is ignored the first time; they double with each strike, up to the second figure."""
+"""Seconds for which a peer is ignored: the first time, and at most. Each strike doubles the time."""
 STRIKE_HALF_LIFE = 3600.0
 """Seconds in which half of a peer's strikes are forgotten."""
 ESTABLISHED_AFTER, ESTABLISHED_SECONDS = 16, 300.0
-"""Good rollouts and acquaintance that make a newcomer established."""
-MAX_PER_DOOR = 32
+"""Good rollouts, and seconds between the first and the last of them, that make a newcomer established."""
+MAX_ESTABLISHED_PER_NEIGHBOUR = 32
 """Established authors that came through one neighbour."""
 MAX_NEWCOMERS, MAX_ESTABLISHED = 1024, 512
-"""Peers remembered of either kind."""
+"""Peers remembered of each kind."""
 IGNORED_SCORE, SCORE_PER_PENALTY = -100.0, -0.2
-"""GossipSub's application-specific score of an ignored peer, and of one unit of penalty."""
+"""GossipSub's application-specific score of an ignored peer, and per unit of penalty."""
 
 WEIGHTS: Mapping[Rejection, float] = {
-    # What no honest program sends, whatever its version.
+    # No honest program sends this, whatever its version.
     Rejection.SIZE: 4.0,
     Rejection.SHAPE: 4.0,
     Rejection.SIGNATURE: 4.0,
@@ -55,81 +64,55 @@ WEIGHTS: Mapping[Rejection, float] = {
     # Useless, but a sign of another version rather than of malice.
     Rejection.VERSION: 0.02,
     Rejection.TASK: 0.25,
-    # Happens to honest peers that were away, or are fast; a flood of it is none of theirs.
+    # Honest peers do this now and then, but do not flood others with it.
     Rejection.RATE: 0.1,
     Rejection.DUPLICATE: 0.2,
-    Rejection.AGE: 0.2,
-    # An ignored peer that goes on is not ignored for longer: it would never come back.
+    # Whoever forwards a rollout can't know what this node knows of its author's clock.
+    Rejection.AGE: 0.0,
+    # An ignored peer that keeps sending is not ignored for longer: it would never come back.
     Rejection.IGNORED: 0.0,
 }
 """Penalty of each offence."""
 
 
-@dataclass(frozen=True, slots=True)
-class PeerRecord:
-    """What is known of a peer, for people.
-
-    Attributes:
-        peer_id: of an author, a neighbour, or both.
-        accepted: rollouts of it that passed every check, and messages of it that were good.
-        rejections: what was refused, by reason.
-        penalty: as it is now.
-        rate: rollouts a minute that it may send; 0 while it is ignored.
-        ignored_for: seconds for which it is still ignored.
-        established: whether it has a rate of its own.
-        last_seen: Unix seconds.
-    """
-
-    peer_id: str
-    accepted: int
-    rejections: Mapping[Rejection, int]
-    penalty: float
-    rate: float
-    ignored_for: float
-    established: bool
-    last_seen: float
-
-
-def _budget_bucket() -> TokenBucket:
-    return TokenBucket(RATE / 60.0, BURST)
-
-
 @dataclass(slots=True)
 class _Peer:
-    """Conduct of one peer. Times are Unix seconds, and may jump when the owner sets the clock.
+    """Conduct of one peer. Times are Unix seconds, and may jump when the user sets the clock.
 
     Attributes:
-        first, last: seen.
-        at: when the penalty was worked out.
-        door: the neighbour that brought it first; None if it is one itself.
-        own: budget of an established author.
-        newcomers: budget of all newcomers that it brings.
-        announced: budget of digests that it brings without rollouts.
+        own_budget: used once it is established.
+        newcomer_budget: of all newcomers that arrive through it.
+        announcement_budget: of digests that it announces without rollouts.
+        first_seen, last_seen: of anything from it; `first_seen` starts over when it loses its established status.
+        updated: when the penalty was last computed.
+        neighbour: the peer through which it first arrived; None if it is a neighbour itself.
+        strikes: how often it was ignored; decays.
+        accepted: rollouts of it that passed every check, and messages of it that were good.
     """
 
-    first: float
-    last: float
-    at: float
-    door: str | None = None
+    own_budget: TokenBucket
+    newcomer_budget: TokenBucket
+    announcement_budget: TokenBucket
+    first_seen: float
+    last_seen: float
+    updated: float
+    neighbour: str | None = None
     penalty: float = 0.0
     strikes: float = 0.0
     ignored_until: float = 0.0
     accepted: int = 0
-    established: bool = False
-    rejections: dict[Rejection, int] = field(default_factory=dict)
-    own: TokenBucket = field(default_factory=_budget_bucket)
-    newcomers: TokenBucket = field(default_factory=_budget_bucket)
-    announced: TokenBucket = field(default_factory=_budget_bucket)
+    is_established: bool = False
 
     def forgive(self, now: float) -> None:
-        elapsed = max(0.0, now - self.at)
-        self.at = now
+        """Let penalty and strikes decay up to now."""
+        elapsed = max(0.0, now - self.updated)
+        self.updated = now
         self.penalty *= 0.5 ** (elapsed / HALF_LIFE)
         self.strikes *= 0.5 ** (elapsed / STRIKE_HALF_LIFE)
-        # The clock was set back: nobody stays ignored for the hours that it lost.
+        # If the clock was set back, nobody is ignored for longer because of it.
         self.ignored_until = min(self.ignored_until, now + LONGEST_IGNORED)
 
-    def offend(self, weight: float, now: float) -> None:
+    def penalize(self, weight: float, now: float) -> None:
         self.penalty += weight
         if self.penalty >= IGNORE_AT:
             self.ignored_until = now + min(FIRST_IGNORED * 2**self.strikes, LONGEST_IGNORED)
@@ -138,7 +121,7 @@ class _Peer:
 
     @property
     def share(self) -> float:
-        """What its penalty leaves of a rate."""
+        """Part of a full rate that its penalty leaves, up to 1."""
         return float(0.5 ** (self.penalty / RATE_HALVED_BY))
 
     @property
@@ -148,7 +131,7 @@ class _Peer:
 
 
 class Reputation:
-    """Conduct of authors and neighbours, by peer id. Thread-safe; bounded however many identities appear.
+    """Conduct of authors and neighbours, by peer id. Thread-safe; its memory is bounded.
 
     Args:
         now: Unix seconds.
@@ -158,189 +141,157 @@ class Reputation:
         self._now = now
         self._newcomers: OrderedDict[str, _Peer] = OrderedDict()
         self._established: OrderedDict[str, _Peer] = OrderedDict()
-        self._through: Counter[str] = Counter()
-        self._strangers = TokenBucket(RATE / 60.0, STRANGERS_BURST)
+        self._established_through: Counter[str] = Counter()
+        self._strangers_budget = TokenBucket(RATE / 60.0, STRANGERS_BURST, now)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._newcomers) + len(self._established)
 
-    def record(
-        self,
-        peer: str,
-        outcome: Rejection | None,
-        now: float,
-        *,
-        times: int = 1,
-        weight: float | None = None,
-        door: str | None = None,
-    ) -> None:
-        """Remember what came of something that a peer sent.
+    def credit(self, peer_id: str, count: int = 1, neighbour: str | None = None) -> None:
+        """Record good rollouts or messages of a peer.
 
         Args:
-            peer: to whom it is put down: only for what is certainly its own doing.
-            outcome: why it was refused; None if it was good.
-            now: Unix seconds.
-            times: how often.
-            weight: penalty of all of them together; without it that of `WEIGHTS`, each time.
-            door: the neighbour that brought it.
+            peer_id: an author or a neighbour.
+            count: how many; 0 only remembers the peer.
+            neighbour: through which an author's rollouts arrived.
         """
         with self._lock:
-            known = self._remember(peer, now)
-            if known.door is None:
-                known.door = door
-            if outcome is None:
-                known.accepted += times
-                self._establish(peer, known)
-            else:
-                known.rejections[outcome] = known.rejections.get(outcome, 0) + times
-                if now >= known.ignored_until:
-                    known.offend(times * WEIGHTS[outcome] if weight is None else weight, now)
-                if known.established and now < known.ignored_until:
-                    self._demote(peer)
+            peer = self._remember(peer_id)
+            if peer.neighbour is None:
+                peer.neighbour = neighbour
+            peer.accepted += count
+            self._establish(peer_id, peer)
 
-    def ignored(self, peer: str, now: float) -> bool:
-        """Whether a peer is ignored for now."""
+    def penalize(self, peer_id: str, weight: float) -> None:
+        """Add to a peer's penalty, for something that is certainly its own doing.
+
+        Args:
+            peer_id: an author or a neighbour.
+            weight: from `WEIGHTS`; 0 only remembers the peer.
+        """
         with self._lock:
-            known = self._find(peer)
-            if known is None:
-                return False
-            known.forgive(now)
-            return now < known.ignored_until
+            peer = self._remember(peer_id)
+            now = peer.updated
+            if now >= peer.ignored_until:
+                peer.penalize(weight, now)
+            if peer.is_established and now < peer.ignored_until:
+                self._demote(peer_id)
 
-    def established(self, peer: str) -> bool:
+    def is_ignored(self, peer_id: str) -> bool:
+        """Whether a peer is ignored now."""
+        with self._lock:
+            peer = self._find(peer_id)
+            return peer is not None and peer.updated < peer.ignored_until
+
+    def is_established(self, peer_id: str) -> bool:
         """Whether a peer has sent enough good rollouts to have a rate of its own."""
         with self._lock:
-            return peer in self._established
+            return peer_id in self._established
 
-    def allows(self, author: str, door: str, now: float) -> bool:
-        """Whether an author's rate, or as a newcomer its neighbour's, has something left.
+    def allows(self, author: str, neighbour: str) -> bool:
+        """Whether an author's budget is not used up; a newcomer's is that of its neighbour.
 
-        Asked before a signature is verified, so it costs the author nothing: anybody can write its name.
+        This runs before the signature is verified and charges nothing: anybody could name another author.
         """
         with self._lock:
-            bucket, reserve = self._budget(author, door, now)
-            if self._strange(author, door) and self._strangers.level(now) <= 0:
+            budget, reserve = self._budget(author, neighbour)
+            if self._are_strangers(author, neighbour) and self._strangers_budget.level() <= 0:
                 return False
-            return bucket.level(now) > reserve
+            return budget.level() > reserve
 
-    def allows_announced(self, door: str, now: float, digests: int) -> bool:
-        """Whether a neighbour's budget for announcements has something left; charges them if so.
+    def charge(self, author: str, neighbour: str, rollouts: int = 1) -> None:
+        """Charge verified rollouts to an author's budget."""
+        with self._lock:
+            self._budget(author, neighbour)[0].charge(rollouts)
+            if self._are_strangers(author, neighbour):
+                self._strangers_budget.charge(rollouts)
 
-        It is apart from the others, so that announcements, which nobody signs, silence no author.
+    def take_announced(self, neighbour: str, digests: int) -> bool:
+        """Charge announced digests to a neighbour, and return whether its budget for them was not used up before.
+
+        The budget is separate because nobody signs announcements: they must not use up an author's.
         """
         with self._lock:
-            neighbour = self._remember(door, now)
-            neighbour.announced.rate = neighbour.rate
-            if neighbour.announced.level(now) <= 0:
+            peer = self._remember(neighbour)
+            budget = peer.announcement_budget
+            budget.rate = peer.rate
+            if budget.level() <= 0:
                 return False
-            neighbour.announced.charge(digests, now)
+            budget.charge(digests)
             return True
 
-    def spend(self, author: str, door: str, now: float, rollouts: int = 1) -> None:
-        """Charge rollouts that an author did send."""
+    def score(self, peer_id: str) -> float:
+        """GossipSub's application-specific score of a peer: 0 without offences, else negative."""
         with self._lock:
-            bucket, _ = self._budget(author, door, now)
-            bucket.charge(rollouts, now)
-            if self._strange(author, door):
-                self._strangers.charge(rollouts, now)
-
-    def rate(self, peer: str) -> float:
-        """Rollouts a minute that a peer may send, 0 while it is ignored."""
-        now = self._now()
-        with self._lock:
-            known = self._find(peer)
-            if known is None:
-                return RATE
-            known.forgive(now)
-            return 0.0 if now < known.ignored_until else RATE * known.share
-
-    def score(self, peer: str) -> float:
-        """GossipSub's application-specific score: 0 for no reason to complain, else negative."""
-        now = self._now()
-        with self._lock:
-            known = self._find(peer)
-            if known is None:
+            peer = self._find(peer_id)
+            if peer is None:
                 return 0.0
-            known.forgive(now)
-            return IGNORED_SCORE if now < known.ignored_until else SCORE_PER_PENALTY * known.penalty
+            return IGNORED_SCORE if peer.updated < peer.ignored_until else SCORE_PER_PENALTY * peer.penalty
 
-    def table(self) -> list[PeerRecord]:
-        """What is known of each peer, those seen last first."""
-        now = self._now()
-        with self._lock:
-            peers = [*self._newcomers.items(), *self._established.items()]
-            records = []
-            for peer, known in peers:
-                known.forgive(now)
-                waiting = max(0.0, known.ignored_until - now)
-                records.append(
-                    PeerRecord(
-                        peer,
-                        known.accepted,
-                        dict(known.rejections),
-                        known.penalty,
-                        0.0 if waiting else RATE * known.share,
-                        waiting,
-                        known.established,
-                        known.last,
-                    )
-                )
-        return sorted(records, key=lambda record: -record.last_seen)
+    def _are_strangers(self, author: str, neighbour: str) -> bool:
+        """Whether neither is established: a thousand identities that connect must not get a thousand budgets."""
+        return author not in self._established and neighbour not in self._established
 
-    def _strange(self, author: str, door: str) -> bool:
-        """Whether neither is established: connecting under a thousand names must not give a thousand budgets."""
-        return author not in self._established and door not in self._established
+    def _find(self, peer_id: str) -> _Peer | None:
+        """A remembered peer with its penalty of this moment."""
+        peer = self._established.get(peer_id) or self._newcomers.get(peer_id)
+        if peer is not None:
+            peer.forgive(self._now())
+        return peer
 
-    def _find(self, peer: str) -> _Peer | None:
-        return self._established.get(peer) or self._newcomers.get(peer)
+    def _remember(self, peer_id: str) -> _Peer:
+        """The peer, added if it is new, as the one seen last."""
+        peer = self._find(peer_id)
+        if peer is None:
+            now = self._now()
+            own, newcomers, announcements = (TokenBucket(RATE / 60.0, BURST, self._now) for _ in range(3))
+            peer = self._newcomers[peer_id] = _Peer(own, newcomers, announcements, now, now, now)
+        peer.last_seen = peer.updated
+        (self._established if peer.is_established else self._newcomers).move_to_end(peer_id)
+        self._forget_newcomers()
+        return peer
 
-    def _remember(self, peer: str, now: float) -> _Peer:
-        known = self._find(peer)
-        if known is None:
-            known = self._newcomers[peer] = _Peer(now, now, now)
-        known.forgive(now)
-        known.last = now
-        (self._established if known.established else self._newcomers).move_to_end(peer)
+    def _forget_newcomers(self) -> None:
         while len(self._newcomers) > MAX_NEWCOMERS:
             self._newcomers.popitem(last=False)
-        return known
 
-    def _budget(self, author: str, door: str, now: float) -> tuple[TokenBucket, float]:
-        """The bucket that an author draws on, and what must be left in it."""
-        known = self._established.get(author)
-        if known is not None:
-            known.forgive(now)
-            known.own.rate = known.rate
-            return known.own, 0.0
-        neighbour = self._remember(door, now)
+    def _budget(self, author: str, neighbour: str) -> tuple[TokenBucket, float]:
+        """The budget of an author, and how much of it the author must leave."""
+        peer = self._find(author)
+        if peer is not None and peer.is_established:
+            peer.own_budget.rate = peer.rate
+            return peer.own_budget, 0.0
+        via = self._remember(neighbour)
+        via.newcomer_budget.rate = via.rate
+        # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
         newcomer = self._newcomers.get(author)
-        # The others at the door don't pay for a newcomer's offences: it just has to wait until the bucket is fuller.
-        reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not neighbour else 0.0
-        neighbour.newcomers.rate = neighbour.rate
-        return neighbour.newcomers, reserve
+        reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not via else 0.0
+        return via.newcomer_budget, reserve
 
-    def _establish(self, peer: str, known: _Peer) -> None:
-        acquainted = known.last - known.first >= ESTABLISHED_SECONDS
-        door = known.door or peer
-        if known.established or known.accepted < ESTABLISHED_AFTER or not acquainted:
+    def _establish(self, peer_id: str, peer: _Peer) -> None:
+        """Make a newcomer established if it fulfils the conditions."""
+        if peer.is_established or peer.accepted < ESTABLISHED_AFTER:
             return
-        if known.last < known.ignored_until or self._through[door] >= MAX_PER_DOOR:
+        if peer.last_seen - peer.first_seen < ESTABLISHED_SECONDS or peer.last_seen < peer.ignored_until:
             return
-        del self._newcomers[peer]
-        self._established[peer] = known
-        known.established = True
-        self._through[door] += 1
+        neighbour = peer.neighbour or peer_id
+        if self._established_through[neighbour] >= MAX_ESTABLISHED_PER_NEIGHBOUR:
+            return
+        del self._newcomers[peer_id]
+        self._established[peer_id] = peer
+        peer.is_established = True
+        self._established_through[neighbour] += 1
         if len(self._established) > MAX_ESTABLISHED:
             self._demote(next(iter(self._established)))
 
-    def _demote(self, peer: str) -> None:
-        known = self._established.pop(peer)
-        known.established, known.accepted, known.first = False, 0, known.last
-        door = known.door or peer
-        self._through[door] -= 1
-        if not self._through[door]:
-            del self._through[door]
-        self._newcomers[peer] = known
-        while len(self._newcomers) > MAX_NEWCOMERS:
-            self._newcomers.popitem(last=False)
+    def _demote(self, peer_id: str) -> None:
+        """Make an established peer a newcomer again."""
+        peer = self._established.pop(peer_id)
+        peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen
+        neighbour = peer.neighbour or peer_id
+        self._established_through[neighbour] -= 1
+        if not self._established_through[neighbour]:
+            del self._established_through[neighbour]
+        self._newcomers[peer_id] = peer
+        self._forget_newcomers()

@@ -15,6 +15,7 @@ from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
+from sapo_edge.swarm.judging.reputation import WEIGHTS
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import messages as wire
@@ -101,12 +102,12 @@ class Member:
     def blame(self, peer: str, offence: str) -> None:
         """Record an offence that only the transport sees."""
         rejection = _OFFENCES[offence]
-        self.admission.reputation.record(peer, rejection, time.time())
+        self.admission.reputation.penalize(peer, WEIGHTS[rejection])
         self.count_rejections(peer, [rejection])
 
     def is_ignored(self, peer: str) -> bool:
         """Whether a peer is ignored now."""
-        return bool(self.admission.reputation.ignored(peer, time.time()))
+        return self.admission.reputation.is_ignored(peer)
 
     def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
         """Count rejections, for the peer and in total."""

@@ -235,7 +235,7 @@ class Puller:
     def _is_proven(self, peer_id: str) -> bool:
         """Whether a peer answered the last request, or is known for good rollouts if none was sent."""
         answered = self._answers.get(peer_id)
-        return answered[0] == 0 if answered is not None else self._member.admission.reputation.established(peer_id)
+        return answered[0] == 0 if answered is not None else self._member.admission.reputation.is_established(peer_id)
 
     def _remember(self, peer_id: str, failures: int) -> None:
         backoff = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0.0

@@ -18,7 +18,7 @@ from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, 
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
-from sapo_edge.swarm.judging.admission import Checked
+from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
@@ -161,12 +161,12 @@ class Session:
         if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
             return Verdict.IGNORE
-        checked = self.member.admission.check_message(data, forwarder)
-        self._queue(checked, forwarder)
-        self.puller.want(checked.announced, (forwarder, publisher))
-        if checked.blames_sender:
+        result = self.member.admission.check_message(data, forwarder)
+        self._queue(result, forwarder)
+        self.puller.want(result.announced, (forwarder, publisher))
+        if result.blames_sender:
             return Verdict.REJECT
-        return Verdict.ACCEPT if checked.passes_on else Verdict.IGNORE
+        return Verdict.ACCEPT if result.may_forward else Verdict.IGNORE
 
     def _receive(self, records: Sequence[RawRecord], sender: str) -> None:
         """Check records that were pulled, and queue the valid ones."""
@@ -174,15 +174,15 @@ class Session:
         if unknown:
             self._queue(self.member.admission.check_records(unknown, sender), sender)
 
-    def _queue(self, checked: Checked, sender: str) -> None:
-        self.member.count_rejections(sender, checked.rejections)
-        for signed in checked.accepted:
+    def _queue(self, result: CheckResult, sender: str) -> None:
+        self.member.count_rejections(sender, result.rejections)
+        for signed in result.accepted:
             if signed.rollout.author == self.member.config.identity.peer_id:
                 # By this node before a restart: others may pull it, but it is not new here.
                 self.member.records.add(signed.record)
                 continue
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
-            is_established = self.member.admission.reputation.established(signed.rollout.author)
+            is_established = self.member.admission.reputation.is_established(signed.rollout.author)
             queue = self._established if is_established else self._newcomers
             if len(queue) < MAX_UNCHECKED:
                 queue.append(signed)

@@ -1,4 +1,4 @@
-"""Which rollouts of others may be trained on: those whose task this node makes itself, from its own manifest."""
+"""External rollouts: only those whose task this node regenerates from its own manifest may be trained on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sapo_edge.rollout import Answer, Rollout, TaskRef
-from sapo_edge.swarm.judging.external import SCORED_EXTERNAL, ExternalScorer
+from sapo_edge.swarm.judging import external
+from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
@@ -36,26 +37,26 @@ def test_the_senders_ground_truth_rewards_nothing(source: TaskSource, honest: Ro
 
 
 @pytest.mark.parametrize("question", ["", "What is 1 + 1?", "{honest} "])
-def test_another_question_than_the_reference_makes_is_refused(
+def test_a_question_that_is_not_that_of_the_reference_is_rejected(
     source: TaskSource, honest: Rollout, question: str
 ) -> None:
     assert ExternalScorer(source)(replace(honest, question=question.format(honest=honest.question))) is None
 
 
-def test_an_entry_that_the_manifest_does_not_have_is_refused(source: TaskSource, honest: Rollout) -> None:
+def test_an_entry_that_the_manifest_does_not_have_is_rejected(source: TaskSource, honest: Rollout) -> None:
     assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, entry="chain_sum"))) is None
 
 
-def test_the_reference_of_another_entry_of_the_manifest_is_refused(source: TaskSource, honest: Rollout) -> None:
+def test_the_reference_of_another_entry_is_rejected(source: TaskSource, honest: Rollout) -> None:
     other = next(entry.name for entry in source.manifest.tasks if entry.name != honest.ref.entry)
     assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, entry=other))) is None
 
 
-def test_a_task_of_another_version_of_the_generator_is_refused(source: TaskSource, honest: Rollout) -> None:
+def test_a_task_of_another_version_of_the_generator_is_rejected(source: TaskSource, honest: Rollout) -> None:
     assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, version="0.0.1"))) is None
 
 
-def test_a_held_out_question_is_refused_whatever_reference_makes_it(source: TaskSource, honest: Rollout) -> None:
+def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:
     held_out = source.held_out(1)[0]
     rollout = replace(honest, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
     assert ExternalScorer(source)(rollout) is None
@@ -65,7 +66,7 @@ def test_a_held_out_question_is_refused_whatever_reference_makes_it(source: Task
             again = replace(rollout, ref=task.ref, ground_truth=task.ground_truth)
             assert ExternalScorer(source)(again) is None
             return
-    pytest.fail("no other reference made the question")
+    pytest.fail("no other reference gave the question")
 
 
 def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout) -> None:
@@ -77,13 +78,14 @@ def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout)
 def test_a_rollout_is_scored_once(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = ExternalScorer(source)
     first = scorer(honest)
-    monkeypatch.setattr(TaskSource, "regenerate", lambda *_: pytest.fail("made anew again"))
+    monkeypatch.setattr(source, "regenerate", lambda _: pytest.fail("regenerated twice"))
     assert scorer(replace(honest)) == first
 
 
-def test_only_so_many_scores_are_remembered(source: TaskSource, honest: Rollout) -> None:
+def test_the_oldest_rewards_are_forgotten(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external, "MAX_SCORED", 2)
     scorer = ExternalScorer(source)
-    unknown = replace(honest, ref=replace(honest.ref, entry="none"))
-    for sequence in range(SCORED_EXTERNAL + 10):
-        assert scorer(replace(unknown, sequence=sequence)) is None
-    assert len(scorer._known) == SCORED_EXTERNAL
+    lies = [replace(honest, sequence=sequence, ground_truth="x") for sequence in range(3)]
+    for lie in (*lies, lies[2], lies[0]):
+        assert scorer(lie) is None
+    assert scorer.rejected.total() == 4, "the third was remembered, the first was not"

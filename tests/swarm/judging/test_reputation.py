@@ -1,12 +1,14 @@
-"""Who is believed: penalties, rates, being ignored, and memory that stays bounded."""
+"""Reputation of peers: penalties, rates, being ignored, what a crowd of identities gains, and bounded memory."""
 
 from __future__ import annotations
 
-import sys
+import threading
+import tracemalloc
+from collections.abc import Sequence
 
 import pytest
 
-from sapo_edge.swarm.judging import reputation
+from sapo_edge.swarm.judging import reputation as module
 from sapo_edge.swarm.judging.reputation import (
     BURST,
     ESTABLISHED_AFTER,
@@ -15,14 +17,17 @@ from sapo_edge.swarm.judging.reputation import (
     IGNORED_SCORE,
     LONGEST_IGNORED,
     MAX_ESTABLISHED,
+    MAX_ESTABLISHED_PER_NEIGHBOUR,
     MAX_NEWCOMERS,
-    MAX_PER_DOOR,
     RATE,
     WEIGHTS,
     Reputation,
 )
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.fakes import Clock
+
+FORGED, SHAPE = WEIGHTS[Rejection.FORGED], WEIGHTS[Rejection.SHAPE]
+DAY = 86_400.0
 
 
 @pytest.fixture
@@ -31,152 +36,179 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def known(clock: Clock) -> Reputation:
+def reputation(clock: Clock) -> Reputation:
     return Reputation(clock)
 
 
-def establish(known: Reputation, clock: Clock, *peers: str, door: str = "door") -> None:
+def establish(reputation: Reputation, clock: Clock, *peers: str, neighbour: str = "neighbour") -> None:
     for peer in peers:
-        known.record(peer, None, clock.now, times=ESTABLISHED_AFTER, door=door)
+        reputation.credit(peer, ESTABLISHED_AFTER, neighbour)
     clock.now += ESTABLISHED_SECONDS
     for peer in peers:
-        known.record(peer, None, clock.now, door=door)
+        reputation.credit(peer, 1, neighbour)
 
 
-def established(known: Reputation) -> set[str]:
-    return {record.peer_id for record in known.table() if record.established}
+def established(reputation: Reputation, peers: Sequence[str]) -> list[str]:
+    return [peer for peer in peers if reputation.is_established(peer)]
 
 
-def admitted(known: Reputation, clock: Clock, author: str, door: str, wanted: int) -> int:
-    """How many single rollouts of an author pass at this moment."""
-    passed = 0
-    while passed < wanted and known.allows(author, door, clock.now):
-        known.spend(author, door, clock.now)
-        passed += 1
-    return passed
+def accepted_now(reputation: Reputation, author: str, neighbour: str, sent: int = 10_000) -> int:
+    """How many single rollouts of an author are accepted at this moment."""
+    accepted = 0
+    while accepted < sent and reputation.allows(author, neighbour):
+        reputation.charge(author, neighbour)
+        accepted += 1
+    return accepted
 
 
-def test_every_reason_has_a_weight_and_what_is_certain_weighs_most() -> None:
+def seconds_ignored(reputation: Reputation, clock: Clock, peer: str) -> float:
+    """Penalize a peer until it is ignored, and wait until it is not; it keeps sending meanwhile."""
+    while not reputation.is_ignored(peer):
+        reputation.penalize(peer, FORGED)
+    start = clock.now
+    while reputation.is_ignored(peer):
+        assert reputation.score(peer) == IGNORED_SCORE
+        reputation.penalize(peer, FORGED)
+        clock.now += 5.0
+    return clock.now - start
+
+
+def test_every_reason_has_a_weight_and_certain_offences_weigh_most() -> None:
     assert set(WEIGHTS) == set(Rejection)
     doubtful = (Rejection.DUPLICATE, Rejection.AGE, Rejection.RATE, Rejection.VERSION, Rejection.TASK)
     assert all(WEIGHTS[Rejection.SIGNATURE] > 10 * WEIGHTS[reason] for reason in doubtful)
-    assert WEIGHTS[Rejection.FORGED] > WEIGHTS[Rejection.SIGNATURE] and not WEIGHTS[Rejection.IGNORED]
+    assert WEIGHTS[Rejection.SIGNATURE] < FORGED and not WEIGHTS[Rejection.IGNORED]
 
 
-def test_offences_lower_rate_and_score_and_time_forgives(known: Reputation, clock: Clock) -> None:
-    assert (known.rate("peer"), known.score("peer")) == (RATE, 0.0) and not known.ignored("peer", clock.now)
-    rates = []
+def test_an_unknown_peer_is_neither_ignored_nor_scored(reputation: Reputation) -> None:
+    assert reputation.score("peer") == 0.0 and not reputation.is_ignored("peer") and len(reputation) == 0
+
+
+def test_offences_lower_the_score_and_time_forgives_them(reputation: Reputation, clock: Clock) -> None:
+    scores = []
     for _ in range(3):
-        known.record("peer", Rejection.SHAPE, clock.now)
-        rates.append(known.rate("peer"))
-    assert RATE > rates[0] > rates[1] > rates[2] > 0 and -5 < known.score("peer") < 0
-    clock.now += 10 * reputation.HALF_LIFE
-    assert known.rate("peer") > 0.99 * RATE and known.score("peer") > -0.01
+        reputation.penalize("peer", SHAPE)
+        scores.append(reputation.score("peer"))
+    assert 0 > scores[0] > scores[1] > scores[2] > -5
+    clock.now += module.HALF_LIFE
+    assert reputation.score("peer") == pytest.approx(scores[2] / 2)
+    clock.now += 20 * module.HALF_LIFE
+    assert reputation.score("peer") > -0.01
 
 
-def test_who_goes_on_is_ignored_each_time_for_longer_and_in_the_end_forgiven(known: Reputation, clock: Clock) -> None:
-    lengths = []
-    for _ in range(9):
-        while not known.ignored("liar", clock.now):
-            known.record("liar", Rejection.FORGED, clock.now)
-        assert (known.rate("liar"), known.score("liar")) == (0.0, IGNORED_SCORE)
-        begin = clock.now
-        while known.ignored("liar", clock.now):
-            known.record("liar", Rejection.IGNORED, clock.now)
-            clock.now += 5.0
-        lengths.append(clock.now - begin)
-        assert known.rate("liar") > 0
-    assert lengths[0] == FIRST_IGNORED and lengths == sorted(lengths)
+def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_time(
+    reputation: Reputation, clock: Clock
+) -> None:
+    lengths = [seconds_ignored(reputation, clock, "liar") for _ in range(9)]
+    assert lengths[0] == FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
     assert 4 * FIRST_IGNORED < lengths[-1] <= LONGEST_IGNORED + 5
-    clock.now += 24 * 3600
-    known.record("liar", Rejection.FORGED, clock.now)
-    known.record("liar", Rejection.FORGED, clock.now)
-    assert known.ignored("liar", clock.now) and not known.ignored("liar", clock.now + 1.2 * FIRST_IGNORED)
+    clock.now += 40 * module.STRIKE_HALF_LIFE
+    assert seconds_ignored(reputation, clock, "liar") == pytest.approx(FIRST_IGNORED, abs=5)
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_ignored_for_hours(known: Reputation, clock: Clock) -> None:
-    known.record("peer", Rejection.FORGED, clock.now + 86400, times=2)
-    assert known.ignored("peer", clock.now)
-    assert not known.ignored("peer", clock.now + LONGEST_IGNORED + 1)
+def test_a_clock_that_is_set_back_keeps_nobody_ignored_for_hours(reputation: Reputation, clock: Clock) -> None:
+    clock.now += DAY
+    reputation.penalize("peer", 2 * FORGED)
+    clock.now -= DAY
+    assert reputation.is_ignored("peer")
+    clock.now += LONGEST_IGNORED + 1
+    assert not reputation.is_ignored("peer")
 
 
-def test_a_rate_allows_a_burst_and_then_so_many_a_minute(known: Reputation, clock: Clock) -> None:
-    establish(known, clock, "author")
-    assert admitted(known, clock, "author", "door", 10_000) == BURST
+def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation, clock: Clock) -> None:
+    establish(reputation, clock, "author")
+    assert accepted_now(reputation, "author", "neighbour") == BURST
     clock.now += 6.0
-    assert admitted(known, clock, "author", "door", 10_000) == RATE / 10
-    known.record("author", Rejection.TASK, clock.now, weight=5.0)
+    assert accepted_now(reputation, "author", "neighbour") == RATE / 10
+    reputation.penalize("author", module.RATE_HALVED_BY)
     clock.now += 6.0
-    assert admitted(known, clock, "author", "door", 10_000) == pytest.approx(RATE / 20, abs=2)
+    assert accepted_now(reputation, "author", "neighbour") == pytest.approx(RATE / 20, abs=2)
 
 
-def test_a_thousand_newcomers_behind_one_neighbour_share_its_door(known: Reputation, clock: Clock) -> None:
-    establish(known, clock, "honest")
-    passed = sum(admitted(known, clock, f"sybil {number}", "bad neighbour", 64) for number in range(1000))
-    assert passed == BURST
-    assert admitted(known, clock, "honest", "bad neighbour", 64) == 64, "who is established does not depend on it"
-    assert admitted(known, clock, "newcomer", "good neighbour", 64) == 64
+def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Reputation, clock: Clock) -> None:
+    establish(reputation, clock, "established")
+
+    def send_from_all() -> int:
+        return sum(accepted_now(reputation, f"sybil {number}", "bad neighbour", 64) for number in range(1000))
+
+    accepted = send_from_all()
+    assert accepted == BURST
+    assert accepted_now(reputation, "established", "bad neighbour", 64) == 64, "it has a budget of its own"
+    assert accepted_now(reputation, "newcomer", "good neighbour", 64) == 64
     for _ in range(60):
         clock.now += 1.0
-        passed += sum(admitted(known, clock, f"sybil {number}", "bad neighbour", 64) for number in range(1000))
-    assert passed <= BURST + RATE + 1
+        accepted += send_from_all()
+    assert accepted <= BURST + RATE + 1
 
 
-def test_one_newcomers_offences_do_not_slow_down_the_others_at_its_door(known: Reputation, clock: Clock) -> None:
-    known.record("liar", Rejection.FORGED, clock.now, door="door")
-    assert 0 < admitted(known, clock, "liar", "door", 10_000) < BURST / 2
-    assert admitted(known, clock, "honest", "door", 10_000) > BURST / 2
+def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
+    reputation.credit("liar", 0, "neighbour")
+    reputation.penalize("liar", FORGED)
+    assert 0 < accepted_now(reputation, "liar", "neighbour") < BURST / 2
+    assert accepted_now(reputation, "honest", "neighbour") > BURST / 2
     clock.now += 60
     for _ in range(10):
-        known.allows("liar", "door", clock.now)
-    assert admitted(known, clock, "honest", "door", 10_000) == BURST
+        reputation.allows("liar", "neighbour")
+    assert accepted_now(reputation, "honest", "neighbour") == BURST
 
 
-def test_one_door_establishes_only_so_many(known: Reputation, clock: Clock) -> None:
-    establish(known, clock, *(f"sybil {number}" for number in range(200)), door="bad neighbour")
-    assert len(established(known)) == MAX_PER_DOOR
-    establish(known, clock, "honest", door="good neighbour")
-    assert "honest" in established(known)
+def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
+    sybils = [f"sybil {number}" for number in range(200)]
+    establish(reputation, clock, *sybils, neighbour="bad neighbour")
+    assert len(established(reputation, sybils)) == MAX_ESTABLISHED_PER_NEIGHBOUR
+    establish(reputation, clock, "honest", neighbour="good neighbour")
+    assert reputation.is_established("honest")
 
 
-def test_who_is_established_and_offends_starts_anew(known: Reputation, clock: Clock) -> None:
-    establish(known, clock, "author")
-    known.record("author", Rejection.FORGED, clock.now, times=2)
-    assert not established(known) and known.ignored("author", clock.now)
-    known.record("author", None, clock.now, times=ESTABLISHED_AFTER)
-    assert not established(known)
+def test_an_established_peer_that_is_ignored_becomes_a_newcomer(reputation: Reputation, clock: Clock) -> None:
+    establish(reputation, clock, "author")
+    reputation.penalize("author", 2 * FORGED)
+    assert not reputation.is_established("author") and reputation.is_ignored("author")
+    reputation.credit("author", ESTABLISHED_AFTER)
+    assert not reputation.is_established("author")
 
 
-def test_memory_is_bounded_and_keeps_who_is_established(known: Reputation, clock: Clock) -> None:
+def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: Reputation, clock: Clock) -> None:
     friends = [f"friend {number}" for number in range(20)]
-    establish(known, clock, *friends)
+    establish(reputation, clock, *friends)
     for number in range(100_000):
-        known.record(f"sybil {number}", Rejection.SHAPE, clock.now, door="bad neighbour")
-    assert len(known) <= MAX_NEWCOMERS + MAX_ESTABLISHED
-    assert set(friends) == established(known)
-    assert len(known._through) <= MAX_ESTABLISHED
-    entry = next(iter(known._newcomers.values()))
-    size = sum(sys.getsizeof(getattr(entry, name)) for name in entry.__slots__)
-    assert size < 2000, "so all of them take less than 4 MB"
+        reputation.penalize(f"sybil {number}", SHAPE)
+    assert len(reputation) <= MAX_NEWCOMERS + MAX_ESTABLISHED
+    assert established(reputation, friends) == friends
 
 
-def test_established_ones_give_way_to_each_other_alone(known: Reputation, clock: Clock) -> None:
-    for door in range(MAX_ESTABLISHED // MAX_PER_DOOR + 2):
-        establish(known, clock, *(f"{door} {number}" for number in range(MAX_PER_DOOR)), door=f"door {door}")
-    assert len(established(known)) == MAX_ESTABLISHED
-    assert "0 0" not in established(known) and f"{door} 0" in established(known)
-    assert sum(known._through.values()) == MAX_ESTABLISHED
+def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None:
+    tracemalloc.start()
+    try:
+        for number in range(MAX_NEWCOMERS):
+            reputation.penalize(f"sybil {number}", SHAPE)
+        assert tracemalloc.get_traced_memory()[0] < 2 * 2**20
+    finally:
+        tracemalloc.stop()
 
 
-def test_the_table_tells_what_was_refused_and_why(known: Reputation, clock: Clock) -> None:
-    known.record("older", None, clock.now)
-    clock.now += 1
-    known.record("peer", Rejection.SHAPE, clock.now, times=3, weight=1.0)
-    known.record("peer", Rejection.AGE, clock.now)
-    clock.now += 60
-    known.score("older")
-    first, second = known.table()
-    assert (first.peer_id, second.peer_id) == ("peer", "older")
-    assert first.rejections == {Rejection.SHAPE: 3, Rejection.AGE: 1} and 1.0 < first.penalty < 1.2
-    assert (second.accepted, second.rejections, second.penalty, second.ignored_for) == (1, {}, 0.0, 0.0)
-    assert second.last_seen == 1000.0
+def test_established_peers_are_pushed_out_only_by_other_established_ones(reputation: Reputation, clock: Clock) -> None:
+    groups = [
+        [f"{neighbour} {number}" for number in range(MAX_ESTABLISHED_PER_NEIGHBOUR)]
+        for neighbour in range(MAX_ESTABLISHED // MAX_ESTABLISHED_PER_NEIGHBOUR + 2)
+    ]
+    for neighbour, peers in enumerate(groups):
+        establish(reputation, clock, *peers, neighbour=f"neighbour {neighbour}")
+    assert sum(len(established(reputation, peers)) for peers in groups) == MAX_ESTABLISHED
+    assert established(reputation, groups[0]) == [] and established(reputation, groups[-1]) == groups[-1]
+    establish(reputation, clock, "another", neighbour="neighbour 0")
+    assert reputation.is_established("another"), "those pushed out no longer count for their neighbour"
+
+
+def test_threads_lose_no_penalty(reputation: Reputation) -> None:
+    def penalize() -> None:
+        for _ in range(500):
+            reputation.penalize("peer", 0.005)
+            reputation.score("peer")
+
+    threads = [threading.Thread(target=penalize) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert reputation.score("peer") == pytest.approx(10 * module.SCORE_PER_PENALTY)

@@ -1,0 +1,27 @@
+"""A dictionary that keeps a limited number of entries: those that were set last."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """Setting an entry makes it the newest one and drops the oldest ones beyond the limit; reading changes nothing.
+
+    Args:
+        limit: most entries.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self.limit:
+            self.popitem(last=False)
