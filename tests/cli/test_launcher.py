@@ -22,7 +22,7 @@ from sapo_edge.state import durable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tui.node.launcher import Consent, Launcher
+from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import kill_node, wait_until
 from tests.undisturbed import UNDISTURBED
@@ -96,9 +96,55 @@ def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None
     assert record["v"] == 1 and abs(record["time"] - time.time()) < 60 and record["program"]
     assert record["agreed"] == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": False}
     assert launcher.consented() and launcher.paths.consent.stat().st_mode & 0o077 == 0
-    launcher.accept(Consent())
+    assert launcher.choices() == Choices("solo", "", 3, False, False)
+    launcher.accept(Consent("swarm", threads=0, mains_only=True, yield_to_others=True))
     assert read_file(launcher.paths.config_file) == {"network": "swarm", "on_battery": "pause", "busy": 70}
-    assert launcher.setting("busy") == 70
+    assert launcher.choices() == Choices("swarm", "", 0, True, True)
+
+
+def test_a_consent_without_changes_writes_no_setting(launcher: ProgramLauncher) -> None:
+    launcher.paths.create()
+    launcher.paths.config_file.write_text('# mine\nnetwork = "solo"\nthreads = 3\nbusy = 55\non_battery = "run"\n')
+    Membership(launcher.paths.state).leave()
+    files = (launcher.paths.config_file, launcher.paths.state / "swarms.json")
+    before = [file.read_bytes() for file in files]
+    assert launcher.choices() == Choices("solo", "", 3, False, True)
+    launcher.accept(Consent())
+    assert [file.read_bytes() for file in files] == before and launcher.consented()
+    agreed = json.loads(launcher.paths.consent.read_text())["agreed"]
+    assert agreed == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": True}
+
+
+def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramLauncher) -> None:
+    Membership(launcher.paths.state).join(PRIVATE)
+    assert launcher.choices() == Choices("joined", "starter")
+    launcher.accept(Consent(threads=2))
+    assert Membership(launcher.paths.state).current == PRIVATE
+    launcher.accept(Consent("solo"))
+    assert launcher.choices() == Choices("solo", "starter", 2)
+    launcher.accept(Consent("joined"))
+    assert launcher.choices() == Choices("joined", "starter", 2)
+    launcher.accept(Consent("swarm"))
+    current = Membership(launcher.paths.state).current
+    assert current is not None and current.id == Swarm.of(STARTER).id and launcher.choices() == Choices(threads=2)
+
+
+def test_a_change_that_the_environment_overrides_is_an_error(
+    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
+    with pytest.raises(ConfigError, match="SAPO_EDGE_NETWORK") as raised:
+        launcher.accept(Consent("solo"))
+    assert "unset it" in raised.value.remedy and not launcher.paths.state.exists()
+    launcher.accept(Consent(threads=1))
+    assert launcher.consented()
+
+
+def test_what_is_set_is_unknown_with_invalid_settings(
+    launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_BUSY", "many")
+    assert launcher.choices() == Choices() and launcher.findings().blocked
 
 
 def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher) -> None:
@@ -116,8 +162,8 @@ def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher)
 def test_a_node_that_left_can_join_the_open_swarm_again(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
     Membership(launcher.paths.state).leave()
-    launcher.accept(Consent("solo"))
-    assert Membership(launcher.paths.state).alone
+    launcher.accept(Consent())
+    assert Membership(launcher.paths.state).alone and launcher.choices().network == "solo"
     launcher.accept(Consent("swarm"))
     membership = Membership(launcher.paths.state)
     assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
@@ -147,7 +193,7 @@ def test_a_failed_consent_changes_no_file(
 
         def fail_late(file: Path, name: str, value: str | None) -> object:
             written.append(name)
-            if len(written) == 3:
+            if len(written) == 2:
                 raise ConfigError("the disk is full", "free some space")
             return write(file, name, value)
 

@@ -10,7 +10,7 @@ from typing import Any
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
-from sapo_edge.tui.node.launcher import ChatAnswer, Consent, Ending, Finding, Findings, SettingRow
+from sapo_edge.tui.node.launcher import ChatAnswer, Choices, Consent, Ending, Finding, Findings, Network, SettingRow
 from tests.tui.fake_node import ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
@@ -115,6 +115,7 @@ class FakeLauncher:
         node: the current or last node.
         found, ending, lines: the results of `findings`, `ended` and `starting`.
         refusal: the error of `accept`, `start` and `set`, if any.
+        joined: name of a swarm that was joined by an invite.
         consents, changes, starts: the calls of `accept`, `set` and `start`.
         hold: delay the start until `arrive` is called.
         chats: all chats.
@@ -129,6 +130,7 @@ class FakeLauncher:
         self._rounds, self._alone = rounds, alone
         self.agreed = agreed
         self.found = FINDINGS
+        self.joined = ""
         self.ending: Ending | None = None
         self.lines: list[str] = ["loading the model into torch for training"]
         self.refusal: SapoError | None = None
@@ -175,6 +177,12 @@ class FakeLauncher:
 
     def findings(self) -> Findings:
         return self.found
+
+    def choices(self) -> Choices:
+        settings = [self.setting(name) for name in ("network", "threads", "on_battery", "busy")]
+        network, threads, on_battery, busy = settings
+        chosen: Network = "solo" if network == "solo" else "joined" if self.joined else "swarm"
+        return Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0)
 
     def accept(self, consent: Consent) -> None:
         self._refuse()

@@ -19,7 +19,7 @@ from sapo_edge.tui.node.launcher import Consent, Finding, Findings
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
-from sapo_edge.tui.screens.first_run.screen import FirstRun
+from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
 from sapo_edge.tui.widgets.tick import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
@@ -65,7 +65,7 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert app.keeper.link is None and app.state.standing is Standing.LOOKING
         await pilot.press("enter")
         await attached(pilot, app)
-        assert launcher.consents == [Consent("swarm", "", 0, True, True)] and launcher.starts == 1
+        assert launcher.consents == [Consent()] and launcher.starts == 1
 
 
 @pytest.mark.asyncio
@@ -77,7 +77,7 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
         for finding in FINDINGS.rows:
             assert f"✓ {finding.name}" in seen and finding.value in seen
         assert "it runs on every host" in seen and "embedded: nothing is downloaded" in seen
-        for words in (*NETWORKS.values(), "Shared", "Never", "[x] pause on battery", "[x] pause when busy", "of 4"):
+        for words in (*NETWORKS.values(), "Shared", "Never", "[x] pause on battery", "[ ] pause when busy", "of 4"):
             assert words in seen, words
         assert "Start learning" in seen and "Nothing starts and nothing is sent before" in seen
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
@@ -229,7 +229,7 @@ async def test_keys_change_the_limits(launcher: FakeLauncher) -> None:
         assert app.screen.query_one(Stepper).value == 4
         await pilot.press("tab", "space", "tab", "space", "enter")
         await attached(pilot, app)
-    assert launcher.consents == [Consent("swarm", "", 4, False, False)]
+    assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
 
 
 @pytest.mark.asyncio
@@ -245,7 +245,7 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
         await pilot.click(list(app.screen.query_one(OneOf).children)[1])
         await pilot.press("enter")
         await attached(pilot, app)
-    assert launcher.consents == [Consent("solo", "", 1, False, True)]
+    assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
 
 
 @pytest.mark.asyncio
@@ -259,7 +259,7 @@ async def test_arrow_keys_choose_immediately(launcher: FakeLauncher) -> None:
         assert app.screen.query_one(OneOf).value == "solo"
         await pilot.press("left", "left", "right", "enter")
         await pilot.pause(0.3)
-    assert [consent.network for consent in launcher.consents] == ["swarm"]
+    assert [consent.network for consent in launcher.consents] == [None]
 
 
 @pytest.mark.asyncio
@@ -307,9 +307,10 @@ async def test_a_problem_that_is_an_estimate_warns_and_does_not_block(launcher: 
     assert len(launcher.consents) == 1
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.asyncio
-async def test_enter_before_the_check_is_done_starts_after_it(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+async def test_enter_before_the_findings_are_shown_is_no_consent(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]
 ) -> None:
     found = threading.Event()
 
@@ -319,33 +320,82 @@ async def test_enter_before_the_check_is_done_starts_after_it(
 
     monkeypatch.setattr(launcher, "findings", slowly)
     app = made(launcher)
-    async with app.run_test(size=(80, 24)) as pilot:
+    async with app.run_test(size=size) as pilot:
         await until(pilot, lambda: "Checking this computer" in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
-        await until(pilot, lambda: "Learning starts if there is no problem." in text(app, "#say"))
-        assert launcher.consents == []
+        await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
         found.set()
+        await looked(pilot, app)
+        await pilot.pause(0.5)
+        assert asks(app) and launcher.consents == [] and launcher.starts == 0
+        assert text(app, "#say") == CALM
+        await pilot.press("enter")
         await attached(pilot, app)
     assert len(launcher.consents) == 1 and launcher.starts == 1
 
 
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.asyncio
-async def test_an_enter_too_early_starts_nothing_that_is_blocked(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = threading.Event()
+async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    for name, value in (("network", "solo"), ("threads", "3"), ("on_battery", "run"), ("busy", "55")):
+        launcher.set(name, value)
+    app = made(launcher)
+    async with app.run_test(size=size) as pilot:
+        await looked(pilot, app)
+        await until(pilot, lambda: "at most 3 of 4" in screen(app))
+        seen = screen(app)
+        assert "(●) Alone" in seen
+        assert "[ ] pause on battery" in seen and "[x] pause when busy" in seen
+        await pilot.click("#mains")
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent(mains_only=True)]
 
-    def slowly() -> Findings:
-        assert found.wait(10)
-        return NO_MODEL
 
-    monkeypatch.setattr(launcher, "findings", slowly)
+@pytest.mark.asyncio
+async def test_more_threads_than_cores_stay_set(launcher: FakeLauncher) -> None:
+    launcher.set("threads", "9")
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await until(pilot, lambda: "at most 9 of 4" in screen(app))
         await pilot.press("enter")
-        found.set()
-        await until(pilot, lambda: "Can't start yet" in screen(app))
-        assert launcher.consents == [] and asks(app)
+        await attached(pilot, app)
+    assert launcher.consents == [Consent()]
+
+
+@pytest.mark.parametrize(("size", "leave"), [((72, 24), False), ((80, 24), True), ((120, 40), False)])
+@pytest.mark.asyncio
+async def test_a_joined_swarm_stays_unless_another_is_chosen(
+    launcher: FakeLauncher, size: tuple[int, int], leave: bool
+) -> None:
+    launcher.joined = "friends-of-\x1b[31m-sums-and-more-of-them"
+    app = made(launcher)
+    async with app.run_test(size=size) as pilot:
+        await looked(pilot, app)
+        assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
+        assert all(f"( ) {words}" in screen(app) for words in ("The open swarm", "Alone", "An invite"))
+        assert "\x1b" not in screen(app)
+        await pilot.press("n" if leave else "tab", "shift+tab" if not leave else "n", "enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("swarm") if leave else Consent()]
+
+
+@pytest.mark.asyncio
+async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: FakeLauncher) -> None:
+    launcher.found = NO_MODEL
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("a")
+        launcher.found = FINDINGS
+        launcher.set("threads", "2")
+        await pilot.press("r")
+        await until(pilot, lambda: "at most 2 of 4" in screen(app))
+        await looked(pilot, app)
+        await pilot.press("enter")
+        await attached(pilot, app)
+    assert launcher.consents == [Consent("solo")]
 
 
 @pytest.mark.asyncio

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from sapo_edge.state.paths import Paths
 
-Network = Literal["solo", "swarm", "invite"]
+Network = Literal["solo", "swarm", "invite", "joined"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +49,39 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Consent:
-    """What the user agreed to on the first screen.
+class Choices:
+    """What is set now of the things that the first screen lets the user choose.
 
     Attributes:
-        network: alone ("solo"), this network and the open swarm ("swarm"), or the swarm of an invite.
-        invite: the pasted invite; empty unless `network` is "invite".
+        network: alone ("solo"), this network and the open swarm ("swarm"), or a swarm that was joined ("joined").
+        swarm: name of the joined swarm, unless it is the open one; unescaped; empty without one.
         threads: most processor threads; 0 lets the program choose.
         mains_only: pause on battery.
         yield_to_others: pause while other programs need the processor.
     """
 
     network: Network = "swarm"
-    invite: str = ""
+    swarm: str = ""
     threads: int = 0
     mains_only: bool = True
-    yield_to_others: bool = True
+    yield_to_others: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the user changed on the first screen before agreeing; None leaves a thing as it is.
+
+    Attributes:
+        network: as in `Choices`, or the swarm of an invite ("invite").
+        invite: the pasted invite; empty unless `network` is "invite".
+        threads, mains_only, yield_to_others: as in `Choices`.
+    """
+
+    network: Network | None = None
+    invite: str = ""
+    threads: int | None = None
+    mains_only: bool | None = None
+    yield_to_others: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +194,12 @@ class Launcher(Protocol):
         """Check this computer."""
         ...
 
+    def choices(self) -> Choices:
+        """What is set now; the defaults if the settings are invalid. Does not block long."""
+        ...
+
     def accept(self, consent: Consent) -> None:
-        """Save the choices as settings, join the swarm of an invite, and store the consent.
+        """Save the changes as settings, join a swarm if that changes, and store the consent.
 
         Raises:
             SapoError: if the invite or the settings file is unusable; then no consent is stored.

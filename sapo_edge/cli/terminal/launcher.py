@@ -8,19 +8,22 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sapo_edge import __version__
-from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.cli.workspace import Workspace, find_manifest, open_workspace
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
-from sapo_edge.errors import SapoError
+from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.node.background import Background
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
-from sapo_edge.tui.node.launcher import Chat, Consent, Ending, Finding, Findings, SettingRow
+from sapo_edge.tui.node.launcher import Chat, Choices, Consent, Ending, Finding, Findings, SettingRow
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.joining.membership import Swarm
 
 YIELD_PERCENT = 70
 """Value of the setting `busy` for a user who wants the node to yield to other programs."""
@@ -67,18 +70,36 @@ class ProgramLauncher:
         rows, blocked = _examine(workspace)
         return Findings(tuple(rows), cores, battery, blocked)
 
+    def choices(self) -> Choices:
+        """What is set now; the defaults if the settings are invalid."""
+        try:
+            workspace = open_workspace(self._home)
+            joined = workspace.membership.current
+            if joined is not None and joined.id == _open_swarm(workspace).id:
+                joined = None
+        except SapoError:
+            return Choices()
+        settings = workspace.settings
+        return Choices(
+            "solo" if workspace.is_alone else "swarm" if joined is None else "joined",
+            "" if joined is None else joined.name,
+            settings.threads,
+            settings.on_battery == "pause",
+            settings.busy > 0,
+        )
+
     def accept(self, consent: Consent) -> None:
-        """Write the settings, join the swarm of an invite, and record the consent: all of it or nothing.
+        """Write the changes, join a swarm if that changes, and record the consent: all of it or nothing.
 
         Raises:
-            SapoError: if the invite can't be read, or something can't be written.
+            SapoError: if the environment overrides a change, the invite can't be read, or something can't be written.
         """
-        settings = {
-            "network": "solo" if consent.network == "solo" else "swarm",
-            "threads": str(consent.threads) if consent.threads else None,
-            "on_battery": "pause" if consent.mains_only else "run",
-            "busy": str(YIELD_PERCENT if consent.yield_to_others else 0),
-        }
+        settings = _changed_settings(consent)
+        sources = open_workspace(self._home).resolved.sources
+        for name in settings:
+            if sources[name].startswith("environment "):
+                variable = sources[name].removeprefix("environment ")
+                raise ConfigError(f"{name} is set by the environment variable {variable}", "unset it, then try again")
         self._paths.create()
         swarms = self._paths.state / "swarms.json"
         with _restored_on_failure(self._paths.config_file, swarms, self._paths.consent):
@@ -91,10 +112,11 @@ class ProgramLauncher:
                 join(self._paths, Membership(self._paths.state), consent.invite)
             elif consent.network == "swarm":
                 self._join_open_swarm()
+            choices = self.choices()
             # Without the invite, which may hold a key; the file of swarms keeps that.
             agreed = {
-                "network": consent.network, "threads": consent.threads, "mains_only": consent.mains_only,
-                "yield_to_others": consent.yield_to_others,
+                "network": "invite" if choices.network == "joined" else choices.network, "threads": choices.threads,
+                "mains_only": choices.mains_only, "yield_to_others": choices.yield_to_others,
             }  # fmt: skip
             record = {"v": _CONSENT_VERSION, "program": __version__, "time": time.time(), "agreed": agreed}
             with reported("write", self._paths.consent):
@@ -159,12 +181,35 @@ class ProgramLauncher:
         return ChatProcess(self._home)
 
     def _join_open_swarm(self) -> None:
-        """Join the open swarm of the manifest again, after the last swarm was left."""
-        from sapo_edge.swarm.joining.membership import Swarm
-
+        """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""
         workspace = open_workspace(self._home)
-        if workspace.membership.alone:
-            workspace.membership.join(Swarm.of(workspace.require_manifest()))
+        if workspace.membership.alone or workspace.membership.current is not None:
+            workspace.membership.join(_open_swarm(workspace))
+
+
+def _open_swarm(workspace: Workspace) -> Swarm:
+    """The open swarm of the manifest that the settings name.
+
+    Raises:
+        ManifestError: if there is no such manifest.
+    """
+    from sapo_edge.swarm.joining.membership import Swarm
+
+    return Swarm.of(find_manifest(workspace.membership, workspace.settings.manifest))
+
+
+def _changed_settings(consent: Consent) -> dict[str, str | None]:
+    """The settings to write; None removes one."""
+    settings: dict[str, str | None] = {}
+    if consent.network is not None:
+        settings["network"] = "solo" if consent.network == "solo" else "swarm"
+    if consent.threads is not None:
+        settings["threads"] = str(consent.threads) if consent.threads else None
+    if consent.mains_only is not None:
+        settings["on_battery"] = "pause" if consent.mains_only else "run"
+    if consent.yield_to_others is not None:
+        settings["busy"] = str(YIELD_PERCENT if consent.yield_to_others else 0)
+    return settings
 
 
 def _examine(workspace: Workspace) -> tuple[list[Finding], str]:

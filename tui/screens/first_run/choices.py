@@ -75,6 +75,13 @@ class OneOf(Widget, can_focus=True):
             option.mark(value == self.value)
             yield option
 
+    async def offer(self, options: Mapping[str, str], value: str) -> None:
+        """Replace the options; choose one of them."""
+        await self.remove_children()
+        self._options = dict(options)
+        await self.mount_all(self.compose())
+        self.value = value
+
     def watch_value(self) -> None:
         """Mark the choice."""
         for option in self.query(_Option):
@@ -95,6 +102,7 @@ class Stepper(Static, can_focus=True):
 
     Args:
         label: the text for a number.
+        value: the initial number.
     """
 
     DEFAULT_CSS = """
@@ -110,9 +118,11 @@ class Stepper(Static, can_focus=True):
     value: reactive[int] = reactive(0, init=False, layout=True)
     high: reactive[int] = reactive(0, init=False, layout=True)
 
-    def __init__(self, label: Callable[[int], str], *, id: str) -> None:
+    def __init__(self, label: Callable[[int], str], value: int, *, id: str) -> None:
         super().__init__(markup=False, id=id)
         self._label = label
+        self.set_reactive(Stepper.high, value)
+        self.set_reactive(Stepper.value, value)
 
     def render(self) -> Text:
         """The number between two arrows; an arrow is dim at its end of the range."""

@@ -13,7 +13,7 @@ from textual.events import Paste
 from textual.widgets import Input, Static
 
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Finding, Network
+from sapo_edge.tui.node.launcher import Choices, Finding, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
 
 MAX_INVITE = 8192
@@ -24,17 +24,22 @@ ROOMY = 100
 """Columns of a terminal that has room for whole sentences."""
 
 NETWORKS: dict[str, str] = {"swarm": "This network and the open swarm", "solo": "Alone", "invite": "An invite"}
+MAX_NAME = 14
+"""Most characters of a swarm's name in the row of networks."""
 ABOUT = {
     "swarm": "Nodes on this network find each other. Until others join, your computer learns alone.",
     "solo": "Your computer learns from its own answers. You can join others later: setting network.",
     "invite": "Paste the invite you received. A member of a swarm creates one with `sapo swarm invite`.",
+    "joined": "The swarm that this computer has joined already.",
 }
 """What each choice means, for terminals with room for it."""
 _TEXTS = "questions, your model's answers as text, a public key, this machine's address on the network"
+_MEMBERS = ("with members of its swarm: questions, answers, key, address", f"with members of its swarm: {_TEXTS}")
 SHARED = {
     "swarm": ("with all who take part: questions, answers, public key, address", f"with all who take part: {_TEXTS}"),
     "solo": ("nothing: no connection is opened", "nothing: no connection is opened"),
-    "invite": ("with members of its swarm: questions, answers, key, address", f"with members of its swarm: {_TEXTS}"),
+    "invite": _MEMBERS,
+    "joined": _MEMBERS,
 }
 """What leaves the machine, on one line and in full."""
 NEVER = (
@@ -71,9 +76,13 @@ class Company(Vertical):
     Company.-roomy .fact { margin-top: 1; }
     """
 
+    def __init__(self, choices: Choices, *, id: str, classes: str) -> None:
+        super().__init__(id=id, classes=classes)
+        self._choices = choices
+
     def compose(self) -> ComposeResult:
         """The choice, its texts, and the input."""
-        yield OneOf(NETWORKS, "swarm", id="network")
+        yield OneOf(_networks(self._choices), self._choices.network, id="network")
         yield Static(id="about", markup=False)
         yield InviteInput(placeholder="paste sapo://join/... here; Esc leaves", max_length=MAX_INVITE, id="invite")
         yield Static(id="wrong", markup=False)
@@ -89,6 +98,10 @@ class Company(Vertical):
     def on_resize(self) -> None:
         """Adapt the texts to the width."""
         self.explain()
+
+    async def offer(self, choices: Choices, network: Network) -> None:
+        """Offer the networks again, after what is set has changed; choose one of them."""
+        await self.query_one(OneOf).offer(_networks(choices), network)
 
     @property
     def network(self) -> Network:
@@ -160,6 +173,15 @@ class FoundRow(Horizontal):
         with Container(classes="what"):
             yield Static(Text(printable(finding.value)), classes="value")
             yield Static(Text(printable(finding.reason)), classes="reason")
+
+
+def _networks(choices: Choices) -> dict[str, str]:
+    """Labels of the networks; with a joined swarm, the one of the open swarm is short."""
+    if not choices.swarm:
+        return NETWORKS
+    name = printable(choices.swarm)
+    name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
+    return {"joined": name, **NETWORKS, "swarm": "The open swarm"}
 
 
 def without_spaces(text: str) -> str:

@@ -15,7 +15,7 @@ from textual.widgets import Button, Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Consent, Finding, Findings, Launcher
+from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Launcher
 from sapo_edge.tui.screens.first_run.choices import Stepper
 from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow
 from sapo_edge.tui.widgets.dialog import Dialog
@@ -32,6 +32,7 @@ INTRO = (
 )
 CALM = "Nothing starts and nothing is sent before you agree."
 LOOKING = "Checking this computer ..."
+TOO_EARLY = f"{LOOKING} Enter works after the check."
 
 
 class FirstRun(Dialog[bool]):
@@ -44,8 +45,9 @@ class FirstRun(Dialog[bool]):
     """
 
     HELP_TEXT = """\
-`Enter` starts learning with these choices; nothing is written, started or sent before. `Space` and the arrow keys
-change the highlighted choice. You can change everything later, on the screen Settings or with `sapo config`.
+`Enter` starts learning with these choices; nothing is written, started or sent before. The screen shows what is set,
+and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice. You can change
+everything later, on the screen Settings or with `sapo config`.
 
 **This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
 answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, for an open or a private
@@ -108,15 +110,14 @@ need most of the processor.
         Binding("down,pagedown", "scroll(1)", "Scroll", show=False, id="first.down"),
         Binding("escape,q", "leave", "Leave", id="first.leave"),
     ]
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (66, "-narrow"), (100, "-wide")]  # noqa: RUF012
     AUTO_FOCUS = "#start"
 
     def __init__(self, launcher: Launcher) -> None:
         super().__init__()
         self._launcher = launcher
         self._findings: Findings | None = None
-        self._start_when_checked = False
+        self._choices = launcher.choices()
+        self._cores = 0
         self._agreeing = False
         self._agreed = False
 
@@ -129,11 +130,12 @@ need most of the processor.
             with Container(id="body"):
                 yield VerticalScroll(id="found", classes="panel", can_focus=False)
                 with Vertical(id="choices"):
-                    yield Company(id="with", classes="panel")
+                    choices = self._choices
+                    yield Company(choices, id="with", classes="panel")
                     with Vertical(id="limits", classes="panel"), Horizontal(id="care"):
-                        yield Stepper(self._cores, id="cores")
-                        yield Tick("pause on battery", True, id="mains")
-                        yield Tick("pause when busy", True, id="busy")
+                        yield Stepper(self._threads_text, choices.threads, id="cores")
+                        yield Tick("pause on battery", choices.mains_only, id="mains")
+                        yield Tick("pause when busy", choices.yield_to_others, id="busy")
             with Horizontal(id="bar"):
                 yield Static(CALM, id="say", markup=False)
                 yield Button("Check again", id="again", action="screen.look")
@@ -167,7 +169,7 @@ need most of the processor.
         # Problems come first, to be seen without scrolling.
         await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
         self.query_one("#page").set_class(findings.battery, "-battery")
-        self.query_one(Stepper).high = max(0, findings.cores)
+        await self._show_choices(self._launcher.choices(), findings.cores)
         self._findings = findings
         self._block(findings.blocked)
         problems = [row for row in findings.rows if not row.good]
@@ -175,9 +177,24 @@ need most of the processor.
             # An estimate, such as that of memory, may be wrong: the user decides.
             name, value = printable(problems[0].name), printable(problems[0].value)
             self._say(f"✗ {name}: {value}. It may fail; you can try.", bad=True)
-        start, self._start_when_checked = self._start_when_checked and not problems and not findings.blocked, False
-        if start and self.app.screen is self:
-            self.action_agree()
+
+    async def _show_choices(self, choices: Choices, cores: int) -> None:
+        """Show what is set now, except where the user has chosen something else."""
+        changes, before = self._consent(), self._choices
+        self._choices = choices
+        if choices != before:
+            network = choices.network if changes.network is None else changes.network
+            await self.query_one(Company).offer(choices, network)
+        threads = self.query_one(Stepper)
+        value = choices.threads if changes.threads is None else changes.threads
+        self._cores = cores
+        threads.high = max(value, choices.threads, cores)
+        threads.value = value
+        for name, set_now, change in (
+            ("mains", choices.mains_only, changes.mains_only),
+            ("busy", choices.yield_to_others, changes.yield_to_others),
+        ):
+            self.query_one(f"#{name}", Tick).value = set_now if change is None else change
 
     def _block(self, reason: str) -> None:
         """Disable the start for a reason; enable it without one."""
@@ -194,11 +211,9 @@ need most of the processor.
         say.set_class(bad, "-bad")
         say.update(Text(text))
 
-    def _cores(self, threads: int) -> str:
-        high = 0 if self._findings is None else self._findings.cores
-        if not threads:
-            return f"cores: automatic, of {high}" if high else "cores: automatic"
-        return f"cores: at most {threads} of {high}"
+    def _threads_text(self, threads: int) -> str:
+        limit = f"at most {threads}" if threads else "automatic,"
+        return f"cores: {limit} of {self._cores}" if self._cores else f"cores: {limit.rstrip(',')}"
 
     def on_paste(self, event: Paste) -> None:
         """Put a pasted invite into its input, wherever the focus is."""
@@ -224,20 +239,23 @@ need most of the processor.
         if isinstance(focused, Button) and focused.id in ("leave", "again"):
             focused.press()
         elif self._findings is None:
-            self._start_when_checked = True
-            self._say(f"{LOOKING} Learning starts if there is no problem.")
+            # Nobody can agree to what is not shown yet.
+            self._say(TOO_EARLY)
         elif not self.query_one("#start", Button).disabled and not self._agreeing:
             self._agreeing = True
             self._agree(self._consent())
 
     def _consent(self) -> Consent:
-        company = self.query_one(Company)
+        """What the user has changed."""
+        company, now = self.query_one(Company), self._choices
+        threads = self.query_one(Stepper).value
+        mains_only, yield_to_others = (self.query_one(f"#{name}", Tick).value for name in ("mains", "busy"))
         return Consent(
-            network=company.network,
+            network=None if company.network == now.network else company.network,
             invite=company.invite,
-            threads=self.query_one(Stepper).value,
-            mains_only=self.query_one("#mains", Tick).value,
-            yield_to_others=self.query_one("#busy", Tick).value,
+            threads=None if threads == now.threads else threads,
+            mains_only=None if mains_only == now.mains_only else mains_only,
+            yield_to_others=None if yield_to_others == now.yield_to_others else yield_to_others,
         )
 
     @work(exclusive=True, group="agree")
