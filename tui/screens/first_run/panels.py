@@ -24,7 +24,7 @@ ROOMY = 100
 """Columns of a terminal that has room for whole sentences."""
 
 NETWORKS: dict[str, str] = {"swarm": "This network and the open swarm", "solo": "Alone", "invite": "An invite"}
-MAX_NAME = 14
+MAX_NAME = 12
 """Most characters of a swarm's name in the row of networks."""
 ABOUT = {
     "swarm": "Nodes on this network find each other. Until others join, your computer learns alone.",

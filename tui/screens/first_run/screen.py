@@ -190,6 +190,7 @@ need most of the processor.
         self._cores = cores
         threads.high = max(value, choices.threads, cores)
         threads.value = value
+        threads.refresh(layout=True)
         for name, set_now, change in (
             ("mains", choices.mains_only, changes.mains_only),
             ("busy", choices.yield_to_others, changes.yield_to_others),
