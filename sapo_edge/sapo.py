@@ -4,14 +4,14 @@
     2  Generate                        sample L answers to each question q: the rollout R(q)
     3  SelectSubset, Communicate       share some of the rollouts as text
     4  SampleSelf(I), SampleExternal(J)   assemble the training set from whole rollouts
-    5  Reward                          score it with the local verifiers
+    5  Reward                          score it with the local verifiers: advantages within each group
     6  PolicyGradient                  update the policy
 
 Departures from the paper; `docs/algorithm.md` gives the reasons.
 
 Before a round:
 
-- Each node has a task sequence of its own, and each question draws its task independently, by weight.
+- Each node has a task sequence of its own. The task of each question is drawn independently, by weight.
 - Held-out questions are never trained on, whoever asks them.
 
 In a round, by step:
@@ -21,12 +21,12 @@ In a round, by step:
 2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
 4. SampleExternal discards rollouts without an advantage by default, as the paper's experiments do and its public code
-   does not. A rollout of another node is trained on at most once, and expires after an hour.
-5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones in step 4, because the
-   filter does. An external task is regenerated from the manifest and compared: the sender's ground truth and verifier
-   are never used. Partial credit counts only where the manifest says so.
+   does not. A rollout of another node is trained on at most once, and dropped an hour after it arrived.
+5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones when they are sampled,
+   because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
+   and verifier are never used. Partial credit counts only where the manifest says so.
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
-   nearly flat groups, and corrects the difference between sampler and learner by a truncated weight.
+   nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ def sapo_round(
     """Run one round.
 
     Args:
-        number: of the round, from 1.
+        number: the round's number, from 1.
         cursor: position in the node's task sequence.
-        seed: of everything random in this round.
+        seed: seed of everything random in this round.
         first_sequence: sequence number of the round's first rollout.
         context: what the round works with.
         settings: its numbers.
         generating, updating: progress and cancellation of steps 2 and 6.
 
     Raises:
-        Cancelled: in any step; the policy is then as it was before the round.
+        Cancelled: in any step; the policy is then as it was before the round. Rollouts that were shared stay shared.
     """
     rng = random.Random(seed)
     external_count = settings.external if settings.train else 0
-    available = sample_external(external_count, context, settings, rng)
-    missing = external_count - len(available)
+    first_sample = sample_external(external_count, context, settings, rng)
+    missing = external_count - len(first_sample)
 
     # 1  SampleBatch: the questions B
     own_count = settings.own + missing
@@ -91,7 +91,7 @@ def sapo_round(
     own = generate(number, tasks, seed, first_sequence, context, settings, generating)
     seconds_generate = time.perf_counter() - start - generating.paused_seconds
 
-    # 3  SelectSubset, Communicate. Sharing draws from a generator of its own and so never changes the training set.
+    # 3  SelectSubset, Communicate. Sharing uses random numbers of its own and so never changes the training set.
     shared = context.select(own, random.Random(f"{seed} shared"))
     context.transport.publish(shared)
 
@@ -101,8 +101,8 @@ def sapo_round(
     if settings.train:
         # 4  SampleSelf(I), SampleExternal(J). Fresher external rollouts may have arrived; if some expired instead, the
         #    earlier sample still serves.
-        fresh = sample_external(len(available), context, settings, rng)
-        external = fresh if len(fresh) == len(available) else available
+        second_sample = sample_external(len(first_sample), context, settings, rng)
+        external = second_sample if len(second_sample) == len(first_sample) else first_sample
         training_set = [*rng.sample(own, own_count), *external]
 
         # 5  Reward. Every answer has its local reward by now; a group's advantages compare them.
@@ -156,7 +156,7 @@ def generate(
 def sample_external(
     count: int, context: RoundContext, settings: RoundSettings, rng: random.Random
 ) -> list[ScoredRollout]:
-    """Choose at most `count` rollouts of the pool by the strategy; remove those that can't be verified from it."""
+    """Score the pool's rollouts and choose at most `count` by the strategy; those that can't be verified go."""
     if not count:
         return []
     verified, rejected = [], []
@@ -171,7 +171,7 @@ def sample_external(
 
 
 def training_group(scored: ScoredRollout, prompt_for: Callable[[str], Prompt]) -> TrainingGroup:
-    """The form in which a policy trains on a rollout: token ids for own answers, text for external ones."""
+    """A rollout with its advantages, as a policy trains on it: own answers keep their token ids."""
     advantages = group_advantages(scored.rewards)
     answers = tuple(
         TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs)
@@ -191,12 +191,12 @@ class RoundSettings:
     """The numbers of a round.
 
     Attributes:
-        own: I, own rollouts in the update.
-        external: J, rollouts of other nodes in the update.
+        own: I, own rollouts in the update; more where external ones are missing.
+        external: J, external rollouts in the update.
         questions: questions drawn in a round, at least `own`.
-        answers: L.
-        max_tokens, temperature: of sampling.
-        strategy: SampleExternal.
+        answers: L, answers to each question.
+        max_tokens, temperature: limit and temperature of sampling.
+        strategy: chooses among the external rollouts.
         update: numbers of the update.
         train: False for a generator, which stops after sharing.
     """
@@ -217,7 +217,7 @@ class RoundContext:
     """The parts of a node that a round works with.
 
     Attributes:
-        policy, pool, transport: the node's.
+        policy, pool, transport: those of the node.
         training_tasks: (cursor, count) -> tasks of the node's own sequence, and the next cursor.
         score: (task, text) -> reward in [0, 1].
         score_external: another node's rollout -> local rewards of its answers; None if its task, regenerated, differs
@@ -243,16 +243,16 @@ class RoundResult:
     """The outcome of a round.
 
     Attributes:
-        number: of the round.
+        number: the round's number.
         cursor: position of the next round's first task.
         own: all own rollouts of the round, before any filter.
         external: the external rollouts in the update.
         shared: number of own rollouts that were published.
         missing: external rollouts that own ones replaced.
         reward_own, reward_external: mean rewards; `reward_external` is None without any.
-        tokens: generated.
+        tokens: tokens generated in the round.
         seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
-        statistics: of the update.
+        statistics: figures of the update.
     """
 
     number: int

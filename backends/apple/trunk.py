@@ -38,7 +38,7 @@ class PackIndices:
         self.token_ids = _indices(pack.token_ids)
         self.positions = _indices(pack.positions)
         self.order = _indices(pack.order)
-        self.sources = _indices(pack.sources)
+        self.predictors = _indices(pack.predictors)
         self.segments = [
             (_indices(segment.queries), _indices(segment.keys), mx.array(segment.visible)[:, None, None])
             for segment in pack.segments
@@ -268,7 +268,7 @@ class Trunk:
         return gradients[::-1]
 
     def _final(self, states: Array) -> Array:
-        final: Array = self.model.norm(states)[self.indices.sources]
+        final: Array = self.model.norm(states)[self.indices.predictors]
         return final
 
 

@@ -1,11 +1,11 @@
 """Groups as token ids, packed into one sequence so that what answers share is computed once.
 
 A pack is a tree laid out flat: the tokens that all prompts begin with, then for each group the rest of its prompt and
-its answers. Each token attends to its ancestors and to its own branch alone, and positions count along the branch, so
-an answer is computed exactly as if it followed its prompt alone. Gradients equal those of a padded batch.
+its answers. Each token attends only to its ancestors and to its own branch, and positions are counted along the branch,
+so an answer is computed exactly as if it followed its prompt alone. Gradients equal those of a padded batch.
 
-What attends to what is given as `Segment`s, not as one (n, n) mask, most of which would be computed and thrown away:
-with prompts of 100 tokens and 8 answers of 64, three quarters of the attention and a quarter of the update's time.
+`Segment`s say what attends to what. One (n, n) mask would compute results that are thrown away: with prompts of 100
+tokens and 8 answers of 64, three quarters of the attention, which is a quarter of the update's time.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
         EncodedAnswer(_answer_ids(vocabulary, answer, max_tokens), answer.advantage, answer.logprobs)
         for answer in group.answers
     ]
-    # An empty external answer has no token to learn from.
+    # An answer without tokens teaches nothing.
     return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
 
 
 def _answer_ids(vocabulary: Vocabulary, answer: TrainingAnswer, max_tokens: int) -> tuple[int, ...]:
     """Token ids of an answer: of an own one, those that were sampled; of an external one, its text encoded.
 
-    External text gets the end token if its author's policy chose it, that is if the answer ended, but not at the stop
-    text. It is cut to the length of own answers, because long ones would take hours and gigabytes.
+    External text gets the end token if its answer ended and does not contain the stop text: its author's policy then
+    chose that token. It is cut to the length of own answers, because a long one would need too much time and memory.
     """
     if answer.token_ids is not None:
         return answer.token_ids
@@ -91,7 +91,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Branches of one group that attend alike: its answers, or the prompt before them.
+    """Branches that attend alike: the prefix of all groups, a group's prompt, or its answers.
 
     Attributes:
         queries: (branches, l) indices of tokens; a short branch is padded with its own first token.
@@ -112,7 +112,7 @@ class Pack:
         token_ids, positions: (n,).
         segments: each token is a query of exactly one of them, padding aside.
         order: (n,) for each token, its index among all segments' queries, concatenated.
-        sources: (m,) index of the token whose output predicts each target.
+        predictors: (m,) for each target, the index of the token that predicts it.
         targets: (m,) the answer token ids.
         advantages: (m,) each token's advantage.
         sampler_logprobs: (m,) NaN where an answer is external.
@@ -122,7 +122,7 @@ class Pack:
     positions: IntArray
     segments: tuple[Segment, ...]
     order: IntArray
-    sources: IntArray
+    predictors: IntArray
     targets: IntArray
     advantages: npt.NDArray[np.float32]
     sampler_logprobs: npt.NDArray[np.float32]
@@ -166,16 +166,16 @@ class _Layout:
 
 
 def pack(groups: Sequence[EncodedGroup]) -> Pack:
-    """Lay groups out as one sequence."""
+    """Lay groups out as one sequence; at least one group."""
     shared = _shared_length(groups)
     layout = _Layout(shared + sum(group.tokens - shared for group in groups))
     (root,) = layout.add([groups[0].prompt[:shared]], np.zeros(0, np.int64))
-    sources: list[IntArray] = []
+    predictors: list[IntArray] = []
     for group in groups:
         (prompt,) = layout.add([group.prompt[shared:]], root)
         for indices in layout.add([answer.token_ids for answer in group.answers], np.concatenate([root, prompt])):
             # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
-            sources += [prompt[-1:], indices[:-1]]
+            predictors += [prompt[-1:], indices[:-1]]
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
     unknown = float("nan")
@@ -184,7 +184,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         layout.positions,
         tuple(layout.segments),
         layout.order,
-        np.concatenate(sources),
+        np.concatenate(predictors),
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
         np.repeat(np.array([answer.advantage for answer in answers], np.float32), lengths),
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),

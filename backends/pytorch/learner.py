@@ -125,7 +125,7 @@ class TorchLearner(PackedLearner[Tensor]):
             use_cache=False,
             attention=PackAttention(layout, self.place.device),
         ).last_hidden_state
-        selected: Tensor = states[0, self._tensor(layout.sources)]
+        selected: Tensor = states[0, self._tensor(layout.predictors)]
         return selected
 
     def _tensor(self, array: npt.NDArray[Any]) -> Tensor:

@@ -165,7 +165,7 @@ class Settings:
     )
     questions: int = _setting(
         0,
-        "Questions answered in each round, at least `own`. 0: as many as `own`. Those beyond `own` are only shared.",
+        "Questions in each round, if more than the update needs; the others are only shared. 0: as many as it needs.",
         low=0,
         high=256,
         unit="questions",
@@ -242,7 +242,7 @@ class Settings:
     )
     busy: int = _setting(
         0,
-        "Pause while other programs use more than this share of the CPU; resume below half of it. 0: never pause.",
+        "Pause while other programs use at least this share of the CPU; resume at half of it. 0: never pause.",
         low=0,
         high=90,
         unit="percent",

@@ -27,7 +27,7 @@ from sapo_edge.swarm.host.hardening import ENDED, Blame, quietly
 from sapo_edge.swarm.tally import Tally
 
 MAX_RPC_BYTES = 256 * 1024
-"""Largest frame that is read: four messages with their overhead. The library's default is 1 MiB."""
+"""Largest frame that is read: five messages with their overhead. The library's default is 1 MiB."""
 MAX_PUBLISHED = 32
 """Most messages of one frame."""
 MAX_CONTROL = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 from libp2p.peer.id import ID
@@ -23,9 +23,6 @@ from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
 from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
-
-if TYPE_CHECKING:
-    pass
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""

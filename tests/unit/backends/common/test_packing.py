@@ -55,15 +55,15 @@ def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None
     alone = [
         (group.prompt, answer, k) for group in groups for answer in group.answers for k in range(len(answer.token_ids))
     ]
-    assert len(alone) == len(layout.targets) == len(layout.sources) == len(layout.advantages)
+    assert len(alone) == len(layout.targets) == len(layout.predictors) == len(layout.advantages)
     for row, (prompt, answer, k) in enumerate(alone):
-        seen = np.flatnonzero(mask[layout.sources[row]])
+        seen = np.flatnonzero(mask[layout.predictors[row]])
         order = seen[np.argsort(layout.positions[seen])]
         expected = [*prompt, *answer.token_ids[:k]]
         assert layout.token_ids[order].tolist() == expected
         assert layout.positions[order].tolist() == list(range(len(expected)))
         # The predicting token is the last of what it sees.
-        assert order[-1] == layout.sources[row]
+        assert order[-1] == layout.predictors[row]
         assert layout.targets[row] == answer.token_ids[k]
         assert layout.advantages[row] == answer.advantage
         sampler = layout.sampler_logprobs[row]
@@ -90,7 +90,7 @@ def test_a_common_beginning_is_laid_out_once() -> None:
     layout = pack(groups)
     assert layout.token_ids.tolist() == [1, 2, 3, 4, 7, 8, 5, 7, 8]
     assert layout.positions.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 5]
-    assert layout.sources.tolist() == [3, 4, 6, 7]
+    assert layout.predictors.tolist() == [3, 4, 6, 7]
 
 
 def test_equal_prompts_keep_a_token_each() -> None:
