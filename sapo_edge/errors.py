@@ -68,7 +68,15 @@ class StateError(SapoError):
 
 
 class StateLockedError(StateError):
-    """Another node uses this state directory."""
+    """Another node uses this state directory.
+
+    Attributes:
+        holder: its process id; None if unknown.
+    """
+
+    def __init__(self, message: str, remedy: str, holder: int | None = None) -> None:
+        super().__init__(message, remedy)
+        self.holder = holder
 
 
 class CheckpointError(StateError):

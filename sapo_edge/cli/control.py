@@ -16,6 +16,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.event_words import PHASES, describe_event, format_share
 from sapo_edge.events import from_dict
 from sapo_edge.plain import counted, line, printable, reasons, size
+from sapo_edge.state.lock import wait_until_released
 from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
 
@@ -66,16 +67,19 @@ def resume(home: Home = None, json: Json = False) -> None:
 
 def stop(
     now: Annotated[bool, typer.Option("--now", help="Immediately; the round in progress is lost.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Return when the node has ended.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return when the state directory is free again.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> None:
     """Stop the running node after it has finished its round and saved."""
-    with connect(Paths.default(home)) as client:
+    paths = Paths.default(home)
+    with connect(paths) as client:
         client.request("stop", {"when": "at_once" if now else "after_round"})
         narrate("stopping; the round in progress is lost" if now else "finishing the round and saving it")
         if wait:
             client.wait_for_end()
+            # The node closes its control socket first, and its state directory last.
+            wait_until_released(paths.lock, client.hello["pid"])
             narrate("the node has ended")
         if json:
             print_json({"done": "stop", "ended": wait})

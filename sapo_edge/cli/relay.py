@@ -13,7 +13,7 @@ import typer
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.signals import ending_signals
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, StateLockedError
 from sapo_edge.events import Event, Notice
 from sapo_edge.state import logs
 from sapo_edge.state.lock import StateLock
@@ -94,7 +94,16 @@ def run_relay(
     paths = Paths.default(home)
     paths.create()
     lock = StateLock(paths.state / "relay.lock")
-    lock.acquire()
+    try:
+        lock.acquire()
+    except StateLockedError as error:
+        process = f"process {error.holder}" if error.holder else "unknown process"
+        raise StateLockedError(
+            f"another relay ({process}) uses {paths.state}",
+            f"stop it with Ctrl-C in its terminal{f' or with: kill {error.holder}' if error.holder else ''}; "
+            "or use --home for a second one",
+            error.holder,
+        ) from error
     try:
         identity = Identity.from_secret(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():

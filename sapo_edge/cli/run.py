@@ -70,6 +70,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     from sapo_edge.care.stop import Stop
     from sapo_edge.cli.narrator import Narrator
     from sapo_edge.cli.signals import StopSignals
+    from sapo_edge.control.client import explained_lock
     from sapo_edge.node.rounds import Node
     from sapo_edge.state import logs
     from sapo_edge.state.store import Store
@@ -84,7 +85,9 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     source = TaskSource(workspace.require_manifest())
     # An entry whose generator can't make tasks fails here, before the model is loaded.
     source.held_out(0)
-    with Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints) as store, ExitStack() as closing:
+    with explained_lock(workspace.paths):
+        opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
+    with opened as store, ExitStack() as closing:
         logs.configure(file=workspace.paths.log, stderr=False)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"

@@ -24,7 +24,7 @@ from sapo_edge.control.protocol import (
     same_user,
     socket_path,
 )
-from sapo_edge.errors import NoNodeError
+from sapo_edge.errors import NoNodeError, StateLockedError
 from sapo_edge.state.paths import Paths
 
 TIMEOUT = 10.0
@@ -241,6 +241,22 @@ def node_runs(paths: Paths) -> bool:
     except ControlError:
         pass
     return True
+
+
+@contextlib.contextmanager
+def explained_lock(paths: Paths) -> Iterator[None]:
+    """Say what to do about a node that holds the lock of `paths` and does not answer."""
+    try:
+        yield
+    except StateLockedError as error:
+        if node_runs(paths):
+            raise
+        end = f"end it with: kill {error.holder}" if error.holder else "restart this machine"
+        raise StateLockedError(
+            f"{error.message} and does not answer",
+            f"it may be starting or stopping: try again in a minute; if it still does not answer, {end}",
+            error.holder,
+        ) from error
 
 
 def _ended() -> NoNodeError:

@@ -36,10 +36,10 @@ class StateLock:
         try:
             if not _lock_soon(descriptor, self.path):
                 holder = _pid(descriptor)
-                stop = f"kill {holder}" if holder else "restarting this machine"
                 raise StateLockedError(
                     f"another node ({f'process {holder}' if holder else 'unknown process'}) uses {self.path.parent}",
-                    f"stop it with Ctrl-C in its terminal or with: {stop}; or use --home for a second one",
+                    "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one",
+                    holder,
                 )
             with reported("lock", self.path):
                 os.ftruncate(descriptor, 0)
@@ -70,6 +70,16 @@ def lock_holder(path: Path) -> int | None:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
     finally:
         os.close(descriptor)
+
+
+def wait_until_released(path: Path, pid: int) -> None:
+    """Return once this process does not hold a lock (any more).
+
+    Raises:
+        StateError: if the file can't be read or its file system has no locks.
+    """
+    while lock_holder(path) in (pid, 0):
+        time.sleep(0.05)
 
 
 def _pid(descriptor: int) -> int | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +90,30 @@ def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -
 
 def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode()
-    with running(tmp_path, node) as server:
+    with running(tmp_path, node):
         assert json.loads(invoke("pause", "--home", tmp_path, "--json").out) == {"v": 1, "done": "pause"}
         assert "resumed" in invoke("resume", "--home", tmp_path).err
         assert "saving" in invoke("stop", "--home", tmp_path).err
-        threading.Timer(0.2, server.stop).start()
-        ended = invoke("stop", "--now", "--wait", "--home", tmp_path)
-        assert ended.code == 0 and "the node has ended" in ended.err
+        assert "is lost" in invoke("stop", "--now", "--home", tmp_path).err
     assert node.requests == ["pause", "resume", "after_round", "at_once"]
+
+
+def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: Path) -> None:
+    """A node closes its control socket first and releases its lock last."""
+    node, free = FakeNode(), threading.Event()
+    with ExitStack() as stack:
+        server = stack.enter_context(running(tmp_path, node))
+
+        def end() -> None:
+            server.stop()
+            time.sleep(0.5)
+            free.set()
+            stack.close()
+
+        threading.Timer(0.1, end).start()
+        result = invoke("stop", "--now", "--wait", "--json", "--home", tmp_path)
+        assert free.is_set() and node.requests == ["at_once"]
+    assert result.code == 0 and json.loads(result.out)["ended"] and "the node has ended" in result.err
 
 
 PAST: list[Event] = [

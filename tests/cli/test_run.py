@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
+from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import Command, quick
-from tests.cli.process import Result, start
+from tests.cli.inprocess import FakeNode, running
+from tests.cli.process import Result, assert_refused, start
 
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
@@ -171,16 +173,17 @@ def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> Non
 
 
 def test_a_second_node_on_the_same_state_is_refused(sapo: Command, model: Path, home: Path) -> None:
-    from sapo_edge.state.lock import StateLock
+    with running(home, FakeNode()):
+        assert_refused(sapo(*quick(model, home)), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
 
+
+def test_of_a_node_that_does_not_answer_the_process_is_named(sapo: Command, model: Path, home: Path) -> None:
     lock = StateLock(home / "state" / "lock")
     lock.acquire()
     try:
-        result = sapo(*quick(model, home))
+        assert_refused(sapo(*quick(model, home)), 1, "does not answer", "try again", f"kill {os.getpid()}")
     finally:
         lock.release()
-    assert result.code == 1 and result.out == ""
-    assert len(result.err.splitlines()) == 1 and f"kill {os.getpid()}" in result.err
 
 
 def test_nothing_is_left_in_the_current_directory(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:

@@ -3,16 +3,20 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.errors import StateError, StateLockedError
-from sapo_edge.state.lock import StateLock
+from sapo_edge.state.lock import StateLock, wait_until_released
 
 HOLDER = """
 import sys
+import threading
+import time
 from pathlib import Path
 from sapo_edge.state.lock import StateLock
 
@@ -33,8 +37,20 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_second_process_is_rejected_with_the_holders_id(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
-    with pytest.raises(StateLockedError, match=f"process {holder.pid}.*kill {holder.pid}"):
+    with pytest.raises(StateLockedError, match=f"process {holder.pid}.*sapo status.*sapo stop") as error:
         StateLock(tmp_path / "lock").acquire()
+    assert error.value.holder == holder.pid and "kill" not in str(error.value)
+
+
+def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_holds_it(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
+    wait_until_released(tmp_path / "none", holder.pid)
+    wait_until_released(tmp_path / "lock", os.getpid())
+    begin = time.monotonic()
+    threading.Timer(0.3, holder.kill).start()
+    wait_until_released(tmp_path / "lock", holder.pid)
+    assert time.monotonic() - begin >= 0.3
 
 
 def test_a_killed_process_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
