@@ -79,7 +79,7 @@ def resolve(
             if name not in values:
                 values[name], sources[name] = checked, source
     settings = Settings(**values)
-    _check_together(settings, sources)
+    check_together(settings, sources)
     return Resolved(settings, {name: sources.get(name, "default") for name in SETTINGS})
 
 
@@ -137,7 +137,7 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
     else:
         after[name] = checked
         document[name] = checked
-    _check_together(
+    check_together(
         Settings(**{key: SETTINGS[key].check(item, f"file {file}") for key, item in after.items()}),  # type: ignore[arg-type]
         dict.fromkeys(after, f"file {file}"),
     )
@@ -189,7 +189,16 @@ def _check_names(names: Iterable[str], source: str) -> None:
             raise ConfigError(f"there is no setting {name!r} ({source})", _suggest(name, SETTINGS, "remove it"))
 
 
-def _check_together(settings: Settings, sources: Mapping[str, str]) -> None:
+def check_together(settings: Settings, sources: Mapping[str, str]) -> None:
+    """Check settings that depend on each other.
+
+    Args:
+        settings: each one checked by itself.
+        sources: by name, where those come from that are not the default.
+
+    Raises:
+        ConfigError: naming both and their sources.
+    """
     if 0 < settings.questions < settings.own:
         raise ConfigError(
             f"questions = {settings.questions} ({sources.get('questions', 'default')}) is less than "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 
 from sapo_edge import __version__
 from sapo_edge.care.sensors import peak_memory
+from sapo_edge.config.layers import check_together
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
 from sapo_edge.errors import ConfigError
@@ -24,6 +26,7 @@ ASKED = "asked to pause"
 """The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
+_ASKED_LIVE = "asked of the running node"
 
 
 class NodeControl:
@@ -38,6 +41,7 @@ class NodeControl:
         self.node = node
         self._swarm = swarm
         self._started = time.time()
+        self._changing = threading.Lock()
         self._reader = JournalReader(node.store.journal.path)
 
     def status(self) -> Mapping[str, Any]:
@@ -138,18 +142,27 @@ class NodeControl:
         """The current value of every setting, by name."""
         return self.node.settings.as_dict()
 
-    def change_setting(self, name: str, value: str | int | float) -> None:
-        """Change a setting from the next round on; the configuration file stays as it is.
+    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+        """Change settings from the next round on, all or none; the configuration file stays as it is.
 
         Raises:
-            ConfigError: if it can't be changed while the node runs, or the value is not allowed.
+            ConfigError: if one can't be changed while the node runs, or a value is not allowed, alone or with the
+                other settings.
         """
-        setting = SETTINGS.get(name)
-        if setting is None or not setting.live:
-            live = ", ".join(name for name, setting in SETTINGS.items() if setting.live)
-            raise ConfigError("that setting can't be changed while the node runs", f"change one of {live}, or restart")
-        changes: dict[str, Any] = {name: setting.check(value, "asked of the running node")}
-        self.node.settings = replace(self.node.settings, **changes)
+        changes: dict[str, Any] = {}
+        for name, value in values.items():
+            setting = SETTINGS.get(name)
+            if setting is None or not setting.live:
+                live = ", ".join(name for name, setting in SETTINGS.items() if setting.live)
+                raise ConfigError(
+                    "that setting can't be changed while the node runs", f"change one of {live}, or restart"
+                )
+            changes[name] = setting.check(value, _ASKED_LIVE)
+        # Requests run in threads of their own.
+        with self._changing:
+            settings = replace(self.node.settings, **changes)
+            check_together(settings, {name: _ASKED_LIVE if name in changes else "in use" for name in SETTINGS})
+            self.node.settings = settings
 
     def question(self) -> Mapping[str, Any]:
         """A question for a person to answer."""

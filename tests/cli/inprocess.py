@@ -93,10 +93,11 @@ class FakeNode(NodeControl):
     def all_settings(self) -> Mapping[str, Any]:
         return {"rank": 16, **self.settings}
 
-    def change_setting(self, name: str, value: str | int | float) -> None:
-        if name not in self.settings:
-            raise ConfigError(f"{name} can't change while the node runs", "stop it first")
-        self.settings[name] = value
+    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+        for name in values:
+            if name not in self.settings:
+                raise ConfigError(f"{name} can't change while the node runs", "stop it first")
+        self.settings.update(values)
 
     def question(self) -> Mapping[str, Any]:
         assert self.source is not None

@@ -301,11 +301,12 @@ class ScriptedNode(NodeControl):
     def all_settings(self) -> Mapping[str, Any]:
         return Settings().as_dict() | self.live
 
-    def change_setting(self, name: str, value: str | int | float) -> None:
-        if name not in self.live or self.refuse_settings:
-            raise ConfigError("that setting can't be changed while the node runs", "stop it first")
-        self.live[name] = SETTINGS[name].check(value, "asked of the running node")
-        self.asked.append(f"set {name}={self.live[name]}")
+    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+        for name, value in values.items():
+            if name not in self.live or self.refuse_settings:
+                raise ConfigError("that setting can't be changed while the node runs", "stop it first")
+            self.live[name] = SETTINGS[name].check(value, "asked of the running node")
+            self.asked.append(f"set {name}={self.live[name]}")
 
     def question(self) -> Mapping[str, Any]:
         return QUESTION.as_dict()

@@ -12,8 +12,11 @@ import pytest
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.journal_view import RolloutQuery
+from sapo_edge.control.protocol import ControlError
+from sapo_edge.errors import ConfigError
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, Progress, RoundFinished
 from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.methods import handlers
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -100,6 +103,26 @@ def test_after_a_restart_the_status_continues(store: Store, source: LengthScored
     share = sum(event.informative for event in first) / sum(event.groups for event in first)
     assert before["informative_share"] == after["informative_share"] == pytest.approx(share)
     assert before["best"] is None and after["best"] is not None
+
+
+def test_live_settings_are_checked_together_and_change_all_or_none(store: Store, source: LengthScored) -> None:
+    node = make(store, source, replace(SETTINGS, own=2, questions=4))
+    settings = handlers(node.control)["settings"]
+    before = node.settings
+    for change, message in (
+        ({"own": 5}, "questions = 4 .in use. is less than own = 5 .asked of the running node"),
+        ({"temperature": 0.5, "questions": 1}, "questions = 1 .asked of the running node. is less than own = 2"),
+        ({"temperature": 0.5, "rank": 4}, "can't be changed while"),
+        ({"temperature": 0.5, "own": 0}, "own = 0"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            settings(change)
+        assert node.settings == before
+    with pytest.raises(ControlError):
+        settings({"temperature": 0.5, "own": [1]})
+    assert node.settings == before
+    settings({"own": 6, "questions": 6})
+    assert (node.settings.own, node.settings.questions) == (6, 6)
 
 
 def test_external_rollouts_are_journaled_with_their_rewards(store: Store, source: LengthScored, tmp_path: Path) -> None:
