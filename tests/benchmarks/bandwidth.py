@@ -15,7 +15,8 @@ from sapo_edge.pool import Authors, PoolLimits
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout
 from sapo_edge.selection import LARGEST_SWARM, SMOOTHING, SubsetSelector
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.wire.messages import encode_message, sign_rollout
+from sapo_edge.swarm.wire.messages import encode_message
+from sapo_edge.swarm.wire.record import sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 

@@ -17,7 +17,8 @@ from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
-from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 
 PEER_REQUESTS = Protocol(
     exchange.PROTOCOL,
@@ -141,16 +142,16 @@ class Directory:
         sender = str(stream.muxed_conn.peer_id)
         try:
             request = exchange.decode_request(data, sender)
-        except ExchangeError as error:
+        except WireError as error:
             raise RequestError("not a peer request") from error
         remote = stream.muxed_conn.get_remote_address()
-        return exchange.encode_answer(await self._answer(request, sender, remote[0] if remote else ""))
+        return exchange.encode_response(await self._answer(request, sender, remote[0] if remote else ""))
 
-    async def _answer(self, request: Request, sender: str, seen: str) -> Answer:
+    async def _answer(self, request: ExchangeRequest, sender: str, seen: str) -> ExchangeResponse:
         entry = self._entry(sender)
         if self._tag is not None and request.tag != self._tag:
             entry.tag = b""
-            return Answer(False, seen, None, time.time())
+            return ExchangeResponse(False, seen, None, time.time())
         entry.tag = request.tag
         relays = {str(address) for address in self._own_addresses()}
         relays |= {str(peer.dialled) for peer in self._entries.values() if peer.dialled}
@@ -160,7 +161,9 @@ class Directory:
         for address in entry.addresses:
             self._on_checked(address)
         # A relay is in no swarm, so it is no member.
-        return Answer(self._tag is not None, seen, entry.reachable, time.time(), self.members(request.tag, sender))
+        return ExchangeResponse(
+            self._tag is not None, seen, entry.reachable, time.time(), self.members(request.tag, sender)
+        )
 
     async def _probe(self, entry: Entry, seen: str, port: int, sender: str) -> None:
         try:
@@ -197,10 +200,10 @@ class Directory:
         return entry
 
 
-async def ask(host: IHost, peer_id: str, request: Request) -> Answer | None:
+async def ask(host: IHost, peer_id: str, request: ExchangeRequest) -> ExchangeResponse | None:
     """Ask a connected peer for others; None if it sends no valid answer."""
     try:
         data = await requests.request(host, peer_id, PEER_REQUESTS, exchange.encode_request(request))
-        return exchange.decode_answer(data)
-    except (RequestError, ExchangeError):
+        return exchange.decode_response(data)
+    except (RequestError, WireError):
         return None

@@ -20,7 +20,7 @@ from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.exchange import Answer, Request, swarm_tag
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
 
 ASK_SECONDS = 300.0
 """Time until a connected peer is asked for others again."""
@@ -82,7 +82,7 @@ class Reachability:
             return None
         return self.last_success >= self.last_failure
 
-    def record(self, peer_id: str, answer: Answer, sent: float, received: float) -> None:
+    def record(self, peer_id: str, answer: ExchangeResponse, sent: float, received: float) -> None:
         """Record a peer's answer.
 
         Args:
@@ -235,7 +235,9 @@ class Discovery:
     async def _ask(self, peer_id: str, limit: trio.CapacityLimiter) -> None:
         async with limit:
             sent = time.time()
-            answer = await ask(self._host, peer_id, Request(self._tag, self._port, self.relays.addresses(), True))
+            answer = await ask(
+                self._host, peer_id, ExchangeRequest(self._tag, self._port, self.relays.addresses(), True)
+            )
         if answer is None:
             self._tally.count("peer requests without an answer")
             return

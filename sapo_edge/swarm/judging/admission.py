@@ -44,8 +44,9 @@ from sapo_edge.swarm.judging.external import RejectedError, TaskCheck
 from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.swarm.judging.reputation import WEIGHTS, Reputation
 from sapo_edge.swarm.recent import Recent
-from sapo_edge.swarm.wire import messages as wire
-from sapo_edge.swarm.wire.messages import Message, RawRecord, SignedRollout, WireError
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.messages import Message, decode_message
+from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, decode_record, read_author, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.source import TaskSource
 
@@ -165,10 +166,10 @@ class Admission:
 
     def _decode(self, data: bytes) -> Message:
         """A message that passed the checks of a message; a WireError gives the reason of a failed one."""
-        message = wire.decode_message(data)
+        message = decode_message(data)
         if message.swarm != self._swarm:
             raise WireError(Rejection.SWARM, "the message is for another swarm")
-        if len({wire.author_of(record) for record in message.records}) > 1:
+        if len({read_author(record) for record in message.records}) > 1:
             # Nodes gossip their own rollouts only. Of a mixture, each hop would accept another part, by its own rates.
             raise WireError(Rejection.SHAPE, "the message has records of several authors")
         return message
@@ -210,7 +211,7 @@ class Admission:
                 a message is accepted as a whole or not at all.
             is_gossip: whether it arrived in a message.
         """
-        author = peer_id_of(wire.author_of(record))
+        author = peer_id_of(read_author(record))
         if author == self._own:
             raise WireError(Rejection.DUPLICATE, "the rollout is this node's own")
         if self.reputation.is_ignored(author):
@@ -221,8 +222,8 @@ class Admission:
             raise WireError(Rejection.RATE, "the author sends too much")
         if record.digest in self._seen:
             raise WireError(Rejection.DUPLICATE, "the rollout is known")
-        signed = wire.decode_record(record)
-        if not wire.verify_record(signed):
+        signed = decode_record(record)
+        if not verify_record(signed):
             raise WireError(Rejection.SIGNATURE, "the rollout is not signed by its author")
         if signed.swarm != self._swarm:
             raise WireError(Rejection.SWARM, "the rollout is for another swarm")

@@ -6,7 +6,8 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 
-from sapo_edge.swarm.wire.messages import MAX_ROLLOUTS, RawRecord, author_of
+from sapo_edge.swarm.wire.messages import MAX_ROLLOUTS
+from sapo_edge.swarm.wire.record import RawRecord, read_author
 
 MAX_RECORDS = 2048
 """Most records that are kept."""
@@ -46,7 +47,7 @@ class RecordStore:
 
     def add(self, record: RawRecord) -> None:
         """Keep a record that was signed here or admitted; older ones give way."""
-        digest, author = record.digest, author_of(record)
+        digest, author = record.digest, read_author(record)
         with self._lock:
             if digest in self._held:
                 return

@@ -18,7 +18,8 @@ from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.messages import MAX_ANNOUNCED, encode_message, split_records
+from sapo_edge.swarm.wire.record import SignedRollout, sign_rollout
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.transport import Receiver
 
@@ -62,16 +63,16 @@ class Member:
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
         """Sign rollouts, keep them for pulls, and queue messages. Rollouts that do not fit into one are announced."""
-        signed = [wire.sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
+        signed = [sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
         records = [item.record for item in signed]
         for record in records:
             self.records.add(record)
         self.admission.remember(record.digest for record in records)
         while records:
-            fitting, rest = wire.split(records)
-            announced = [record.digest for record in rest[: wire.MAX_ANNOUNCED]]
-            self._enqueue(wire.encode_message(self.swarm, fitting, announced))
-            records = list(rest[wire.MAX_ANNOUNCED :])
+            fitting, rest = split_records(records)
+            announced = [record.digest for record in rest[:MAX_ANNOUNCED]]
+            self._enqueue(encode_message(self.swarm, fitting, announced))
+            records = list(rest[MAX_ANNOUNCED:])
         with self._lock:
             self._rollouts["out"] += len(signed)
 
@@ -88,7 +89,7 @@ class Member:
         with self._lock:
             return self.outbox.popleft() if self.outbox else None
 
-    def accept(self, signed: wire.SignedRollout) -> None:
+    def accept(self, signed: SignedRollout) -> None:
         """Keep a rollout that passed every check, and pass it to the receivers."""
         self.records.add(signed.record)
         with self._lock:

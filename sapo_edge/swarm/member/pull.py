@@ -15,13 +15,25 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.member.member import Member
-from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.messages import (
+    MAX_REQUEST_BYTES,
+    MAX_REQUESTED,
+    MAX_RESPONSE_BYTES,
+    Request,
+    decode_request,
+    decode_response,
+    encode_manifest_response,
+    encode_request,
+    encode_response,
+)
+from sapo_edge.swarm.wire.record import RawRecord
 
 PULLS = Protocol(
     "/sapo-edge/pull/1.0.0",
     "pulls",
-    wire.MAX_REQUEST_BYTES,
-    wire.MAX_RESPONSE_BYTES,
+    MAX_REQUEST_BYTES,
+    MAX_RESPONSE_BYTES,
     rate=2.0,
     burst=30.0,
     max_served=8,
@@ -68,19 +80,19 @@ class PullServer:
 
     async def _respond(self, data: bytes, _: INetStream) -> bytes:
         try:
-            request = wire.decode_request(data)
-        except wire.WireError as error:
+            request = decode_request(data)
+        except WireError as error:
             raise RequestError("not a pull") from error
-        limit = wire.MAX_RESPONSE_BYTES - 1024
+        limit = MAX_RESPONSE_BYTES - 1024
         if request.kind == "manifest":
-            return wire.encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
+            return encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
         if request.kind == "recent":
             own_swarm = request.swarm == self._member.swarm
             records = self._member.records.recent(request.count, limit) if own_swarm else []
         else:
             records = self._member.records.find(request.digests, limit)
         self._member.tally.count("rollouts served", len(records))
-        return wire.encode_response(records)
+        return encode_response(records)
 
     def _refusal(self, peer_id: str) -> str:
         if self._member.is_ignored(peer_id):
@@ -115,7 +127,7 @@ class Puller:
         member: Member,
         meter: Meter,
         neighbours: Callable[[], Sequence[str]],
-        on_records: Callable[[Sequence[wire.RawRecord], str], None],
+        on_records: Callable[[Sequence[RawRecord], str], None],
     ) -> None:
         self._host, self._member, self._tally = host, member, member.tally
         self._download, self._neighbours, self._on_records = meter.download, neighbours, on_records
@@ -158,7 +170,7 @@ class Puller:
 
     async def recent(self, peer_id: str, count: int) -> None:
         """Ask a peer for its most recent rollouts."""
-        data = wire.encode_request(wire.Request("recent", swarm=self._member.swarm, count=count))
+        data = encode_request(Request("recent", swarm=self._member.swarm, count=count))
         try:
             records = await self._ask(peer_id, data)
             self._tally.count("rollouts of backfill", len(records))
@@ -191,7 +203,7 @@ class Puller:
                 break
         else:
             return None
-        digests = (announced or batches[source])[: wire.MAX_REQUESTED]
+        digests = (announced or batches[source])[:MAX_REQUESTED]
         for digest in digests:
             want = self._wanted[digest]
             want.attempts += 1
@@ -209,7 +221,7 @@ class Puller:
 
     async def _pull(self, peer_id: str, digests: list[bytes]) -> None:
         try:
-            data = wire.encode_request(wire.Request("rollouts", digests=tuple(digests)))
+            data = encode_request(Request("rollouts", digests=tuple(digests)))
             records = [record for record in await self._ask(peer_id, data) if record.digest in digests]
             for record in records:
                 self._wanted.pop(record.digest, None)
@@ -244,13 +256,13 @@ class Puller:
         while len(self._answers) > MAX_REMEMBERED_PEERS:
             self._answers.popitem(last=False)
 
-    async def _ask(self, peer_id: str, data: bytes) -> Sequence[wire.RawRecord]:
+    async def _ask(self, peer_id: str, data: bytes) -> Sequence[RawRecord]:
         try:
             response = await request(self._host, peer_id, PULLS, data)
-            return wire.decode_response(response).records
+            return decode_response(response).records
         except RequestError:
             self._tally.count("pulls failed")
-        except wire.WireError:
+        except WireError:
             self._tally.count("pulls answered with garbage")
         self._remember(peer_id, min(self._answers.get(peer_id, (0, 0.0))[0], 16) + 1)
         return ()

@@ -22,7 +22,7 @@ from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo
-from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout
+from sapo_edge.swarm.wire.record import RawRecord, SignedRollout
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""

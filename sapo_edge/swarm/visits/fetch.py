@@ -11,7 +11,8 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.swarm.host.requests import RequestError, request
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.visits.meeting import meet, visiting_host
-from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.messages import Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.transport import SwarmError
 
@@ -61,9 +62,9 @@ async def _fetch(digest: bytes, bootstrap: Sequence[str], psk: bytes | None, tim
 
 async def _ask(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:
     try:
-        response = wire.decode_response(await request(host, peer_id, PULLS, wire.encode_manifest_request(digest)))
+        response = decode_response(await request(host, peer_id, PULLS, encode_request(Request("manifest", (digest,)))))
         manifest = None if response.manifest is None else Manifest.from_bytes(response.manifest)
-    except (RequestError, wire.WireError, ManifestError):
+    except (RequestError, WireError, ManifestError):
         return None
     # A valid manifest of another digest is not the one that the invite names.
     return manifest if manifest is not None and manifest.digest == digest.hex() else None

@@ -19,7 +19,7 @@ from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.exchange import Request, swarm_tag
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 
 DIAL_SECONDS = 10.0
 """Seconds for one address."""
@@ -77,7 +77,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
         ids of connected peers: each bootstrap peer, then peers that it names.
     """
     key = host.get_network().psk
-    request = Request(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
+    request = ExchangeRequest(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
     networks = find_local_networks()
     for text in bootstrap:
         try:

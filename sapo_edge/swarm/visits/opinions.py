@@ -11,7 +11,7 @@ import trio
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.visits.meeting import meet, visiting_host
-from sapo_edge.swarm.wire.exchange import Request, swarm_tag
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 from sapo_edge.transport import SwarmError
 
 ASK_SECONDS = 15.0
@@ -42,7 +42,7 @@ async def ask_peers(
     opinions: list[Opinion] = []
     try:
         async with visiting_host(psk, listen, port) as host:
-            request = Request(swarm_tag(swarm, psk, "peers"), listen_port(host), probe=True)
+            request = ExchangeRequest(swarm_tag(swarm, psk, "peers"), listen_port(host), probe=True)
             with trio.move_on_after(ASK_SECONDS):
                 async for peer_id in meet(host, bootstrap, swarm):
                     sent = time.time()

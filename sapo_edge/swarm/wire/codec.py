@@ -1,7 +1,7 @@
-"""Bytes that strangers send, as maps of text, numbers and bytes: bounded before anything is allocated for them.
+"""Maps on the wire: msgpack within bounds that are checked before anything is allocated.
 
-The library that decodes msgpack bounds lengths, but neither the depth nor the number of values, and it makes objects of
-fields that nobody knows. So the headers are walked first (`check_structure`), which allocates nothing.
+The msgpack library bounds lengths, but neither the depth nor the number of values, and allocates objects for unknown
+fields. So `check_structure` walks the headers first, which allocates nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_INTEGER, MAX_QUESTION_BYTES
 from sapo_edge.swarm.wire.rejection import Rejection
 
-PROTOCOL = 1
-"""Version of every map on the wire; it stands first in each."""
+VERSION = 1
+"""Version of the protocol, the first entry of every map."""
 MAX_DEPTH = 4
-"""Maps and arrays within each other; known fields need three."""
+"""Most levels of nested maps and arrays; known fields need three."""
 MAX_VALUES = 1024
-"""Most values of a map, keys and those of inner maps and arrays included; known fields need less than 300."""
+"""Most values of a document, including keys and containers; known fields need less than 300."""
 MAX_ENTRIES = 32
 """Most entries of a map."""
 MAX_ELEMENTS = 64
@@ -29,15 +29,15 @@ MAX_ELEMENTS = 64
 MAX_TEXT_BYTES = MAX_QUESTION_BYTES
 """Longest text, in bytes of UTF-8."""
 DIGEST_BYTES = 32
-"""Length of a SHA-256, and so of a rollout's and a swarm's id."""
+"""Length of a SHA-256 digest: ids of rollouts and swarms."""
 
 _PLAIN, _ZLIB = 0, 1
 _LEVEL = 6
 _VERSION_KEY = b"\xa1v"
 
-# Bytes of the number that follows a value's first byte.
+# Kinds by their first byte. Numbers: how many bytes follow.
 _NUMBER = {0xC0: 0, 0xC2: 0, 0xC3: 0, 0xCA: 4, 0xCB: 8} | {first: 1 << (first & 3) for first in range(0xCC, 0xD4)}
-# Bytes of the length that follows it, the largest length, and how many values each of it stands for; 0 for plain bytes.
+# Bytes, texts, arrays and maps: bytes of the length that follows, the largest length, and values per unit of length.
 _LONG = {
     **{0xC4 + power: (1 << power, 2**32, 0) for power in range(3)},
     **{0xD9 + power: (1 << power, MAX_TEXT_BYTES, 0) for power in range(3)},
@@ -47,25 +47,25 @@ _LONG = {
 
 
 class WireError(SapoError):
-    """What arrived, or what was to be sent, is not what the protocol allows.
+    """Received data, or data to send, that the protocol does not allow.
 
     Args:
-        reason: under which it is counted.
-        detail: what is wrong, in words of ours; never a peer's text.
+        reason: for which it is rejected.
+        detail: what is wrong; never contains a peer's text.
 
     Attributes:
-        reason, detail: as given.
+        reason, detail: the arguments.
     """
 
     def __init__(self, reason: Rejection, detail: str) -> None:
-        remedy = "update sapo-edge" if reason is Rejection.VERSION else "whoever made it has to correct it"
+        remedy = "update sapo-edge" if reason is Rejection.VERSION else "its sender has to correct it"
         super().__init__(detail, remedy)
         self.reason = reason
         self.detail = detail
 
 
 def encode(fields: Mapping[str, Any]) -> bytes:
-    """A map as msgpack: keys in the order given, integers and lengths in their shortest form, floats of 64 bits."""
+    """Encode a map as msgpack: keys in their order, integers and lengths in the shortest form, floats with 64 bits."""
     return bytes(msgpack.packb(fields))
 
 
@@ -74,8 +74,8 @@ def decode(data: bytes, limit: int, what: str) -> dict[str, Any]:
 
     Args:
         data: msgpack.
-        limit: most bytes of it.
-        what: how a `WireError` calls it.
+        limit: most bytes.
+        what: name of the map in a `WireError`.
 
     Raises:
         WireError: SIZE, VERSION or SHAPE.
@@ -85,106 +85,107 @@ def decode(data: bytes, limit: int, what: str) -> dict[str, Any]:
     check_version(data, what)
     check_structure(data, what)
     try:
-        # The walk bounded every length; what is left to refuse is text that is not UTF-8 and keys that occur twice.
-        decoded = msgpack.unpackb(data, object_pairs_hook=_fields)
+        # The walk bounded every length. Invalid UTF-8, repeated keys and keys that are not text are found here.
+        decoded = msgpack.unpackb(data, object_pairs_hook=_unique_fields)
     except (ValueError, msgpack.UnpackException) as error:
-        raise WireError(Rejection.SHAPE, f"{what} has text that is not UTF-8, or a field twice") from error
+        raise WireError(Rejection.SHAPE, f"{what} has invalid text or keys") from error
     return dict(decoded)
 
 
 def check_version(data: bytes, what: str) -> int:
-    """Read the version, which stands first, without looking at anything behind it.
+    """Check the version, the first entry of a map, and read nothing else.
 
     Returns:
-        Where the second entry begins.
+        Position of the second entry.
 
     Raises:
-        WireError: SHAPE if there is no version, VERSION if it is another one.
+        WireError: SHAPE if there is no version, VERSION if it is not `VERSION`.
     """
     first = data[0] if data else 0
-    at = {0xDE: 3, 0xDF: 5}.get(first, 1)
-    if not (0x81 <= first <= 0x8F or first in (0xDE, 0xDF)) or data[at : at + 2] != _VERSION_KEY or len(data) < at + 3:
-        raise WireError(Rejection.SHAPE, f"{what} is no map that begins with its version")
-    version = data[at + 2]
+    key = {0xDE: 3, 0xDF: 5}.get(first, 1)
+    is_map = 0x81 <= first <= 0x8F or first in (0xDE, 0xDF)
+    if not is_map or data[key : key + 2] != _VERSION_KEY or len(data) < key + 3:
+        raise WireError(Rejection.SHAPE, f"{what} is not a map that begins with its version")
+    version = data[key + 2]
     if version > 0x7F and not 0xCC <= version <= 0xCF:
-        raise WireError(Rejection.SHAPE, f"the version of {what} is no number")
-    if version != PROTOCOL:
-        raise WireError(Rejection.VERSION, f"{what} is of another version than {PROTOCOL}")
-    return at + 3
+        raise WireError(Rejection.SHAPE, f"the version of {what} is not a number")
+    if version != VERSION:
+        raise WireError(Rejection.VERSION, f"{what} has another version than {VERSION}")
+    return key + 3
 
 
 def check_structure(data: bytes, what: str) -> None:
-    """Walk the headers of a msgpack value; every bound of this module is kept, and nothing follows the value.
+    """Check the headers of a msgpack value against the bounds of this module, and that nothing follows the value.
 
     Raises:
         WireError: SHAPE.
     """
-    # How many values are still to come at each depth.
-    open_values = [1]
+    # Values still to be read at each depth.
+    remaining = [1]
     position = values = 0
-    while open_values:
-        if not open_values[-1]:
-            open_values.pop()
+    while remaining:
+        if not remaining[-1]:
+            remaining.pop()
             continue
-        open_values[-1] -= 1
+        remaining[-1] -= 1
         values += 1
-        inside, position = _header(data, position, what)
-        if inside:
-            open_values.append(inside)
-        if len(open_values) > MAX_DEPTH + 1 or values > MAX_VALUES:
+        children, position = _read_header(data, position, what)
+        if children:
+            remaining.append(children)
+        if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:
             raise WireError(Rejection.SHAPE, f"{what} is nested too deep or has too many values")
     if position != len(data):
-        raise WireError(Rejection.SHAPE, f"{what} is followed by something")
+        raise WireError(Rejection.SHAPE, f"{what} has data after its end")
 
 
-def _header(data: bytes, position: int, what: str) -> tuple[int, int]:
-    """Number of values inside the one at `position`, and where it ends or the first of those begins."""
+def _read_header(data: bytes, position: int, what: str) -> tuple[int, int]:
+    """Number of values inside the value at `position`, and the position of the next header."""
     if position >= len(data):
         raise WireError(Rejection.SHAPE, f"{what} is cut off")
     first = data[position]
-    inside, end = 0, position + 1
+    children, end = 0, position + 1
     if 0x80 <= first <= 0x8F:
-        inside = 2 * (first & 0x0F)
+        children = 2 * (first & 0x0F)
     elif 0x90 <= first <= 0x9F:
-        inside = first & 0x0F
+        children = first & 0x0F
     elif 0xA0 <= first <= 0xBF:
         end += first & 0x1F
     elif first in _NUMBER:
         end += _NUMBER[first]
     elif first in _LONG:
-        size, most, values = _LONG[first]
+        size, limit, values = _LONG[first]
         length = int.from_bytes(data[end : end + size], "big")
-        if length > most:
+        if length > limit:
             raise WireError(Rejection.SHAPE, f"{what} has a value that is too long")
-        inside, end = values * length, end + size + (0 if values else length)
+        children, end = values * length, end + size + (0 if values else length)
     elif 0x7F < first < 0xE0:
         raise WireError(Rejection.SHAPE, f"{what} has a value of a kind that is not allowed")
     if end > len(data):
         raise WireError(Rejection.SHAPE, f"{what} is cut off")
-    return inside, end
+    return children, end
 
 
-def _fields(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs) or not all(isinstance(key, str) for key in found):
-        raise ValueError("a key occurs twice, or is no text")
-    return found
+def _unique_fields(pairs: list[tuple[Any, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs) or not all(isinstance(key, str) for key in fields):
+        raise ValueError("a key occurs twice, or is not text")
+    return fields
 
 
 def compress(plain: bytes) -> bytes:
-    """One byte that says how, and the data: compressed if that makes it smaller."""
+    """One byte for the format, and the data: compressed if that makes it smaller."""
     packed = zlib.compress(plain, _LEVEL)
     return bytes([_ZLIB]) + packed if len(packed) < len(plain) else bytes([_PLAIN]) + plain
 
 
 def decompress(data: bytes, limit: int, what: str) -> bytes:
-    """What `compress` was given; never more than `limit` bytes and one are made of it.
+    """Undo `compress`. Decompression stops at `limit` + 1 bytes.
 
     Raises:
         WireError: SIZE or SHAPE.
     """
     if not data or data[0] not in (_PLAIN, _ZLIB):
-        raise WireError(Rejection.SHAPE, f"{what} is empty, or compressed in an unknown way")
+        raise WireError(Rejection.SHAPE, f"{what} is empty or has an unknown format")
     if data[0] == _PLAIN:
         return data[1:]
     unpacker = zlib.decompressobj()
@@ -193,65 +194,65 @@ def decompress(data: bytes, limit: int, what: str) -> bytes:
     except zlib.error as error:
         raise WireError(Rejection.SHAPE, f"{what} can't be decompressed") from error
     if len(plain) > limit:
-        raise WireError(Rejection.SIZE, f"{what} has more than {limit} bytes when it is decompressed")
+        raise WireError(Rejection.SIZE, f"{what} decompresses to more than {limit} bytes")
     if not unpacker.eof or unpacker.unused_data:
-        raise WireError(Rejection.SHAPE, f"{what} is cut off, or followed by something")
+        raise WireError(Rejection.SHAPE, f"{what} is cut off or has data after its end")
     return plain
 
 
 class Packer:
-    """How much of a message is full, as values are added to it.
+    """Tells which values still fit in a message.
 
     Args:
-        packed: most bytes when compressed.
-        unpacked: most bytes before.
+        packed: most bytes of all values, compressed.
+        unpacked: most bytes before compression.
     """
 
     def __init__(self, packed: int, unpacked: int) -> None:
-        self._packed, self._unpacked = packed, unpacked
+        self._max_packed, self._max_unpacked = packed, unpacked
         self._compressor = zlib.compressobj(_LEVEL)
-        self._written = self._taken = 0
+        self._packed = self._unpacked = 0
 
-    def take(self, value: object) -> bool:
-        """Add a value if it still fits."""
-        part = msgpack.packb(value)
-        if self._taken + len(part) > self._unpacked:
+    def add(self, value: object) -> bool:
+        """Add a value if it fits, and return whether it did."""
+        data = msgpack.packb(value)
+        if self._unpacked + len(data) > self._max_unpacked:
             return False
         trial = self._compressor.copy()
-        written = self._written + len(trial.compress(part))
-        if written + len(trial.copy().flush()) > self._packed:
+        packed = self._packed + len(trial.compress(data))
+        if packed + len(trial.copy().flush()) > self._max_packed:
             return False
-        self._compressor, self._written = trial, written
-        self._taken += len(part)
+        self._compressor, self._packed = trial, packed
+        self._unpacked += len(data)
         return True
 
 
-def text_of(fields: Mapping[str, Any], name: str) -> str:
-    """A field that is text; its length is left to whoever knows it."""
+def get_text(fields: Mapping[str, Any], name: str) -> str:
+    """A field that must be text, of any length."""
     value = fields.get(name)
     if not isinstance(value, str):
-        raise WireError(Rejection.SHAPE, f"{name} is no text")
+        raise WireError(Rejection.SHAPE, f"{name} is not text")
     return value
 
 
-def integer_of(fields: Mapping[str, Any], name: str, most: int = MAX_INTEGER) -> int:
-    """A field that is an integer from 0 to `most`."""
+def get_integer(fields: Mapping[str, Any], name: str, limit: int = MAX_INTEGER) -> int:
+    """A field that must be an integer from 0 to `limit`."""
     value = fields.get(name)
-    if type(value) is not int or not 0 <= value <= most:
-        raise WireError(Rejection.SHAPE, f"{name} is no integer from 0 to {most}")
+    if type(value) is not int or not 0 <= value <= limit:
+        raise WireError(Rejection.SHAPE, f"{name} is not an integer from 0 to {limit}")
     return value
 
 
-def list_of(fields: Mapping[str, Any], name: str, most: int) -> list[Any]:
-    """A field that is an array of at most `most` elements."""
+def get_list(fields: Mapping[str, Any], name: str, limit: int) -> list[Any]:
+    """A field that must be an array of at most `limit` elements."""
     value = fields.get(name)
-    if not isinstance(value, list) or len(value) > most:
-        raise WireError(Rejection.SHAPE, f"{name} is no array of at most {most} elements")
+    if not isinstance(value, list) or len(value) > limit:
+        raise WireError(Rejection.SHAPE, f"{name} is not an array of at most {limit} elements")
     return value
 
 
-def digest_of(value: object, name: str) -> bytes:
-    """A value that is a digest."""
+def check_digest(value: object, name: str) -> bytes:
+    """A value that must be a digest."""
     if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:
-        raise WireError(Rejection.SHAPE, f"{name} has not {DIGEST_BYTES} bytes")
+        raise WireError(Rejection.SHAPE, f"{name} is not {DIGEST_BYTES} bytes")
     return value

@@ -1,10 +1,10 @@
-"""Peer exchange: connected peers tell each other who else is in the swarm, and how they see each other.
+"""Peer exchange: two connected nodes tell each other how they see each other, and of other members of the swarm.
 
-One request and one answer a stream, `/sapo-edge/peers/1.0.0`, each a frame of msgpack. The library's Kad-DHT was tried
-and left out: it needs a first contact as this does, dials what strangers claim without a check, and lets any peer have
-frames of 4 MiB parsed and records stored. A node has to know a few dozen others, and no stranger's table of all.
+One request and one response for each stream of `PROTOCOL`. A response names peers that the answering node is connected
+to, at addresses that it checked itself, see `directory.py`.
 
-An answer holds peers that the answering node is connected to, at addresses that it checked itself: see `directory.py`.
+libp2p's Kad-DHT was tried instead. It too needs a first contact, dials unchecked addresses of strangers, and lets any
+peer have 4 MiB frames parsed and records stored. A node needs to know a few dozen members, not a table of all peers.
 """
 
 from __future__ import annotations
@@ -19,34 +19,38 @@ from typing import Any
 import msgpack
 
 from sapo_edge.swarm.addresses import MAX_ADDRESS_CHARACTERS, Address, parse_address
+from sapo_edge.swarm.wire.codec import WireError, check_digest, encode, get_integer, get_list
+from sapo_edge.swarm.wire.rejection import Rejection
 
 PROTOCOL = "/sapo-edge/peers/1.0.0"
 VERSION = 1
-"""Version of both frames; another one is refused."""
+"""Version of requests and responses."""
 MAX_FRAME_BYTES = 16 * 1024
-"""Longest request or answer."""
+"""Largest request or response."""
 MAX_PEERS = 16
-"""Peers in one answer."""
+"""Most peers in a response."""
 MAX_ADDRESSES = 4
-"""Addresses of one peer."""
+"""Most addresses of one peer."""
 MAX_KEYS = 16
-"""Keys of a map; more than there are, for versions to come."""
-
-
-class ExchangeError(Exception):
-    """A frame that is none of this protocol; never leaves this package."""
+"""Most keys of a map, with room for those of later versions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a node tells of itself when it asks.
+class ExchangeRequest:
+    """What a node says about itself. A map:
+
+        v         integer    1
+        tag       bytes      32, see `swarm_tag`
+        port      integer    0 to 65535
+        circuits  array      0 to `MAX_ADDRESSES` multiaddresses (text)
+        probe     boolean
 
     Attributes:
-        tag: of the swarm, see `swarm_tag`.
-        port: TCP port at which it listens; 0 for none.
-        circuits: addresses through relays that keep a place for it. Direct ones are not asked for: an address that
-            others are sent to has to be seen, not claimed.
-        probe: whether it wants to know if `port` can be reached from there.
+        tag: of the node's swarm.
+        port: TCP port at which the node listens; 0 for none.
+        circuits: its addresses through relays. It sends no direct ones: others are told only of addresses that
+            somebody saw, not of claimed ones.
+        probe: whether it asks the other node to try `port`.
     """
 
     tag: bytes
@@ -56,15 +60,22 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the other one says.
+class ExchangeResponse:
+    """How the other node sees the asking one, and whom it knows. A map:
+
+        v          integer          1
+        member     boolean
+        seen       text             at most 64 characters
+        reachable  boolean or nil
+        time       float            finite; an integer is accepted, too
+        peers      array            0 to `MAX_PEERS` arrays of 0 to `MAX_ADDRESSES` multiaddresses (text)
 
     Attributes:
-        member: whether it is in the swarm, too. A relay is in none and answers for all.
+        member: whether the other node is in the swarm of the request's tag. A relay is in none and answers all.
         seen: IP address from which the request came; empty if it came through a relay.
-        reachable: whether the asker's port answered; None if it was not tried.
-        time: Unix seconds at the answering node.
-        peers: addresses of other members, grouped by peer.
+        reachable: whether the asking node's port answered; None if it was not tried.
+        time: Unix seconds of the other node.
+        peers: addresses of other members, one group for each.
     """
 
     member: bool
@@ -74,9 +85,9 @@ class Answer:
     peers: tuple[tuple[Address, ...], ...] = ()
 
     def clock_ahead(self, sent: float, received: float) -> float:
-        """Seconds by which the other clock is ahead, at least.
+        """Seconds by which the other clock is ahead, at least; negative if it is behind.
 
-        A probe takes its time, so the answer's time may be any moment between sending and receiving.
+        A probe takes a while, so `time` may be of any moment between sending and receiving.
 
         Args:
             sent, received: Unix seconds of this node, before and after the exchange.
@@ -85,122 +96,110 @@ class Answer:
 
 
 def swarm_tag(swarm: bytes, psk: bytes | None, purpose: str) -> bytes:
-    """A name of 32 bytes for a swarm, by which its members know each other and outsiders learn nothing of it.
+    """A name of 32 bytes for a swarm that its members recognize and that tells others nothing.
 
     Args:
-        swarm: the manifest's digest.
+        swarm: digest of the manifest.
         psk: key of a private swarm.
-        purpose: so that names used in different places can't be connected.
+        purpose: where the tag is used; tags for different purposes can't be linked.
     """
     return hashlib.sha256(f"sapo-edge {purpose} v1\0".encode() + swarm + (psk or b"")).digest()
 
 
-def encode_request(request: Request) -> bytes:
-    """The request as a frame's content."""
-    return bytes(
-        msgpack.packb(
-            {
-                "v": VERSION,
-                "tag": request.tag,
-                "port": request.port,
-                "circuits": [str(address) for address in request.circuits[:MAX_ADDRESSES]],
-                "probe": request.probe,
-            }
-        )
+def encode_request(request: ExchangeRequest) -> bytes:
+    """Encode a request, without the length that precedes it."""
+    return encode(
+        {
+            "v": VERSION,
+            "tag": request.tag,
+            "port": request.port,
+            "circuits": [str(address) for address in request.circuits[:MAX_ADDRESSES]],
+            "probe": request.probe,
+        }
     )
 
 
-def decode_request(data: bytes, sender: str) -> Request:
-    """Read a request.
+def decode_request(data: bytes, sender: str) -> ExchangeRequest:
+    """Decode a request.
 
     Args:
-        data: of the frame.
-        sender: peer id of the asker; addresses of anybody else, and direct ones, are left out.
+        data: the request.
+        sender: peer id of the asking node. Addresses of other peers, and direct ones, are left out.
 
     Raises:
-        ExchangeError: if it is none.
+        WireError: SIZE, VERSION or SHAPE.
     """
-    content = _content(data)
-    tag, port, probe = content.get("tag"), content.get("port"), content.get("probe")
-    if not isinstance(tag, bytes) or len(tag) != 32:
-        raise ExchangeError("no swarm")
-    if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port < 65536:
-        raise ExchangeError("no port")
+    fields = _decode(data)
+    tag, port = check_digest(fields.get("tag"), "tag"), get_integer(fields, "port", 65535)
+    probe = fields.get("probe")
     if not isinstance(probe, bool):
-        raise ExchangeError("not true or false")
+        raise WireError(Rejection.SHAPE, "probe is not a boolean")
     circuits = tuple(
-        address for address in _addresses(content.get("circuits")) if address.relay and address.peer_id == sender
+        address for address in _addresses(fields.get("circuits")) if address.relay and address.peer_id == sender
     )
-    return Request(tag, port, circuits, probe)
+    return ExchangeRequest(tag, port, circuits, probe)
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """The answer as a frame's content; peers that do not fit are left out."""
+def encode_response(response: ExchangeResponse) -> bytes:
+    """Encode a response, without the length that precedes it. Peers that do not fit are left out."""
     peers: list[list[str]] = []
     size = 512
-    for group in answer.peers[:MAX_PEERS]:
-        texts = [str(address) for address in group[:MAX_ADDRESSES]]
-        size += sum(len(text) + 8 for text in texts)
+    for group in response.peers[:MAX_PEERS]:
+        addresses = [str(address) for address in group[:MAX_ADDRESSES]]
+        size += sum(len(address) + 8 for address in addresses)
         if size > MAX_FRAME_BYTES:
             break
-        peers.append(texts)
-    return bytes(
-        msgpack.packb(
-            {
-                "v": VERSION,
-                "member": answer.member,
-                "seen": answer.seen,
-                "reachable": answer.reachable,
-                "time": answer.time,
-                "peers": peers,
-            }
-        )
+        peers.append(addresses)
+    return encode(
+        {
+            "v": VERSION,
+            "member": response.member,
+            "seen": response.seen,
+            "reachable": response.reachable,
+            "time": response.time,
+            "peers": peers,
+        }
     )
 
 
-def decode_answer(data: bytes) -> Answer:
-    """Read an answer. Whatever it claims is unproven.
+def decode_response(data: bytes) -> ExchangeResponse:
+    """Decode a response. Nothing in it is proven.
 
     Raises:
-        ExchangeError: if it is none.
+        WireError: SIZE, VERSION or SHAPE.
     """
-    content = _content(data)
-    member, seen, reachable = content.get("member"), content.get("seen"), content.get("reachable")
-    seconds, groups = content.get("time"), content.get("peers")
-    if not isinstance(member, bool) or not isinstance(seen, str) or len(seen) > 64:
-        raise ExchangeError("no membership")
-    if not (reachable is None or isinstance(reachable, bool)):
-        raise ExchangeError("not true, false or nothing")
+    fields = _decode(data)
+    member, seen, reachable, seconds = (fields.get(name) for name in ("member", "seen", "reachable", "time"))
+    if not isinstance(member, bool) or not (reachable is None or isinstance(reachable, bool)):
+        raise WireError(Rejection.SHAPE, "member or reachable is not a boolean")
+    if not isinstance(seen, str) or len(seen) > 64:
+        raise WireError(Rejection.SHAPE, "seen is not an address")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
-        raise ExchangeError("no time")
-    if not isinstance(groups, list) or len(groups) > MAX_PEERS:
-        raise ExchangeError("no peers")
-    peers = []
-    for group in groups:
-        addresses = _addresses(group)
-        # One group is one peer: whoever mixes them is up to something.
-        peers.append(tuple(address for address in addresses if address.peer_id == addresses[0].peer_id))
-    return Answer(member, seen, reachable, float(seconds), tuple(group for group in peers if group))
+        raise WireError(Rejection.SHAPE, "time is not a number")
+    groups = [_addresses(group) for group in get_list(fields, "peers", MAX_PEERS)]
+    # A group is of one peer: others in it are ignored.
+    peers = (tuple(address for address in group if address.peer_id == group[0].peer_id) for group in groups if group)
+    return ExchangeResponse(member, seen, reachable, float(seconds), tuple(peers))
 
 
-def _addresses(value: Any) -> tuple[Address, ...]:
-    """Those of a list that can be read; a newer version may know other kinds."""
-    if not isinstance(value, list) or len(value) > MAX_ADDRESSES:
-        raise ExchangeError("no list of addresses")
-    found = []
-    for text in value:
+def _addresses(values: Any) -> tuple[Address, ...]:
+    """The readable addresses of a list; a later version may send other kinds."""
+    if not isinstance(values, list) or len(values) > MAX_ADDRESSES:
+        raise WireError(Rejection.SHAPE, "a list of addresses is too long, or no list")
+    addresses = []
+    for text in values:
         if not isinstance(text, str):
-            raise ExchangeError("not an address")
+            raise WireError(Rejection.SHAPE, "an address is not text")
         try:
-            found.append(parse_address(text))
+            addresses.append(parse_address(text))
         except ValueError:
             continue
-    return tuple(found)
+    return tuple(addresses)
 
 
-def _content(data: bytes) -> Mapping[str, Any]:
+def _decode(data: bytes) -> Mapping[str, Any]:
     if len(data) > MAX_FRAME_BYTES:
-        raise ExchangeError("too large")
+        raise WireError(Rejection.SIZE, f"the exchange has more than {MAX_FRAME_BYTES} bytes")
     unpacker = msgpack.Unpacker(
         io.BytesIO(data),
         max_buffer_size=MAX_FRAME_BYTES,
@@ -211,12 +210,12 @@ def _content(data: bytes) -> Mapping[str, Any]:
         max_ext_len=0,
     )
     try:
-        content = unpacker.unpack()
-        left = len(data) - unpacker.tell()
+        fields = unpacker.unpack()
+        is_whole = unpacker.tell() == len(data)
     except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise ExchangeError("not msgpack of this protocol") from error
-    if left or not isinstance(content, dict):
-        raise ExchangeError("not one map")
-    if content.get("v") != VERSION:
-        raise ExchangeError("another version")
-    return content
+        raise WireError(Rejection.SHAPE, "the exchange is not msgpack within its bounds") from error
+    if not is_whole or not isinstance(fields, dict):
+        raise WireError(Rejection.SHAPE, "the exchange is not one map")
+    if fields.get("v") != VERSION:
+        raise WireError(Rejection.VERSION, f"the exchange has another version than {VERSION}")
+    return fields

@@ -1,6 +1,13 @@
-"""What nodes say to each other as bytes: messages to all, requests, responses. `docs/protocol.md` specifies them.
+"""Messages, requests and responses of the swarm as bytes. `docs/protocol.md` is the specification.
 
-Everything that arrives is bounded before it is decoded, and decoding raises `WireError` alone.
+    `Message`     by GossipSub, once a round: own rollouts, and digests of those that did not fit
+    `Request`     to one peer by the pull protocol: rollouts or a manifest
+    `Response`    to a request
+
+`record.py` describes the records in them, and `exchange.py` the separate protocol by which peers learn of each other.
+
+Each is a map whose first entry is `v`, the integer 1. Unknown fields are ignored. All bounds are checked before
+anything is decoded; decoding raises only `WireError`.
 """
 
 from __future__ import annotations
@@ -12,61 +19,53 @@ from typing import Any, Literal
 from sapo_edge.swarm.joining.identity import SIGNATURE_BYTES
 from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
-    PROTOCOL,
+    VERSION,
     Packer,
     WireError,
+    check_digest,
     compress,
     decode,
     decompress,
-    digest_of,
     encode,
-    integer_of,
-    list_of,
+    get_integer,
+    get_list,
 )
-from sapo_edge.swarm.wire.record import (
-    CONTEXT,
-    MAX_BODY_BYTES,
-    MAX_TIME,
-    RawRecord,
-    SignedRollout,
-    author_of,
-    decode_record,
-    encode_body,
-    sign_rollout,
-    verify_record,
-)
+from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES
 
 MAX_MESSAGE_BYTES = 48 * 1024
-"""Largest message of GossipSub: below one frame of Yamux."""
+"""Largest message: less than a frame of Yamux."""
 MAX_UNPACKED_BYTES = 512 * 1024
-"""Largest message when it is decompressed."""
+"""Largest message, decompressed."""
 MAX_ROLLOUTS = 64
-"""Most rollouts in a message and in a response."""
+"""Most records in a message or a response."""
 MAX_ANNOUNCED = 64
-"""Most digests that a message announces."""
+"""Most announced digests in a message."""
 MAX_REQUESTED = 32
 """Most digests in a request."""
 MAX_REQUEST_BYTES = 4 * 1024
 """Largest request."""
 MAX_RESPONSE_BYTES = 512 * 1024
 """Largest response."""
-# For a message's other fields, with as many digests as may be announced. Digests are random: they stay as large as they
-# are, and the text that shares a Huffman code with them grows, by 1.2 KB at worst in a block of 16 K symbols.
+# Kept free in a message for its other fields and all announcements. Digests are random and do not compress; text that
+# shares a Huffman code with them grows by at most 1.2 KB in a block of 16 K symbols.
 _RESERVED = MAX_ANNOUNCED * (DIGEST_BYTES + 2) + 2048
-
-Kind = Literal["rollouts", "recent", "manifest"]
 
 
 @dataclass(frozen=True)
 class Message:
-    """What one message of GossipSub holds.
+    """A GossipSub message. One byte for the format (0 plain, 1 zlib), then a map:
+
+        v         integer    1
+        swarm     bytes      32: id of the swarm
+        rollouts  array      0 to `MAX_ROLLOUTS` records, all of one author
+        have      array      0 to `MAX_ANNOUNCED` digests (32 bytes) of rollouts that did not fit
 
     Attributes:
-        swarm: id, 32 bytes.
-        records: rollouts.
-        announced: digests of rollouts that the sender holds and that did not fit.
+        swarm: `swarm`.
+        records: `rollouts`, not decoded yet.
+        announced: `have`.
     """
 
     swarm: bytes
@@ -76,16 +75,22 @@ class Message:
 
 @dataclass(frozen=True)
 class Request:
-    """A question to one peer.
+    """A pull request. A map:
+
+        v         integer    1
+        kind      text       "rollouts", "recent" or "manifest"
+        digests   array      rollouts: 1 to `MAX_REQUESTED` digests (32 bytes)
+        swarm     bytes      recent: 32, id of the swarm
+        count     integer    recent: 1 to `MAX_ROLLOUTS`
+        digest    bytes      manifest: 32
 
     Attributes:
-        kind: rollouts by digest, the most recent ones of a swarm, or a manifest by its digest.
-        digests: of rollouts, 1 to `MAX_REQUESTED`; or of the one manifest.
-        swarm: id, for recent ones.
-        count: of recent ones, 1 to `MAX_ROLLOUTS`.
+        kind: `kind`.
+        digests: `digests` of rollouts, or the one `digest` of a manifest.
+        swarm, count: of recent rollouts.
     """
 
-    kind: Kind
+    kind: Literal["rollouts", "recent", "manifest"]
     digests: tuple[bytes, ...] = ()
     swarm: bytes = b""
     count: int = 0
@@ -93,11 +98,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """A peer's answer.
+    """A pull response. A map with `rollouts` or `manifest`:
+
+        v         integer    1
+        rollouts  array      0 to `MAX_ROLLOUTS` records
+        manifest  bytes      an encoded manifest; nil if the peer does not have it
 
     Attributes:
-        records: rollouts.
-        manifest: encoded manifest; None if the peer has none of that digest.
+        records: `rollouts`, not decoded yet.
+        manifest: `manifest`; None for nil or if the response has rollouts.
     """
 
     records: tuple[RawRecord, ...] = ()
@@ -105,15 +114,15 @@ class Response:
 
 
 def encode_message(swarm: bytes, records: Sequence[RawRecord], announced: Sequence[bytes]) -> bytes:
-    """A message; compressed where that makes it smaller.
+    """Encode a message, compressed if that makes it smaller.
 
     Raises:
         WireError: SIZE, if it is larger than a message may be.
     """
     if len(records) > MAX_ROLLOUTS or len(announced) > MAX_ANNOUNCED:
-        raise WireError(Rejection.SIZE, "there are too many rollouts or digests for one message")
+        raise WireError(Rejection.SIZE, "too many rollouts or digests for one message")
     plain = encode(
-        {"v": PROTOCOL, "swarm": swarm, "rollouts": [_pair(record) for record in records], "have": list(announced)}
+        {"v": VERSION, "swarm": swarm, "rollouts": [_as_array(record) for record in records], "have": list(announced)}
     )
     message = compress(plain)
     if len(plain) > MAX_UNPACKED_BYTES or len(message) > MAX_MESSAGE_BYTES:
@@ -122,7 +131,7 @@ def encode_message(swarm: bytes, records: Sequence[RawRecord], announced: Sequen
 
 
 def decode_message(data: bytes) -> Message:
-    """Decode a message; its records are not decoded yet.
+    """Decode a message, but not its records.
 
     Raises:
         WireError: SIZE, VERSION or SHAPE.
@@ -131,27 +140,27 @@ def decode_message(data: bytes) -> Message:
         raise WireError(Rejection.SIZE, f"the message has more than {MAX_MESSAGE_BYTES} bytes")
     plain = decompress(data, MAX_UNPACKED_BYTES, "the message")
     fields = decode(plain, MAX_UNPACKED_BYTES, "the message")
-    announced = tuple(digest_of(item, "an announced digest") for item in list_of(fields, "have", MAX_ANNOUNCED))
-    return Message(digest_of(fields.get("swarm"), "swarm"), _records(fields), announced)
+    announced = tuple(check_digest(item, "an announced digest") for item in get_list(fields, "have", MAX_ANNOUNCED))
+    return Message(check_digest(fields.get("swarm"), "swarm"), _decode_records(fields), announced)
 
 
-def split(records: Sequence[RawRecord]) -> tuple[list[RawRecord], list[RawRecord]]:
-    """The records that fit one message, in their order, and those that must be announced instead.
+def split_records(records: Sequence[RawRecord]) -> tuple[list[RawRecord], list[RawRecord]]:
+    """Split records into those that fit in one message and those to announce, each in their order.
 
-    Room is left to announce as many as a message may. One that does not fit does not keep out smaller ones behind it.
+    All announcements of a message still fit beside them. Smaller records after one that is too large can fit.
     """
     packer = Packer(MAX_MESSAGE_BYTES - _RESERVED, MAX_UNPACKED_BYTES - _RESERVED)
     fitting: list[RawRecord] = []
     others: list[RawRecord] = []
     for record in records:
-        fits = len(fitting) < MAX_ROLLOUTS and packer.take(_pair(record))
+        fits = len(fitting) < MAX_ROLLOUTS and packer.add(_as_array(record))
         (fitting if fits else others).append(record)
     return fitting, others
 
 
 def encode_request(request: Request) -> bytes:
-    """A request, without its frame."""
-    fields: dict[str, Any] = {"v": PROTOCOL, "kind": request.kind}
+    """Encode a request, without the length that precedes it."""
+    fields: dict[str, Any] = {"v": VERSION, "kind": request.kind}
     match request.kind:
         case "rollouts":
             fields["digests"] = list(request.digests)
@@ -160,11 +169,6 @@ def encode_request(request: Request) -> bytes:
         case "manifest":
             (fields["digest"],) = request.digests
     return encode(fields)
-
-
-def encode_manifest_request(digest: bytes) -> bytes:
-    """A request for a manifest."""
-    return encode_request(Request("manifest", digests=(digest,)))
 
 
 def decode_request(data: bytes) -> Request:
@@ -176,104 +180,67 @@ def decode_request(data: bytes) -> Request:
     fields = decode(data, MAX_REQUEST_BYTES, "the request")
     match fields.get("kind"):
         case "rollouts":
-            digests = tuple(digest_of(item, "a digest") for item in list_of(fields, "digests", MAX_REQUESTED))
+            digests = tuple(check_digest(item, "a digest") for item in get_list(fields, "digests", MAX_REQUESTED))
             if not digests:
-                raise WireError(Rejection.SHAPE, "nothing is asked for")
+                raise WireError(Rejection.SHAPE, "the request has no digests")
             return Request("rollouts", digests=digests)
         case "recent":
-            count = integer_of(fields, "count", MAX_ROLLOUTS)
+            count = get_integer(fields, "count", MAX_ROLLOUTS)
             if not count:
-                raise WireError(Rejection.SHAPE, "nothing is asked for")
-            return Request("recent", swarm=digest_of(fields.get("swarm"), "swarm"), count=count)
+                raise WireError(Rejection.SHAPE, "the request is for 0 rollouts")
+            return Request("recent", swarm=check_digest(fields.get("swarm"), "swarm"), count=count)
         case "manifest":
-            return Request("manifest", digests=(digest_of(fields.get("digest"), "digest"),))
+            return Request("manifest", digests=(check_digest(fields.get("digest"), "digest"),))
         case _:
-            raise WireError(Rejection.SHAPE, "the request is of no known kind")
+            raise WireError(Rejection.SHAPE, "the request has an unknown kind")
 
 
 def encode_response(records: Sequence[RawRecord]) -> bytes:
-    """Rollouts as a response, without its frame.
+    """Encode a response with rollouts, without the length that precedes it.
 
     Raises:
-        WireError: SIZE, if they are more than a response may hold.
+        WireError: SIZE, if it is larger than a response may be.
     """
-    response = encode({"v": PROTOCOL, "rollouts": [_pair(record) for record in records]})
+    response = encode({"v": VERSION, "rollouts": [_as_array(record) for record in records]})
     if len(records) > MAX_ROLLOUTS or len(response) > MAX_RESPONSE_BYTES:
         raise WireError(Rejection.SIZE, "the rollouts are too many for one response")
     return response
 
 
 def encode_manifest_response(manifest: bytes | None) -> bytes:
-    """A manifest, or that there is none, as a response."""
-    return encode({"v": PROTOCOL, "manifest": manifest})
+    """Encode a response with a manifest, or None for one that this node does not have."""
+    return encode({"v": VERSION, "manifest": manifest})
 
 
 def decode_response(data: bytes) -> Response:
-    """Decode a response, which holds rollouts or a manifest; its records are not decoded yet.
+    """Decode a response, but not its records.
 
     Raises:
         WireError: SIZE, VERSION or SHAPE.
     """
     fields = decode(data, MAX_RESPONSE_BYTES, "the response")
     if "rollouts" in fields:
-        return Response(records=_records(fields))
+        return Response(records=_decode_records(fields))
     manifest = fields.get("manifest", b"")
     if manifest is None:
         return Response()
     if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:
-        raise WireError(Rejection.SHAPE, "the response holds neither rollouts nor a manifest")
+        raise WireError(Rejection.SHAPE, "the response has neither rollouts nor a manifest")
     return Response(manifest=manifest)
 
 
-def _pair(record: RawRecord) -> list[bytes]:
+def _as_array(record: RawRecord) -> list[bytes]:
     return [record.body, record.signature]
 
 
-def _records(fields: Mapping[str, Any]) -> tuple[RawRecord, ...]:
+def _decode_records(fields: Mapping[str, Any]) -> tuple[RawRecord, ...]:
     records = []
-    for item in list_of(fields, "rollouts", MAX_ROLLOUTS):
-        # More elements than these two are of a later version, and ignored.
+    for item in get_list(fields, "rollouts", MAX_ROLLOUTS):
+        # Later versions may add elements.
         if not isinstance(item, list) or len(item) < 2 or not all(isinstance(part, bytes) for part in item[:2]):
-            raise WireError(Rejection.SHAPE, "a rollout is not body and signature")
+            raise WireError(Rejection.SHAPE, "a record is not body and signature")
         body, signature = item[:2]
         if len(signature) != SIGNATURE_BYTES:
-            raise WireError(Rejection.SHAPE, f"a signature has not {SIGNATURE_BYTES} bytes")
+            raise WireError(Rejection.SHAPE, f"a signature is not {SIGNATURE_BYTES} bytes")
         records.append(RawRecord(body, signature))
     return tuple(records)
-
-
-__all__ = [
-    "CONTEXT",
-    "DIGEST_BYTES",
-    "MAX_ANNOUNCED",
-    "MAX_BODY_BYTES",
-    "MAX_MESSAGE_BYTES",
-    "MAX_REQUESTED",
-    "MAX_REQUEST_BYTES",
-    "MAX_RESPONSE_BYTES",
-    "MAX_ROLLOUTS",
-    "MAX_TIME",
-    "MAX_UNPACKED_BYTES",
-    "PROTOCOL",
-    "Kind",
-    "Message",
-    "RawRecord",
-    "Request",
-    "Response",
-    "SignedRollout",
-    "WireError",
-    "author_of",
-    "decode_message",
-    "decode_record",
-    "decode_request",
-    "decode_response",
-    "encode_body",
-    "encode_manifest_request",
-    "encode_manifest_response",
-    "encode_message",
-    "encode_request",
-    "encode_response",
-    "sign_rollout",
-    "split",
-    "verify_record",
-]

@@ -1,49 +1,63 @@
-"""A rollout as its author signs it: body, signature and digest, as `docs/protocol.md` specifies them.
+"""Records: rollouts as their authors sign them. On the wire a record is the array `[body, signature]`, both bytes.
 
-What is decoded here is well-formed, not yet believed: `admission.py` decides that.
+The body is a map with these entries. The first three come first, in this order.
+
+    v             integer    1
+    swarm         bytes      32: id of the swarm for which the rollout was created
+    author        bytes      32: public key
+    round         integer    the author's round
+    sequence      integer    the author's running number of the rollout
+    time          float      Unix seconds, below `MAX_TIME`; an integer is accepted, too
+    task          map        entry and version (text, 128 bytes each), seed and index (integers)
+    question      text       16 KiB
+    ground_truth  text       16 KiB
+    answers       array      1 to 32 arrays [text (8 KiB), whether the model ended by itself (boolean)]
+
+Bounds of texts and answers are those of `sapo_edge/rollout.py`. Integers are from 0 to 2**63 - 1.
+
+The signature is the author's, of `CONTEXT` and the body. A record that decodes is well-formed; `admission.py` decides
+whether it is accepted.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, peer_id_of, public_key_of, verify
 from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
-    PROTOCOL,
+    VERSION,
     WireError,
     check_version,
     decode,
     encode,
-    integer_of,
-    list_of,
-    text_of,
+    get_integer,
+    get_list,
+    get_text,
 )
 from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_BODY_BYTES = 320 * 1024
-"""Largest body: 32 answers, question and ground truth of the largest size, and room for fields of later versions."""
+"""Largest body: question, ground truth and 32 answers of the largest size, and room for fields of later versions."""
 MAX_TIME = 2**37
-"""Bound of a rollout's time in Unix seconds: a year that calendars can still write."""
+"""Bound of a rollout's time in Unix seconds: a year of four digits."""
 CONTEXT = b"sapo-edge rollout v1\0"
-"""What stands before a body when it is signed, so that the signature counts for nothing else."""
+"""Signed before the body, so that the signature is valid for nothing else."""
 
-# The entries that follow a body's version stand in this order, so that they can be read before anything is decoded.
+# Keys and lengths of the entries that follow the version. They are read before anything is decoded.
 _SWARM, _AUTHOR = b"\xa5swarm\xc4\x20", b"\xa6author\xc4\x20"
 
 
 @dataclass(frozen=True)
 class RawRecord:
-    """A body with its signature, as bytes.
+    """A record as bytes.
 
     Attributes:
-        body: encoded rollout.
-        signature: its author's, 64 bytes.
+        body: the encoded rollout.
+        signature: 64 bytes.
     """
 
     body: bytes
@@ -57,12 +71,12 @@ class RawRecord:
 
 @dataclass(frozen=True)
 class SignedRollout:
-    """A rollout with the record that it came in.
+    """A record with its decoded rollout.
 
     Attributes:
         record: body and signature.
-        rollout: what the body holds; its author is the peer id of the key in the body, its id the record's digest.
-        swarm: id of the swarm that it was made for, 32 bytes.
+        rollout: from the body; its author is the peer id of the key in the body, its id the record's digest.
+        swarm: id of the swarm for which it was created, 32 bytes.
     """
 
     record: RawRecord
@@ -71,14 +85,14 @@ class SignedRollout:
 
 
 def encode_body(rollout: Rollout, swarm: bytes) -> bytes:
-    """A rollout as its author signs it: equal rollouts give equal bytes. Token ids and log-probabilities stay here.
+    """Encode a rollout without its token ids and log-probabilities. Equal rollouts give equal bytes.
 
     Raises:
-        ValueError: if its author is no peer id.
+        ValueError: if its author is not a peer id.
     """
     return encode(
         {
-            "v": PROTOCOL,
+            "v": VERSION,
             "swarm": swarm,
             "author": public_key_of(rollout.author),
             "round": rollout.round,
@@ -98,15 +112,15 @@ def encode_body(rollout: Rollout, swarm: bytes) -> bytes:
 
 
 def sign_rollout(rollout: Rollout, swarm: bytes, identity: Identity) -> SignedRollout:
-    """A rollout of this node, signed.
+    """Encode and sign a rollout of this node.
 
     Raises:
-        ValueError: if the rollout names another author than the identity, or its time is none that others accept.
+        ValueError: if its author is not the identity, or its time is out of bounds.
     """
     if rollout.author != identity.peer_id:
-        raise ValueError("only an author signs a rollout")
+        raise ValueError("only its author can sign a rollout")
     if not 0 <= rollout.time < MAX_TIME:
-        raise ValueError("the rollout's time is before 1970 or too late")
+        raise ValueError(f"the rollout's time is not from 0 to {MAX_TIME}")
     body = encode_body(rollout, swarm)
     record = RawRecord(body, identity.sign(CONTEXT + body))
     return SignedRollout(record, replace(rollout.as_text(), digest=record.digest.hex()), swarm)
@@ -114,51 +128,56 @@ def sign_rollout(rollout: Rollout, swarm: bytes, identity: Identity) -> SignedRo
 
 def verify_record(signed: SignedRollout) -> bool:
     """Whether the author that the body names has signed it."""
-    return verify(author_of(signed.record), CONTEXT + signed.record.body, signed.record.signature)
+    return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)
 
 
-def author_of(record: RawRecord) -> bytes:
-    """The public key (32 bytes) that a body names, read without decoding it; nothing proves yet that it is true.
+def read_author(record: RawRecord) -> bytes:
+    """The public key (32 bytes) in a body, read without decoding the rest. It proves nothing before the signature does.
 
     Raises:
-        WireError: SIZE, VERSION or SHAPE, if the body does not begin as one of this version does.
+        WireError: SIZE, VERSION or SHAPE, if the body does not begin with version, swarm and author.
     """
-    return _head(record.body)[1]
+    return _read_head(record.body)[1]
 
 
 def decode_record(record: RawRecord) -> SignedRollout:
-    """Decode a body; the signature is not looked at.
+    """Decode a record without verifying its signature.
 
     Raises:
         WireError: SIZE, VERSION or SHAPE.
     """
-    swarm, author = _head(record.body)
+    swarm, author = _read_head(record.body)
     if len(record.signature) != SIGNATURE_BYTES:
-        raise WireError(Rejection.SHAPE, f"the signature has not {SIGNATURE_BYTES} bytes")
+        raise WireError(Rejection.SHAPE, f"the signature is not {SIGNATURE_BYTES} bytes")
     body = decode(record.body, MAX_BODY_BYTES, "the rollout")
     task = body.get("task")
     if not isinstance(task, dict):
-        raise WireError(Rejection.SHAPE, "task is no map")
+        raise WireError(Rejection.SHAPE, "task is not a map")
     try:
         rollout = Rollout(
-            _reference(task),
-            text_of(body, "question"),
-            text_of(body, "ground_truth"),
-            tuple(_answer(answer) for answer in list_of(body, "answers", MAX_ANSWERS)),
+            TaskRef(
+                get_text(task, "entry"),
+                get_text(task, "version"),
+                get_integer(task, "seed"),
+                get_integer(task, "index"),
+            ),
+            get_text(body, "question"),
+            get_text(body, "ground_truth"),
+            tuple(_decode_answer(answer) for answer in get_list(body, "answers", MAX_ANSWERS)),
             peer_id_of(author),
-            integer_of(body, "round"),
-            integer_of(body, "sequence"),
-            _time(body),
+            get_integer(body, "round"),
+            get_integer(body, "sequence"),
+            _decode_time(body.get("time")),
             record.digest.hex(),
         )
     except ValueError as error:
-        # Its message names fields and numbers, and no text of the peer's.
+        # The error names fields and numbers, and contains no text of the peer.
         raise WireError(Rejection.SHAPE, str(error)) from error
     return SignedRollout(record, rollout, swarm)
 
 
-def _head(body: bytes) -> tuple[bytes, bytes]:
-    """Swarm and author of a body, read at their places."""
+def _read_head(body: bytes) -> tuple[bytes, bytes]:
+    """Swarm and author of a body."""
     if len(body) > MAX_BODY_BYTES:
         raise WireError(Rejection.SIZE, f"the rollout has more than {MAX_BODY_BYTES} bytes")
     swarm = check_version(body, "the rollout") + len(_SWARM)
@@ -172,22 +191,15 @@ def _head(body: bytes) -> tuple[bytes, bytes]:
     return body[swarm : swarm + DIGEST_BYTES], body[author : author + KEY_BYTES]
 
 
-def _reference(task: Mapping[str, Any]) -> TaskRef:
-    return TaskRef(
-        text_of(task, "entry"), text_of(task, "version"), integer_of(task, "seed"), integer_of(task, "index")
-    )
-
-
-def _time(body: Mapping[str, Any]) -> float:
-    # JavaScript writes a whole number of seconds as an integer.
-    value = body.get("time")
+def _decode_time(value: object) -> float:
+    # JavaScript encodes a whole number of seconds as an integer.
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < MAX_TIME:
-        raise WireError(Rejection.SHAPE, f"time is no number of seconds from 0 to {MAX_TIME}")
+        raise WireError(Rejection.SHAPE, f"time is not a number from 0 to {MAX_TIME}")
     return float(value)
 
 
-def _answer(value: object) -> Answer:
-    # More elements than these two are of a later version, and ignored.
+def _decode_answer(value: object) -> Answer:
+    # Later versions may add elements.
     if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], str) or type(value[1]) is not bool:
-        raise WireError(Rejection.SHAPE, "an answer is not text and whether it ended")
+        raise WireError(Rejection.SHAPE, "an answer is not a text and a boolean")
     return Answer(value[0], value[1])

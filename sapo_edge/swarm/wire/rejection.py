@@ -1,4 +1,4 @@
-"""Why something that arrived from the swarm is not let in."""
+"""Reasons to reject something that arrived from the swarm."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Rejection(StrEnum):
-    """Reasons, in the order in which they are looked for: the cheapest first."""
+    """Reasons, cheapest check first. `docs/protocol.md#admission` explains each; `admission.py` checks them."""
 
     IGNORED = "ignored"
     SIZE = "size"

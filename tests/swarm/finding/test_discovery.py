@@ -28,7 +28,8 @@ from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
-from sapo_edge.swarm.wire.exchange import Answer, ExchangeError, Request
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.swarm.finding.processes import Node, Process, Relay
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
@@ -184,13 +185,13 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path:
 
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     circuit = parse_address(f"/ip4/8.8.8.8/tcp/4001/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}")
-    request = Request(b"t" * 32, 4001, (circuit,), probe=True)
+    request = ExchangeRequest(b"t" * 32, 4001, (circuit,), probe=True)
     assert exchange.decode_request(exchange.encode_request(request), OTHER) == request
     assert exchange.decode_request(exchange.encode_request(request), OWN).circuits == (), "only for itself"
     groups = tuple(tuple([direct_address("8.8.8.8", 4001 + n, peer(n + 1))] * 4) for n in range(40))
-    data = exchange.encode_answer(Answer(True, "8.8.8.8", None, 1.5, groups))
+    data = exchange.encode_response(ExchangeResponse(True, "8.8.8.8", None, 1.5, groups))
     assert len(data) <= exchange.MAX_FRAME_BYTES
-    answer = exchange.decode_answer(data)
+    answer = exchange.decode_response(data)
     assert answer.peers == groups[: exchange.MAX_PEERS] and answer.member and answer.time == 1.5
     content = msgpack.unpackb(data)
     changes: tuple[dict[str, Any], ...] = (
@@ -198,10 +199,10 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
         {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17},
     )  # fmt: skip
     for change in changes:
-        with pytest.raises(ExchangeError):
-            exchange.decode_answer(msgpack.packb({**content, **change}))
+        with pytest.raises(WireError):
+            exchange.decode_response(msgpack.packb({**content, **change}))
     mixed = [[str(groups[0][0]), str(groups[1][0])]]
-    assert exchange.decode_answer(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
+    assert exchange.decode_response(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
 
 
 VALUES = st.recursive(
@@ -215,8 +216,8 @@ KEYS = st.sampled_from(["tag", "port", "circuits", "probe", "member", "seen", "r
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=200) | st.dictionaries(KEYS, VALUES).map(lambda content: msgpack.packb({"v": 1, **content})))
 def test_any_bytes_are_an_exchange_or_an_error(data: bytes) -> None:
-    for read in (exchange.decode_answer, lambda data: exchange.decode_request(data, OTHER)):
-        with contextlib.suppress(ExchangeError):
+    for read in (exchange.decode_response, lambda data: exchange.decode_request(data, OTHER)):
+        with contextlib.suppress(WireError):
             read(data)
     Announcement(b"t" * 32, OWN, 1).read(data)
 

@@ -24,7 +24,8 @@ from sapo_edge.swarm.judging.admission import Admission, CheckResult
 from sapo_edge.swarm.judging.freshness import CLOCK_SECONDS, MAX_AGE
 from sapo_edge.swarm.judging.reputation import BURST, STRANGERS_BURST, Reputation
 from sapo_edge.swarm.wire import messages as wire
-from sapo_edge.swarm.wire.messages import RawRecord, SignedRollout, encode_message, sign_rollout
+from sapo_edge.swarm.wire.messages import encode_message
+from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, sign_rollout, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks import bounded
 from sapo_edge.tasks.manifest import load_manifest
@@ -144,7 +145,7 @@ def unsigned(record: RawRecord) -> RawRecord:
 
 
 def resigned(body: bytes, author: int = 1) -> RawRecord:
-    return RawRecord(body, identity(author).sign(wire.CONTEXT + body))
+    return RawRecord(body, identity(author).sign(CONTEXT + body))
 
 
 def with_version_2(record: RawRecord) -> RawRecord:
@@ -213,7 +214,7 @@ def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pyt
         return function(*arguments)
 
     for name in ("decode_record", "verify_record"):
-        monkeypatch.setattr(wire, name, partial(record_call, name, getattr(wire, name)))
+        monkeypatch.setattr(module, name, partial(record_call, name, getattr(module, name)))
     good = gate.record(1)
     gate.send(good)
     gate.wait(2 * MAX_AGE)
@@ -490,7 +491,7 @@ def with_each_format(data: bytes) -> Iterator[bytes]:
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_message_raises(data: bytes) -> None:
     result = Gate().admission.check_message(data, "neighbour")
-    assert all(wire.verify_record(signed) and signed.swarm == SWARM for signed in result.accepted)
+    assert all(verify_record(signed) and signed.swarm == SWARM for signed in result.accepted)
     assert result.may_forward == (not result.rejections and bool(result.accepted or result.announced))
 
 

@@ -215,9 +215,9 @@ class Hostile:
 
     def record(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
         """Such a rollout, signed."""
-        from sapo_edge.swarm.wire import messages as wire
+        from sapo_edge.swarm.wire.record import sign_rollout
 
-        return wire.sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
+        return sign_rollout(self.rollout(author, sequence, task, **changes), self.swarm, author).record
 
     def payload(self, *records: Any, announced: Sequence[bytes] = ()) -> bytes:
         """The content of a gossip message."""
@@ -415,7 +415,7 @@ async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict
     """True rollouts of others repeatedly, in a different order each time; then own ones in reverse order."""
     import trio
 
-    from sapo_edge.swarm.wire.messages import RawRecord
+    from sapo_edge.swarm.wire.record import RawRecord
 
     captured = [RawRecord(bytes.fromhex(body), bytes.fromhex(signature)) for body, signature in records]
     async with hostile.neighbour() as peer, hostile.neighbour() as other:
@@ -434,7 +434,7 @@ async def false_rollouts(hostile: Hostile, honest: str) -> dict[str, Any]:
     import trio
 
     from sapo_edge.swarm.joining.identity import public_key_of
-    from sapo_edge.swarm.wire.messages import RawRecord
+    from sapo_edge.swarm.wire.record import RawRecord
 
     names: dict[str, str] = {}
 

@@ -34,7 +34,7 @@ from sapo_edge.swarm.judging.reputation import RATE, STRANGERS_BURST, Reputation
 from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.member.pull import PULLS
-from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
@@ -188,9 +188,9 @@ class HonestPeer:
         """A rollout that is too large for a message and must be pulled; it has no gradient."""
         return replace(self.rollout(), answers=tuple(Answer(os.urandom(4000).hex(), True) for _ in range(20)))
 
-    def record(self, rollout: Rollout) -> wire.RawRecord:
+    def record(self, rollout: Rollout) -> RawRecord:
         """The rollout as `publish` sends it."""
-        return wire.sign_rollout(rollout, self.swarm, self.identity).record
+        return sign_rollout(rollout, self.swarm, self.identity).record
 
     def close(self) -> None:
         """Leave."""

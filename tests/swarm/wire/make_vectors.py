@@ -20,7 +20,8 @@ from sapo_edge.swarm.joining.identity import Identity, readable_name
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.exchange import swarm_tag
-from sapo_edge.swarm.wire.messages import CONTEXT, RawRecord, Request
+from sapo_edge.swarm.wire.messages import Request
+from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_rollout
 
 DIRECTORY = Path(__file__).parent / "vectors"
 SECRETS = (bytes(32), bytes(range(32)), b"\xff" * 32)
@@ -113,7 +114,7 @@ def rollout_fields(rollout: Rollout) -> dict[str, Any]:
 
 
 def _record(rollout: Rollout) -> RawRecord:
-    return wire.sign_rollout(rollout, SWARM, ONE if rollout.author == ONE.peer_id else TWO).record
+    return sign_rollout(rollout, SWARM, ONE if rollout.author == ONE.peer_id else TWO).record
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -144,7 +145,7 @@ def _rollout(name: str, rollout: Rollout, record: RawRecord, canonical: bool) ->
 
 
 def _body(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    body: dict[str, Any] = msgpack.unpackb(wire.encode_body(ROLLOUTS["usual"], SWARM))
+    body: dict[str, Any] = msgpack.unpackb(encode_body(ROLLOUTS["usual"], SWARM))
     return {**body, **(extra or {})}
 
 
@@ -278,7 +279,7 @@ def _invalid_records() -> list[dict[str, Any]]:
         ("a signature whose S is not below L", RawRecord(usual.body, malleable), "signature"),
         ("a key of small order", RawRecord(msgpack.packb(weak), small_order + bytes(32)), "signature"),
         ("a signature whose R is of small order", RawRecord(usual.body, _without_r(CONTEXT + usual.body)), "signature"),
-        ("of another swarm", wire.sign_rollout(ROLLOUTS["usual"], bytes(32), TWO).record, "swarm"),
+        ("of another swarm", sign_rollout(ROLLOUTS["usual"], bytes(32), TWO).record, "swarm"),
     ]
     return [
         {

@@ -24,7 +24,21 @@ from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QU
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec as wire_codec
 from sapo_edge.swarm.wire import messages as wire
-from sapo_edge.swarm.wire.messages import RawRecord, Request, WireError
+from sapo_edge.swarm.wire import record as wire_record
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.messages import Request
+from sapo_edge.swarm.wire.record import (
+    CONTEXT,
+    MAX_BODY_BYTES,
+    MAX_TIME,
+    RawRecord,
+    SignedRollout,
+    decode_record,
+    encode_body,
+    read_author,
+    sign_rollout,
+    verify_record,
+)
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.swarm.wire import make_vectors
 
@@ -43,22 +57,21 @@ rollouts = st.builds(
     st.just(US.peer_id),
     integers,
     integers,
-    st.floats(0, wire.MAX_TIME, exclude_max=True),
+    st.floats(0, MAX_TIME, exclude_max=True),
 )
 records = st.lists(st.builds(RawRecord, st.binary(max_size=300), st.binary(min_size=64, max_size=64)), max_size=64)
 
 USUAL = make_vectors.ROLLOUTS["usual"]
-RECORD = wire.sign_rollout(replace(USUAL, author=US.peer_id), SWARM, US).record
+RECORD = sign_rollout(replace(USUAL, author=US.peer_id), SWARM, US).record
 MESSAGE = wire.encode_message(SWARM, [RECORD, RECORD], [bytes(32), RECORD.digest])
 FIELDS: dict[str, Any] = {"v": 1, "swarm": SWARM, "rollouts": [[RECORD.body, RECORD.signature]], "have": []}
 
+REQUESTS = [Request("recent", swarm=SWARM, count=3), Request("manifest", (SWARM,))]
+
 DECODERS: dict[str, tuple[Callable[[bytes], object], list[bytes]]] = {
-    "record": (lambda data: wire.decode_record(RawRecord(data, bytes(64))), [RECORD.body]),
+    "record": (lambda data: decode_record(RawRecord(data, bytes(64))), [RECORD.body]),
     "message": (wire.decode_message, [MESSAGE, b"\0" + msgpack.packb(FIELDS)]),
-    "request": (
-        wire.decode_request,
-        [wire.encode_request(Request("recent", swarm=SWARM, count=3)), wire.encode_manifest_request(SWARM)],
-    ),
+    "request": (wire.decode_request, [wire.encode_request(request) for request in REQUESTS]),
     "response": (wire.decode_response, [wire.encode_response([RECORD]), wire.encode_manifest_response(b"\x80")]),
 }
 
@@ -74,18 +87,18 @@ def reason_of(decode: Callable[[], object]) -> Rejection | None:
 @settings(deadline=None)
 @given(rollouts)
 def test_a_rollout_is_read_as_it_was_signed(rollout: Rollout) -> None:
-    signed = wire.sign_rollout(rollout, SWARM, US)
-    read = wire.decode_record(RawRecord(signed.record.body, signed.record.signature))
+    signed = sign_rollout(rollout, SWARM, US)
+    read = decode_record(RawRecord(signed.record.body, signed.record.signature))
     assert read == signed and read.rollout == rollout and read.swarm == SWARM
     assert read.rollout.id == hashlib.sha256(signed.record.body).hexdigest() == signed.record.digest.hex()
-    assert wire.author_of(signed.record) == US.public_key
-    assert wire.verify_record(read)
-    assert wire.encode_body(read.rollout, SWARM) == signed.record.body, "encoding is deterministic"
+    assert read_author(signed.record) == US.public_key
+    assert verify_record(read)
+    assert encode_body(read.rollout, SWARM) == signed.record.body, "encoding is deterministic"
 
 
 def test_what_the_sampler_knows_stays_here() -> None:
     own = replace(USUAL, author=US.peer_id, answers=(Answer("7", True, (4711, 2), (-0.5, -0.25)),))
-    assert wire.encode_body(own, SWARM) == wire.encode_body(own.as_text(), SWARM)
+    assert encode_body(own, SWARM) == encode_body(own.as_text(), SWARM)
 
 
 @pytest.mark.parametrize(
@@ -93,19 +106,19 @@ def test_what_the_sampler_knows_stays_here() -> None:
 )
 def test_what_others_would_refuse_is_not_signed(rollout: Rollout) -> None:
     with pytest.raises(ValueError):
-        wire.sign_rollout(rollout, SWARM, US)
+        sign_rollout(rollout, SWARM, US)
 
 
 def test_the_largest_rollout_fits_a_body_and_a_response_and_no_message() -> None:
     question = os.urandom(MAX_QUESTION_BYTES // 2).hex()
     answers = tuple(Answer(os.urandom(MAX_ANSWER_BYTES // 2).hex(), True) for _ in range(MAX_ANSWERS))
     largest = Rollout(TaskRef("e" * 128, "v" * 128, 0, 0), question, question, answers, US.peer_id, 0, 0, 0.0)
-    signed = wire.sign_rollout(largest, SWARM, US)
-    assert wire.decode_record(signed.record).rollout == largest
+    signed = sign_rollout(largest, SWARM, US)
+    assert decode_record(signed.record).rollout == largest
     assert wire.decode_response(wire.encode_response([signed.record])).records == (signed.record,)
-    assert wire.split([signed.record]) == ([], [signed.record])
+    assert wire.split_records([signed.record]) == ([], [signed.record])
     assert reason_of(lambda: wire.encode_message(SWARM, [signed.record], [])) is Rejection.SIZE
-    assert reason_of(lambda: wire.decode_record(RawRecord(bytes(wire.MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
+    assert reason_of(lambda: decode_record(RawRecord(bytes(MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
 
 
 @settings(deadline=None)
@@ -145,7 +158,7 @@ def test_what_fits_a_message_fits_with_all_announcements(alphabet: str) -> None:
         texts = ["".join(drawn.choices(alphabet, k=drawn.randint(20, 6000))) for _ in range(drawn.randint(1, 150))]
         content = [RawRecord(text.encode(), drawn.randbytes(64)) for text in texts]
         content.insert(0, RawRecord(drawn.randbytes(50_000), bytes(64)))
-        fitting, others = wire.split(content)
+        fitting, others = wire.split_records(content)
         assert [record for record in content if record in fitting] == fitting, "in their order"
         assert len(fitting) + len(others) == len(content) and others[0] == content[0]
         wire.encode_message(drawn.randbytes(32), fitting, [drawn.randbytes(32) for _ in range(wire.MAX_ANNOUNCED)])
@@ -193,10 +206,10 @@ def test_damaged_messages_raise_nothing_but_wire_errors(
     except WireError as error:
         assert error.reason in {Rejection.SHAPE, Rejection.VERSION, Rejection.SIZE}
     else:
-        if isinstance(found, wire.SignedRollout):
+        if isinstance(found, SignedRollout):
             # What is still well-formed is no longer what was signed.
             changed = RawRecord(data, RECORD.signature)
-            assert data == RECORD.body or not wire.verify_record(replace(found, record=changed))
+            assert data == RECORD.body or not verify_record(replace(found, record=changed))
 
 
 def _nested(opening: bytes, levels: int) -> bytes:
@@ -254,7 +267,7 @@ def test_errors_repeat_nothing_that_a_peer_wrote() -> None:
         if vector["kind"] == "record":
             with_text = bytes.fromhex(vector["body"]).replace(b"State", b"\x1b[2J!")
             try:
-                wire.decode_record(RawRecord(with_text, bytes.fromhex(vector["signature"])))
+                decode_record(RawRecord(with_text, bytes.fromhex(vector["signature"])))
             except WireError as error:
                 assert str(error).isprintable() and "[2J" not in str(error)
 
@@ -265,10 +278,10 @@ def test_the_bounds_are_documented() -> None:
     # The time's bound is a power of two in the text.
     assert documented == {
         name: value
-        for module in (wire, wire_codec)
+        for module in (wire, wire_codec, wire_record)
         for name, value in vars(module).items()
         if name.startswith("MAX_")
-        and name not in {"MAX_TIME", "MAX_INTEGER", "MAX_QUESTION_BYTES", "MAX_MANIFEST_BYTES"}
+        and name not in {"MAX_TIME", "MAX_ANSWERS", "MAX_INTEGER", "MAX_QUESTION_BYTES", "MAX_MANIFEST_BYTES"}
     }
     assert all(f"| *{reason}* |" in text for reason in Rejection)
 
@@ -296,14 +309,14 @@ def test_vectors_are_those_of_this_version() -> None:
 
 @pytest.mark.parametrize("vector", vectors("rollouts.json"), ids=lambda vector: vector["name"])
 def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
-    signed = wire.decode_record(raw(vector))
+    signed = decode_record(raw(vector))
     assert make_vectors.rollout_fields(signed.rollout) == vector["rollout"]
     assert signed.record.digest.hex() == signed.rollout.id == vector["digest"]
-    assert signed.swarm.hex() == vector["swarm"] and wire.verify_record(signed)
-    assert (wire.CONTEXT + signed.record.body).hex() == vector["signed"]
+    assert signed.swarm.hex() == vector["swarm"] and verify_record(signed)
+    assert (CONTEXT + signed.record.body).hex() == vector["signed"]
     identity = Identity.from_secret(bytes.fromhex(vector["secret"]))
     assert identity.sign(bytes.fromhex(vector["signed"])) == signed.record.signature
-    assert (wire.encode_body(signed.rollout, signed.swarm) == signed.record.body) is vector["canonical"]
+    assert (encode_body(signed.rollout, signed.swarm) == signed.record.body) is vector["canonical"]
 
 
 @pytest.mark.parametrize("vector", vectors("messages.json"), ids=lambda vector: vector["name"])
@@ -340,9 +353,9 @@ def test_vectors_that_are_refused(vector: dict[str, Any]) -> None:
 
 def _judge(record: RawRecord, swarm: bytes) -> Rejection | None:
     """What admission makes of a record, as far as its bytes tell."""
-    if (reason := reason_of(lambda: wire.decode_record(record))) is not None:
+    if (reason := reason_of(lambda: decode_record(record))) is not None:
         return reason
-    signed = wire.decode_record(record)
-    if not wire.verify_record(signed):
+    signed = decode_record(record)
+    if not verify_record(signed):
         return Rejection.SIGNATURE
     return None if signed.swarm == swarm else Rejection.SWARM
