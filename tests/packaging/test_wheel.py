@@ -1,18 +1,23 @@
-"""What the wheel holds: one top level, all packages, the files beside the code."""
+"""What the wheel holds: one top level, all packages, the files beside the code; and that it works once installed."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tomllib
+import urllib.request
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sapo_edge import __version__
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {"sapo_edge": ROOT / "sapo_edge", "sapo_edge.backends": ROOT / "backends", "sapo_edge.tui": ROOT / "tui"}
@@ -35,8 +40,8 @@ def packages() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Names in a wheel of a copy of the tree: a build leaves files behind."""
+def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of a copy of the tree: a build leaves files behind."""
     directory = tmp_path_factory.mktemp("wheel")
     copy = directory / "copy"
     ignored = shutil.ignore_patterns("__pycache__")
@@ -55,8 +60,62 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
     assert built.returncode == 0, built.stderr
     (file,) = (directory / "dist").iterdir()
-    with zipfile.ZipFile(file) as archive:
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(wheel_file: Path) -> list[str]:
+    """Names in the wheel."""
+    with zipfile.ZipFile(wheel_file) as archive:
         return archive.namelist()
+
+
+@pytest.fixture(scope="module")
+def installed(wheel_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Commands of a virtual environment with the wheel, which sees the packages that this Python has."""
+    directory = tmp_path_factory.mktemp("installed")
+    venv.create(directory, with_pip=False)
+    python = directory / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "--python", str(python)]
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", str(wheel_file)], check=True, timeout=200)
+    (packages,) = directory.glob("lib/python*/site-packages")
+    # Python does not read the .pth files of these folders: an editable sapo-edge there stays unseen.
+    (packages / "others.pth").write_text("\n".join(path for path in sys.path if path.endswith("-packages")))
+    return directory / "bin"
+
+
+def run_installed(installed: Path, directory: Path, *command: str) -> str:
+    """What a command of the virtual environment prints, in a directory outside the repository."""
+    result = subprocess.run(
+        [str(installed / command[0]), *command[1:]],
+        cwd=directory, env=outside(directory), capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def outside(directory: Path) -> dict[str, str]:
+    """The environment without what leads Python to the repository."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SAPO"))}
+    return {**kept, "SAPO_EDGE_HOME": str(directory / "home")}
+
+
+LOAD = """
+import asyncio, pathlib
+import sapo_edge
+from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
+from sapo_edge.tui.app import SapoApp
+
+async def stylesheets():
+    app = SapoApp(ProgramLauncher())
+    async with app.run_test():
+        return [str(path) for path in app.css_path]
+
+for place in (sapo_edge.__file__, *asyncio.run(stylesheets())):
+    print(pathlib.Path(place).resolve())
+print(*(load_manifest(name).name for name in shipped_manifests()))
+"""
 
 
 def test_its_only_top_level_is_ours(wheel: list[str]) -> None:
@@ -89,6 +148,34 @@ def test_it_holds_the_files_beside_the_code(wheel: list[str]) -> None:
 
 def test_nothing_else_slips_in(wheel: list[str]) -> None:
     assert not [name for name in wheel if "tests" in name or "__pycache__" in name or name.endswith((".pyc", ".gguf"))]
+
+
+def test_the_installed_commands_work(installed: Path, tmp_path: Path) -> None:
+    assert run_installed(installed, tmp_path, "sapo", "--version").split()[-1] == __version__
+    assert "Usage: sapo" in run_installed(installed, tmp_path, "sapo", "--help")
+    assert str(tmp_path / "home") in run_installed(installed, tmp_path, "sapo-edge", "paths")
+
+
+def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(installed: Path, tmp_path: Path) -> None:
+    package, stylesheet, manifests = run_installed(installed, tmp_path, "python", "-c", LOAD).splitlines()
+    place = installed.parent.resolve()
+    assert Path(package).is_relative_to(place) and Path(stylesheet).is_relative_to(place)
+    assert stylesheet.endswith(".tcss") and manifests.split() == ["reasoning-gym-nine", "starter"]
+
+
+def test_the_installed_app_is_served_as_a_page(installed: Path, tmp_path: Path) -> None:
+    pytest.importorskip("textual_serve")
+    command = [str(installed / "sapo"), "serve", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, env=outside(tmp_path), stdout=subprocess.PIPE, text=True) as serving:
+        try:
+            assert serving.stdout is not None
+            address = serving.stdout.readline().strip()
+            with urllib.request.urlopen(address, timeout=20) as page:
+                assert b"<title>sapo</title>" in page.read()
+            serving.send_signal(signal.SIGTERM)
+            assert serving.wait(20) == 0
+        finally:
+            serving.kill()
 
 
 def test_the_declared_packages_are_all_that_exist() -> None:
