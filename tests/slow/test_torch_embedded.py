@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,18 +10,14 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.model.find import embedded_model
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.policy import LoraSettings, TrainingGroup, UpdateSettings
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.contract.training import assert_identical, own_group, saved
+from tests.memory_probe import measure_memory
 
-MODEL = embedded_model()
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(MODEL is None, reason="the extra `starter` is not installed"),
-]
+pytestmark = pytest.mark.slow
 
 MANIFEST = load_manifest("starter")
 TASKS = TaskSource(MANIFEST).held_out(4)
@@ -33,18 +26,16 @@ SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
 
 @pytest.fixture(scope="module")
-def torch_policy() -> Iterator[TorchPolicy]:
-    assert MODEL is not None
-    policy = TorchPolicy(MODEL, device="cpu", lora=RANK, threads=1)
+def torch_policy(model: Path) -> Iterator[TorchPolicy]:
+    policy = TorchPolicy(model, device="cpu", lora=RANK, threads=1)
     yield policy
     policy.close()
 
 
 @pytest.fixture(scope="module")
-def cpu(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
+def cpu(model: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LlamaCppPolicy]:
     directory = tmp_path_factory.mktemp("cpu")
-    assert MODEL is not None
-    policy = LlamaCppPolicy(MODEL, cache=directory, workspace=directory, lora=replace(RANK, seed=4), threads=1)
+    policy = LlamaCppPolicy(model, cache=cache, workspace=directory, lora=replace(RANK, seed=4), threads=1)
     yield policy
     policy.close()
 
@@ -102,12 +93,7 @@ def test_training_continues_on_the_other_backend(
 
 
 @pytest.mark.parametrize("backend", ["torch", "llama_cpp"])
-def test_memory_is_as_estimated(backend: str) -> None:
+def test_memory_is_as_estimated(backend: str, cache: Path) -> None:
     """Of a small round in a fresh process, whose libraries count too."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.memory_probe", backend, "2", "4", "60", "16"],
-        capture_output=True, text=True, timeout=400, check=False,
-    )  # fmt: skip
-    assert ended.returncode == 0, ended.stderr
-    memory = json.loads(ended.stdout)
+    memory = measure_memory(backend, cache)
     assert memory["estimate"] == pytest.approx(memory["measured"], rel=0.2)

@@ -142,21 +142,21 @@ def test_an_invite_suffices_for_a_private_swarm_and_late_members_get_earlier_rol
     assert invite.startswith("sapo://") and "\n" not in invite
     sapo(tmp_path / "b", "swarm", "join", invite)
     second = running(tmp_path / "b", model, listen="all")
+    outsider = running(
+        tmp_path / "d", model, "--manifest", str(manifest), "--set", f"bootstrap={_address(invite)}", listen="all"
+    )
     # It has the manifest from the first node: it is in no file of its own.
     second.started()
     for node in (first, second):
         node.trained_on_others()
+    outsider.first(lambda event: event["event"] == "round" and event["round"] == 3)
+    assert outsider.status()["swarm"]["peers"] == []
     shared = first.status()["swarm"]["rollouts_out"]
     first.process.send_signal(signal.SIGSTOP)  # what the third one gets of it can only be backfill from the second
     sapo(tmp_path / "c", "swarm", "join", sapo(tmp_path / "b", "swarm", "invite").strip())
     third = running(tmp_path / "c", model, listen="all")
     third.trained_on_others()
     assert shared > 0 and third.status()["swarm"]["rollouts_in"] > 0
-    outsider = running(
-        tmp_path / "d", model, "--manifest", str(manifest), "--set", f"bootstrap={_address(invite)}", listen="all"
-    )
-    outsider.first(lambda event: event["event"] == "round" and event["round"] == 3)
-    assert outsider.status()["swarm"]["peers"] == []
 
 
 def _address(invite: str) -> str:
