@@ -4,7 +4,8 @@ PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python
 VENV ?= .venv
 ROUNDS ?= 40
 # Processes that share the tests, file by file: some files make one costly thing for all of their tests.
-WORKERS ?= 2
+# Three on two cores, because the tests of the terminal app and of swarms wait for most of their time.
+WORKERS ?= 3
 BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder

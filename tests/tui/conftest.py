@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import _wait
 from textual.pilot import Pilot
 
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import still
+
+# After each key Textual waits twice until the process has used hardly any processor time for this long; its own 20 ms
+# would be most of the time of these tests.
+_wait.SLEEP_GRANULARITY = 0.01
 
 
 @pytest.fixture

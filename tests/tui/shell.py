@@ -21,8 +21,8 @@ TRUECOLOR = {"COLORTERM": "truecolor", "TERM": "xterm-256color", "LANG": "C.UTF-
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: float = 15.0) -> None:
     """Let the app run until a condition is true."""
-    for _ in range(int(seconds / 0.02)):
-        await pilot.pause(0.02)
+    for _ in range(int(seconds / 0.01)):
+        await pilot.pause(0.01)
         if condition():
             return
     raise AssertionError("the condition never became true")

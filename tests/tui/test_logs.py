@@ -427,9 +427,9 @@ async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> Non
         await pilot.press("w")
         assert lines.virtual_size.height == 1 and "not wrapped" in title(app)
         await pilot.press("right", "right")
-        assert lines.scroll_x == 24
+        await until(pilot, lambda: lines.scroll_x == 24)
         await pilot.press("left")
-        assert lines.scroll_x == 12
+        await until(pilot, lambda: lines.scroll_x == 12)
 
 
 @pytest.mark.asyncio
