@@ -45,6 +45,12 @@ class ConfigError(SapoError):
     exit_code = ExitCode.USAGE
 
 
+class ConfigFileError(ConfigError):
+    """The operating system can't read or write the configuration file."""
+
+    exit_code = ExitCode.FAILED
+
+
 class ManifestError(SapoError):
     """A manifest can't be read, or has a value outside its bounds."""
 

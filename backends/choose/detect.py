@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, Suppo
 from sapo_edge.backends.choose import registry
 from sapo_edge.backends.choose.registry import AUTO, find_backend
 from sapo_edge.backends.machine.host import Host, this_host
+from sapo_edge.children import python_command
 from sapo_edge.errors import BackendError
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def probe(backends: Iterable[Backend]) -> dict[str, str]:
     """
     processes = {
         backend.name: subprocess.Popen(
-            [sys.executable, "-c", backend.probe], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            python_command("-c", backend.probe), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         for backend in backends
         if backend.probe

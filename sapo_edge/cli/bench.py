@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 
+from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -99,7 +99,7 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(
-        [sys.executable, "-m", "sapo_edge.doctor.bench"], input=json.dumps(asdict(benchmark)), stdout=subprocess.PIPE,
+        python_command("-m", "sapo_edge.doctor.bench"), input=json.dumps(asdict(benchmark)), stdout=subprocess.PIPE,
         text=True, check=False,
     )  # fmt: skip
     try:

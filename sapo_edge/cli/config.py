@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import print_json
-from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.workspace import open_workspace, storable
 from sapo_edge.state.paths import Paths
 
 app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
@@ -31,9 +31,11 @@ def set_setting(name: str, value: Annotated[str | None, typer.Argument()] = None
     from sapo_edge.config.layers import set_value
 
     paths = Paths.default(home)
-    paths.create()
-    set_value(paths.config_file, name, value)
+    stored = None if value is None else storable(name, value)
+    set_value(paths.config_file, name, stored)
     print(paths.config_file)
+    if stored != value:
+        narrate(f"{name} = {stored}: an absolute path, so that it is found from every directory")
 
 
 @app.command()

@@ -6,6 +6,7 @@ that the settings name; otherwise that of the joined swarm; otherwise the defaul
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -247,6 +248,24 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     listed = ", ".join(f"{manifest.name} ({manifest.digest[: MIN_DIGITS + 4]})" for manifest in kept)
     known = f"shipped: {', '.join(shipped)}" + (f"; of swarms: {listed}" if listed else "")
     raise ManifestError(f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)")
+
+
+def storable(name: str, value: str) -> str:
+    """The value of a setting as `config.toml` keeps it: a relative path becomes absolute, for commands run anywhere.
+
+    Args:
+        name: of the setting.
+        value: as typed; of `model` a path unless it is empty or names the hub, of `manifest` one if it is a file's.
+    """
+    from sapo_edge.backends.model.find import HUB
+    from sapo_edge.tasks.manifest import shipped_manifests
+
+    path = Path(value).expanduser()
+    if name == "model":
+        is_path = bool(value) and not value.startswith(HUB)
+    else:
+        is_path = name == "manifest" and value not in shipped_manifests() and path.is_file()
+    return os.path.abspath(path) if is_path else value
 
 
 def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS, Settings
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, ConfigFileError
 from sapo_edge.plain import did_you_mean
-from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.durable import state_error, write_atomically
 from sapo_edge.state.paths import HOME_VARIABLE
 
 PREFIX = "SAPO_EDGE_"
@@ -148,9 +148,8 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_atomically(file, text.encode("utf-8"), mode=0o644)
     except OSError as error:
-        raise ConfigError(
-            f"can't write {file}: {error.strerror or error}", "check its directory's owner, permissions and free space"
-        ) from error
+        failure = state_error(error, "write", file)
+        raise ConfigFileError(failure.message, failure.remedy) from error
     return checked
 
 
@@ -161,7 +160,7 @@ def _read_text(file: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        raise ConfigError(
+        raise ConfigFileError(
             f"can't read {file}: {error.strerror or error}", "check that it is a file and that you may read it"
         ) from error
     except UnicodeDecodeError as error:

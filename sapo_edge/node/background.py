@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.children import sapo_command
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
@@ -101,9 +102,7 @@ class Background:
         self._paths.create()
         if self.running():
             return
-        home = [] if self._home is None else ["--home", os.path.abspath(self._home.expanduser())]
-        # -P keeps Python from importing modules in the current directory, which may hold anything.
-        command = [sys.executable, "-P", "-m", "sapo_edge", "run", "--json", *home, *options]
+        command = sapo_command("run", self._home, "--json", *options)
         started = time.time()
         output = self._paths.background_output
         with reported("start a node that writes to", output):

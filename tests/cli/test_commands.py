@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.terminal.launcher import ProgramLauncher
+from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import Invoke
 from tests.cli.process import Result
 
 EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
@@ -184,6 +187,35 @@ def test_config_set_writes_and_removes_a_setting(sapo: Command, tmp_path: Path) 
     assert file.read_text() == "learning_rate = 0.001\n"
     assert sapo("config", "set", "learning_rate", "--home", tmp_path).code == 0
     assert file.read_text() == ""
+
+
+@pytest.mark.parametrize("command", [True, False], ids=["command", "app"])
+def test_paths_in_settings_are_stored_absolute(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: bool
+) -> None:
+    file = tmp_path / "home" / "config" / "config.toml"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.toml").write_text("")
+    (tmp_path / "starter").write_text("")
+    for name, value, stored in (
+        ("model", "./tiny.gguf", f"{tmp_path}/tiny.gguf"),
+        ("model", "tiny.gguf", f"{tmp_path}/tiny.gguf"),
+        ("model", "~/models/tiny.gguf", f"{tmp_path}/models/tiny.gguf"),
+        ("manifest", "mine.toml", f"{tmp_path}/mine.toml"),
+        ("model", "/models/tiny.gguf", "/models/tiny.gguf"),
+        ("model", "hf:organisation/model", "hf:organisation/model"),
+        ("model", "", ""),
+        ("manifest", "starter", "starter"),
+        ("manifest", "0123456789", "0123456789"),
+        ("theme", "./light", "./light"),
+    ):
+        if command:
+            result = invoke("config", "set", name, value, "--home", tmp_path / "home")
+            assert result.code == 0 and ("absolute path" in result.err) is (stored != value)
+        else:
+            ProgramLauncher(tmp_path / "home").set(name, value)
+        assert read_file(file)[name] == stored
 
 
 def test_config_validate_accepts_a_valid_file(sapo: Command, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from sapo_edge.children import sapo_command
 from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.launcher import ChatAnswer
 
@@ -31,8 +32,7 @@ class ChatProcess:
     """
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
-        home_option = () if home is None else ("--home", os.path.abspath(home.expanduser()))
-        self._command = (sys.executable, "-P", "-m", "sapo_edge", "chat", "--json", *home_option, *options)
+        self._command = sapo_command("chat", home, "--json", *options)
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge import __version__
-from sapo_edge.cli.workspace import Workspace, find_manifest, open_workspace
+from sapo_edge.cli.workspace import Workspace, find_manifest, open_workspace, storable
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
@@ -172,7 +172,7 @@ class ProgramLauncher:
         Raises:
             ConfigError: if the value is not allowed or can't be written.
         """
-        set_value(self._paths.config_file, name, value)
+        set_value(self._paths.config_file, name, None if value is None else storable(name, value))
 
     def chat(self) -> Chat:
         """A new conversation, not opened yet."""

@@ -6,13 +6,13 @@ import contextlib
 import io
 import os
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.signals import ending_signals
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8042
 HOST = "127.0.0.1"
 """Loopback only: whoever opens the page acts as the node's owner, and nothing is encrypted."""
-COMMAND = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
-"""Starts the terminal app. With -P, Python does not import from the current directory."""
+COMMAND = python_command("-m", "sapo_edge.cli.web.app")
+"""Starts the terminal app."""
 
 
 def serve(

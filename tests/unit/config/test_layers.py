@@ -8,7 +8,7 @@ import pytest
 
 from sapo_edge.config.layers import read_file, resolve, set_value
 from sapo_edge.config.settings import SETTINGS, Settings, reference
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.policy import LoraSettings, UpdateSettings
 
 
@@ -188,8 +188,9 @@ def test_a_rejected_value_leaves_the_file_unchanged(tmp_path: Path, name: str, v
 
 def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="can't"):
+    with pytest.raises(ConfigError, match="can't") as error:
         set_value(tmp_path / "file" / "config.toml", "own", "3")
+    assert error.value.exit_code is ExitCode.FAILED
 
 
 def test_the_reference_has_a_line_for_every_setting() -> None:
