@@ -46,7 +46,7 @@ def _check_network(workspace: Workspace) -> list[Check]:
         workspace.check_swarm()
     except SapoError as error:
         return [Check("swarm", Status.FAIL, error.message, error.remedy)]
-    kind = "private" if swarm.private else "open"
+    kind = "private" if swarm.is_private else "open"
     network = examine_network(
         port=settings.port,
         listen="loopback" if settings.listen == "loopback" else "all",

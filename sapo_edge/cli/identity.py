@@ -50,7 +50,7 @@ def backup(
             file.chmod(0o600)
         write_atomically(file, data)
     print(file)
-    narrate(f"encrypted key of {Identity.from_secret(secret).peer_id}; it can't be restored without the passphrase")
+    narrate(f"encrypted key of {Identity(secret).peer_id}; it can't be restored without the passphrase")
 
 
 @app.command()
@@ -94,7 +94,7 @@ def _read_existing(paths: Paths) -> bytes:
 def _print_identity(paths: Paths, secret: bytes, *, as_json: bool) -> None:
     from sapo_edge.swarm.joining.identity import Identity, readable_name
 
-    identity = Identity.from_secret(secret)
+    identity = Identity(secret)
     record = {
         "name": readable_name(identity.peer_id), "peer_id": identity.peer_id,
         "public_key": identity.public_key.hex(), "path": str(paths.identity),

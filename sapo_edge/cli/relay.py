@@ -105,7 +105,7 @@ def run_relay(
             error.holder,
         ) from error
     try:
-        identity = Identity.from_secret(read_or_create_secret(paths.state / "relay-identity"))
+        identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():
             from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(file=paths.state / "relay.log", stderr=False)

@@ -141,7 +141,7 @@ def open_transport(
 
     settings = workspace.settings
     config = SwarmConfig(
-        Identity.from_secret(secret),
+        Identity(secret),
         source.manifest,
         psk=swarm.key,
         bootstrap=(*settings.addresses, *swarm.bootstrap),
@@ -162,7 +162,7 @@ def describe_sharing(workspace: Workspace) -> str:
     """What a node shares and with whom, in one sentence."""
     if workspace.swarm is None or workspace.is_alone:
         return "alone: nothing is sent to anybody"
-    kind = "private swarm" if workspace.swarm.private else "open swarm"
+    kind = "private swarm" if workspace.swarm.is_private else "open swarm"
     return f"{kind} {workspace.swarm.name}: questions and answers are shared as text, nothing else; --solo works alone"
 
 

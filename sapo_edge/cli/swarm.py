@@ -61,23 +61,23 @@ def create(
 @app.command()
 def invite(home: Home = None, json: Json = False) -> None:
     """Print the invite by which others join; with the running node's addresses, if one runs."""
-    from sapo_edge.swarm.joining.invite import worth_sharing
+    from sapo_edge.swarm.joining.invite import choose_addresses
 
     workspace = open_workspace(home)
     swarm = workspace.swarm
     if swarm is None:
         raise StateError("this node is in no swarm", "create one with `sapo swarm create`, or join one")
-    addresses = worth_sharing([*_own_addresses(workspace.paths, swarm), *swarm.bootstrap])
+    addresses = choose_addresses([*_own_addresses(workspace.paths, swarm), *swarm.bootstrap])
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
     if json:
-        print_json({"invite": text, "addresses": addresses, "private": swarm.private})
+        print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
     else:
         print(text)
     if not addresses:
         narrate("no address is known: with this invite, only nodes on the same local network find each other")
         narrate("start `sapo run` first, then run this again for an invite with your addresses")
-    if swarm.private:
+    if swarm.is_private:
         narrate("anyone with this invite can take part: send it to nobody else")
     narrate("others paste it after: sapo swarm join")
 
@@ -110,7 +110,7 @@ def leave(home: Home = None, json: Json = False) -> None:
         print_json({"left": None if left is None else left.id.hex()})
     else:
         print(f"left {left.name}" if left is not None else "left the open swarm of the manifest")
-    if left is not None and left.private:
+    if left is not None and left.is_private:
         narrate("its key is removed: to join again, ask a member for an invite")
     _print_next_step(workspace, "`sapo run` works alone from now on; checkpoints stay")
 
@@ -223,7 +223,7 @@ def _print_swarms(workspace: Workspace, swarm: Swarm | None, *, as_json: bool) -
     if swarm is None:
         print(line("swarm", "none: this node works alone"))
     else:
-        kind = "private" if swarm.private else "open"
+        kind = "private" if swarm.is_private else "open"
         default = "" if membership.current is not None else "; by default, because no other was joined"
         print(line("swarm", f"{swarm.name}, {kind}{default}"))
         print(line("id", swarm.id.hex()))
@@ -231,13 +231,13 @@ def _print_swarms(workspace: Workspace, swarm: Swarm | None, *, as_json: bool) -
         for address in swarm.bootstrap:
             print(line("address", address))
     for other in others:
-        print(line("known too", f"{other.name}, {'private' if other.private else 'open'}, {other.id.hex()[:12]}"))
+        print(line("known too", f"{other.name}, {'private' if other.is_private else 'open'}, {other.id.hex()[:12]}"))
 
 
 def _as_dict(swarm: Swarm) -> dict[str, Any]:
     """A swarm as JSON, without its key: only an invite shows that."""
     return {
-        "id": swarm.id.hex(), "manifest": swarm.manifest.hex(), "name": swarm.name, "private": swarm.private,
+        "id": swarm.id.hex(), "manifest": swarm.manifest.hex(), "name": swarm.name, "private": swarm.is_private,
         "addresses": list(swarm.bootstrap),
     }  # fmt: skip
 

@@ -205,7 +205,7 @@ def open_workspace(
         swarm: Swarm | None = membership.current
     else:
         manifest = find_manifest(membership, resolved.settings.manifest)
-        swarm = membership.chosen(manifest)
+        swarm = membership.swarm_of(manifest)
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
     return Workspace(paths, resolved, membership, manifest, swarm)

@@ -95,7 +95,7 @@ class Node:
         self.stop = stop or Stop()
         self.seed = store.seed if settings.seed is None else settings.seed
         self.max_tokens = settings.max_tokens or source.manifest.max_tokens
-        self.author = Identity.from_secret(store.secret).peer_id
+        self.author = Identity(store.secret).peer_id
         self.pool = Pool(self.author)
         self.selector = SubsetSelector(settings.share, self.pool.authors)
         self.round = 0

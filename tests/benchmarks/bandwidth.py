@@ -49,7 +49,7 @@ def own_rollouts(count: int) -> list[ScoredRollout]:
     """Realistic rollouts: tasks of the paper, answers that reason in words of the question."""
     rng = random.Random(1)
     source = TaskSource(load_manifest("reasoning-gym-nine"))
-    author = Identity.from_secret(bytes(32)).peer_id
+    author = Identity(bytes(32)).peer_id
     tasks, _ = source.training_tasks(1, 0, count)
     scored = []
     for sequence, task in enumerate(tasks):
@@ -66,7 +66,7 @@ def own_rollouts(count: int) -> list[ScoredRollout]:
 
 def message_bytes(scored: list[ScoredRollout]) -> list[float]:
     """Mean size of a real message with 0, 1, ... `QUESTIONS` rollouts."""
-    identity, swarm = Identity.from_secret(bytes(32)), bytes(32)
+    identity, swarm = Identity(bytes(32)), bytes(32)
     records = [sign_rollout(item.rollout, swarm, identity).record for item in scored]
     sizes = [0.0]
     for count in range(1, QUESTIONS + 1):

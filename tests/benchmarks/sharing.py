@@ -36,7 +36,7 @@ def run_arm(directory: Path, own: int, external: int, rounds: int) -> list[list[
     for home in homes:
         paths = Paths.default(home)
         paths.create()
-        identities.append(Identity.from_secret(read_or_create_secret(paths.identity)))
+        identities.append(Identity(read_or_create_secret(paths.identity)))
     first = f"/ip4/127.0.0.1/tcp/{port}/p2p/{identities[0].peer_id}"
     processes = []
     for number, home in enumerate(homes):

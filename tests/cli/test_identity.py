@@ -39,7 +39,7 @@ def secret_of(home: Path) -> bytes:
 
 
 def test_show_prints_the_identity_without_the_secret(invoke: Invoke, home: Path, tmp_path: Path) -> None:
-    identity = Identity.from_secret(secret_of(home))
+    identity = Identity(secret_of(home))
     record = json.loads(invoke("identity", "show", "--home", home, "--json").out)
     assert record == {
         "v": 1, "name": readable_name(identity.peer_id), "peer_id": identity.peer_id,
@@ -90,8 +90,8 @@ def test_a_failed_restore_changes_nothing(
     assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()
     for data, part in (
-        (b"", "no backup"),
-        (b"x" * 10**6, "no backup"),
+        (b"", "not a backup"),
+        (b"x" * 10**6, "not a backup"),
         (good[:-1] + bytes([good[-1] ^ 1]), "opened"),
         (good[:-1], "cut off"),
         (good[:40], "cut off"),

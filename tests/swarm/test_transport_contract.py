@@ -62,7 +62,7 @@ def libp2p_members(stack: ExitStack) -> Join:
     swarm = bytes.fromhex(SOURCE.manifest.digest)
 
     def join() -> Member:
-        identity = Identity.from_secret(bytes([len(transports) + 1]) * 32)
+        identity = Identity(bytes([len(transports) + 1]) * 32)
         bootstrap = transports[0].status().addresses if transports else ()
         config = SwarmConfig(identity, SOURCE.manifest, bootstrap=bootstrap, listen="loopback", mdns=False)
         admission = Admission(swarm, SOURCE, Reputation(), own=identity.peer_id)

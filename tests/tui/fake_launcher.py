@@ -187,7 +187,7 @@ class FakeLauncher:
     def accept(self, consent: Consent) -> None:
         self._refuse()
         if consent.network == "invite" and consent.invite != INVITE:
-            raise ConfigError("the invite is cut off at its end", "ask for the line again, and copy it whole")
+            raise ConfigError("the invite is cut off at its end", "ask for the line again, and copy all of it")
         self.consents.append(consent)
         self.agreed = True
 

@@ -266,7 +266,7 @@ def _swarm(workspace: Workspace) -> Finding:
     swarm = workspace.swarm
     if swarm is None or workspace.is_alone:
         return Finding("Swarm", "none", "alone: nothing is sent to anybody")
-    return Finding("Swarm", f"{swarm.name}, {'private' if swarm.private else 'open'}", shared)
+    return Finding("Swarm", f"{swarm.name}, {'private' if swarm.is_private else 'open'}", shared)
 
 
 def _has_battery() -> bool:

@@ -1,1 +1,1 @@
-"""Who a node is and which swarm it is in: identity, invites, membership."""
+"""Identity of a node, invites to swarms, and the swarms that this installation joined."""

@@ -1,6 +1,6 @@
-"""Who a node is: an Ed25519 key, the peer id that libp2p derives from it, and a name that people can say.
+"""Identity of a node: an Ed25519 key, its libp2p peer id, a readable name, and backups.
 
-The secret on disk (`secret.py`) is the key's seed. Nothing here needs libp2p.
+The secret on disk (`sapo_edge/state/secret.py`) is the key's seed. Nothing here needs libp2p.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KEY_BYTES = 32
 SIGNATURE_BYTES = 64
 """Length of a signature."""
 MAX_PEER_ID_CHARACTERS = 64
-"""Longest text that is looked at as a peer id."""
+"""Longest text that is decoded as a peer id."""
 MIN_PASSPHRASE_CHARACTERS = 8
 """Shortest passphrase of a backup."""
 MAX_BACKUP_BYTES = 1024
-"""Largest backup that is looked at."""
+"""Largest backup that is read."""
 
 # Identity multihash (0x00) of 36 bytes: a protobuf with key type Ed25519 (1) and 32 bytes of key.
 _PREFIX = bytes.fromhex("002408011220")
 _BACKUP = b"sapo-edge identity backup v1\n"
 _SALT_BYTES = 16
-# Fixed, so that a file can't ask for gigabytes: libsodium's "moderate", 256 MB and about a second.
+# libsodium's "moderate" cost: 256 MB and about a second. Fixed, so that a file can't demand gigabytes.
 _OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024
 
 _ADJECTIVES = (
@@ -56,10 +56,13 @@ _ANIMALS = (
 
 @dataclass(frozen=True)
 class Identity:
-    """A node's key. Its secret is never shown.
+    """A node's key.
 
     Attributes:
-        secret: the 32 bytes from which the key is made.
+        secret: 32 bytes, the seed of the key; not part of the repr.
+
+    Raises:
+        ValueError: if the secret has another length.
     """
 
     secret: bytes = field(repr=False)
@@ -67,15 +70,6 @@ class Identity:
     def __post_init__(self) -> None:
         if len(self.secret) != KEY_BYTES:
             raise ValueError(f"a secret has {KEY_BYTES} bytes, not {len(self.secret)}")
-
-    @classmethod
-    def from_secret(cls, secret: bytes) -> Identity:
-        """The identity of a secret of 32 bytes.
-
-        Raises:
-            ValueError: if it has another length.
-        """
-        return cls(secret)
 
     @cached_property
     def _key(self) -> SigningKey:
@@ -85,24 +79,24 @@ class Identity:
 
     @cached_property
     def public_key(self) -> bytes:
-        """The 32 bytes by which others verify signatures."""
+        """32 bytes with which others verify signatures."""
         return bytes(self._key.verify_key)
 
     @cached_property
     def peer_id(self) -> str:
-        """The id by which libp2p and rollouts name the node."""
+        """The node's id in libp2p and in rollouts."""
         return peer_id_of(self.public_key)
 
     def sign(self, data: bytes) -> bytes:
-        """Ed25519 signature (64 bytes) of data."""
+        """Ed25519 signature of data, 64 bytes."""
         return bytes(self._key.sign(data).signature)
 
 
 def peer_id_of(public_key: bytes) -> str:
-    """libp2p's id of an Ed25519 key, "12D3KooW...".
+    """The libp2p peer id of an Ed25519 public key, "12D3KooW...".
 
     Raises:
-        ValueError: if the key has not 32 bytes.
+        ValueError: if the key is not 32 bytes.
     """
     if len(public_key) != KEY_BYTES:
         raise ValueError(f"a public key has {KEY_BYTES} bytes, not {len(public_key)}")
@@ -112,24 +106,24 @@ def peer_id_of(public_key: bytes) -> str:
 
 @lru_cache(maxsize=4096)
 def public_key_of(peer_id: str) -> bytes:
-    """The public key that a peer id carries.
+    """The public key in a peer id.
 
     Raises:
         ValueError: if the id is not one of an Ed25519 key.
     """
     # Decoding takes time quadratic in the length.
     if len(peer_id) > MAX_PEER_ID_CHARACTERS:
-        raise ValueError("a peer id is not so long")
+        raise ValueError("too long for a peer id")
     decoded: bytes = base58.b58decode(peer_id)
     public_key = decoded[len(_PREFIX) :]
-    # The decoder passes over space at the end: one key must have one id.
+    # The decoder ignores space at the end, but a key must have exactly one id.
     if not decoded.startswith(_PREFIX) or len(public_key) != KEY_BYTES or peer_id_of(public_key) != peer_id:
         raise ValueError("not the peer id of an Ed25519 key")
     return public_key
 
 
 def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
-    """Whether a signature of data is that of a key; False for anything malformed."""
+    """Whether a signature of data is valid for a public key; False if either is malformed."""
     from nacl.exceptions import BadSignatureError
     from nacl.signing import VerifyKey
 
@@ -143,7 +137,7 @@ def verify(public_key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 def readable_name(peer_id: str) -> str:
-    """A name for people, such as "amber-otter-041". Names may collide; ids don't."""
+    """A readable name for a peer id, such as "amber-otter-041". Two ids may have the same name."""
     digest = hashlib.sha256(b"sapo-edge name\0" + peer_id.encode()).digest()
     number = int.from_bytes(digest[:8], "big")
     number, adjective = divmod(number, len(_ADJECTIVES))
@@ -152,10 +146,10 @@ def readable_name(peer_id: str) -> str:
 
 
 def backup(secret: bytes, passphrase: str) -> bytes:
-    """A secret, encrypted with a passphrase (argon2id, XSalsa20-Poly1305).
+    """Encrypt a secret with a passphrase (argon2id, XSalsa20-Poly1305).
 
     Raises:
-        StateError: if the passphrase is too short, or this machine has not the memory that the key takes.
+        StateError: if the passphrase is too short or not valid text, or there is too little memory to derive the key.
     """
     from nacl.secret import SecretBox
     from nacl.utils import random
@@ -165,45 +159,47 @@ def backup(secret: bytes, passphrase: str) -> bytes:
             f"the passphrase has {len(passphrase)} characters", f"give at least {MIN_PASSPHRASE_CHARACTERS}"
         )
     salt = random(_SALT_BYTES)
-    return _BACKUP + salt + bytes(SecretBox(_key_of(passphrase, salt)).encrypt(secret))
+    return _BACKUP + salt + bytes(SecretBox(_derive_key(passphrase, salt)).encrypt(secret))
 
 
 def restore(data: bytes, passphrase: str) -> bytes:
-    """The secret that `backup` encrypted.
+    """Decrypt a secret that `backup` encrypted.
 
     Raises:
-        StateError: if the data is no backup, is damaged, the passphrase is another, or there is too little memory.
+        StateError: if the data is not a backup or is damaged, the passphrase is wrong, or there is too little memory.
     """
     from nacl.exceptions import CryptoError
     from nacl.secret import SecretBox
 
     if len(data) > MAX_BACKUP_BYTES or not data.startswith(_BACKUP):
-        raise StateError("this is no backup of an identity", "give the file that `sapo identity backup` wrote")
+        raise StateError("this is not a backup of an identity", "give the file that `sapo identity backup` wrote")
     salt, box = data[len(_BACKUP) :][:_SALT_BYTES], data[len(_BACKUP) + _SALT_BYTES :]
     if len(box) != SecretBox.NONCE_SIZE + SecretBox.MACBYTES + KEY_BYTES:
-        raise StateError("the backup is cut off, or something follows it", "use another copy of it")
-    key = _key_of(passphrase, salt)
+        raise StateError("the backup is cut off, or has data after its end", "use another copy of it")
+    key = _derive_key(passphrase, salt)
     try:
         return bytes(SecretBox(key).decrypt(box))
     except CryptoError as error:
-        raise StateError("the backup can't be opened", "check the passphrase; or the file is damaged") from error
+        raise StateError(
+            "the backup can't be decrypted", "check the passphrase; if it is right, the file is damaged"
+        ) from error
 
 
-def _key_of(passphrase: str, salt: bytes) -> bytes:
+def _derive_key(passphrase: str, salt: bytes) -> bytes:
     from nacl.exceptions import CryptoError
     from nacl.pwhash import argon2id
     from nacl.secret import SecretBox
 
     try:
-        # One passphrase has several forms in Unicode, and keyboards differ in which they make.
-        typed = unicodedata.normalize("NFKC", passphrase).encode()
+        # The same passphrase has several forms in Unicode, and keyboards differ in the one they send.
+        normalized = unicodedata.normalize("NFKC", passphrase).encode()
     except UnicodeEncodeError as error:
         raise StateError("the passphrase is not valid text", "type it again") from error
     try:
-        return bytes(argon2id.kdf(SecretBox.KEY_SIZE, typed, salt, opslimit=_OPERATIONS, memlimit=_MEMORY))
+        return bytes(argon2id.kdf(SecretBox.KEY_SIZE, normalized, salt, opslimit=_OPERATIONS, memlimit=_MEMORY))
     except (CryptoError, MemoryError) as error:
-        # libsodium has no other reason to fail here.
+        # Too little memory is the only reason for libsodium to fail here.
         raise StateError(
-            f"the passphrase can't be used: it takes {_MEMORY >> 20} MB of memory",
+            f"too little memory: a passphrase needs {_MEMORY >> 20} MB",
             "close other programs, and try again",
         ) from error

@@ -1,9 +1,16 @@
-"""Invites: one line by which somebody joins a swarm. It may come from anybody, so every part of it is checked.
+"""Invites: one line with which somebody joins a swarm. Invites come from strangers, so every part is checked.
 
     sapo://join/v=1+swarm=<manifest digest>+name=starter+at=/ip4/192.0.2.1/tcp/4001/p2p/12D3KooW...+check=<12 digits>
 
-The fields are separated by "+" and not by "?" and "&" as in a web address: shells would take those for their own, and
-the line is pasted behind a command. Key and digest are hexadecimal: chat programs take "_" and "*" for markup.
+    v        1
+    swarm    digest of the manifest, 64 hexadecimal digits
+    name     of the manifest
+    at       multiaddress of a member; up to `MAX_ADDRESSES` times
+    key      only of a private swarm, 64 hexadecimal digits
+    check    the last field: first 12 digits of the SHA-256 of everything before it
+
+People paste the line after a command: "+" separates the fields because "?" and "&" mean something to a shell. Key and
+digest are hexadecimal because chat programs take "_" and "*" for markup.
 """
 
 from __future__ import annotations
@@ -21,25 +28,25 @@ VERSION = 1
 MAX_LINE = 4096
 """Longest line, in characters."""
 MAX_ADDRESSES = 8
-"""Most addresses in a line."""
+"""Most addresses in an invite."""
 KEY_BYTES = 32
-"""Length of a private swarm's key, and of a digest."""
+"""Length of a private swarm's key and of a manifest's digest."""
 PREFIX = "sapo://join/"
-"""How every invite begins."""
+"""Beginning of every invite."""
 
 _CHECK_DIGITS = 12
-_ASK = "ask for the line again, and copy it whole"
+_ASK = "ask for the line again, and copy all of it"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
 _FORM = "/ip4/ADDRESS/tcp/PORT/p2p/PEER-ID"
 
 
 @dataclass(frozen=True, slots=True)
 class Invite:
-    """What an invite says. It holds nothing of its maker but the addresses.
+    """A decoded invite.
 
     Attributes:
-        manifest: digest of what the swarm trains on, 32 bytes.
-        name: the manifest's, for people.
+        manifest: digest of the swarm's manifest, 32 bytes.
+        name: of the manifest.
         bootstrap: multiaddresses of members.
         key: 32 bytes that all members of a private swarm share; None in an open one.
 
@@ -54,16 +61,16 @@ class Invite:
 
     def __post_init__(self) -> None:
         if len(self.manifest) != KEY_BYTES or (self.key is not None and len(self.key) != KEY_BYTES):
-            raise ConfigError(f"the invite's digest or key has not {KEY_BYTES} bytes", _ASK)
+            raise ConfigError(f"the invite's digest or key is not {KEY_BYTES} bytes", _ASK)
         if not _NAME.fullmatch(self.name):
-            raise ConfigError("the invite's name is not a name", _ASK)
+            raise ConfigError("the invite's name is not a valid name", _ASK)
         if len(self.bootstrap) > MAX_ADDRESSES:
             raise ConfigError(f"the invite has {len(self.bootstrap)} addresses", f"keep at most {MAX_ADDRESSES}")
         for address in self.bootstrap:
             check_address(address)
 
     def to_line(self) -> str:
-        """The line to hand on, of characters that no shell or chat program changes."""
+        """The invite as a line, in characters that no shell or chat program changes."""
         fields = [f"v={VERSION}", f"swarm={self.manifest.hex()}", f"name={self.name}"]
         fields += [f"at={address}" for address in self.bootstrap]
         fields += [f"key={self.key.hex()}"] if self.key is not None else []
@@ -72,56 +79,53 @@ class Invite:
 
 
 def parse_invite(text: str) -> Invite:
-    """Read an invite; space, line breaks and quotes that copying brought in are left out.
-
-    Fields that this version doesn't know are ignored: later ones may add some.
+    """Decode an invite. Spaces, line breaks and quotes from copying are removed, and unknown fields are ignored.
 
     Raises:
-        ConfigError: saying what is wrong with the line, and what to do.
+        ConfigError: if the line is not a valid invite.
     """
-    line = _bare(text)
-    body, found, check = line.rpartition("+check=")
-    if not found or len(check) < _CHECK_DIGITS:
+    line = _clean(text)
+    body, separator, check = line.rpartition("+check=")
+    if not separator or len(check) < _CHECK_DIGITS:
         raise ConfigError("the invite is cut off at its end", _ASK)
     if check != _checksum(body):
         raise ConfigError("the invite's checksum is wrong: a character is missing or changed", _ASK)
     fields = list(_fields(body.removeprefix(PREFIX)))
-    version = _only(fields, "v")
+    version = _single(fields, "v")
     if version != str(VERSION):
-        raise ConfigError(
-            f"the invite is of version {version[:8]}, which this program doesn't know", "update sapo-edge"
-        )
+        raise ConfigError(f"the invite has version {version[:8]}, which this program doesn't know", "update sapo-edge")
     return Invite(
-        manifest=_hex(_only(fields, "swarm"), "swarm"),
-        name=_only(fields, "name"),
+        manifest=_decode_hex(_single(fields, "swarm"), "swarm"),
+        name=_single(fields, "name"),
         bootstrap=tuple(value for name, value in fields if name == "at"),
-        key=_hex(_only(fields, "key"), "key") if any(name == "key" for name, _ in fields) else None,
+        key=_decode_hex(_single(fields, "key"), "key") if any(name == "key" for name, _ in fields) else None,
     )
 
 
 def check_address(text: str) -> str:
-    """The multiaddress of a peer, if it is one that can be dialled: host, TCP port, the peer's id; or through a relay.
+    """Check that a multiaddress can be dialled: host, TCP port and peer id, or through a relay.
 
     Returns:
-        The same address in its shortest form.
+        The address in its shortest form.
 
     Raises:
-        ConfigError: if it is none.
+        ConfigError: if it can't be dialled.
     """
     try:
         address = parse_address(text)
         if address.ip is not None and address.ip.is_unspecified:
-            raise ValueError("no machine's own address")
+            raise ValueError("it is not the address of one machine")
     except ValueError as error:
         shown = text[:60].encode("unicode_escape").decode("ascii")
         raise ConfigError(f"{shown} is not an address of a peer: {error}", f"write it as {_FORM}") from error
     return str(address)
 
 
-def worth_sharing(addresses: Iterable[str]) -> tuple[str, ...]:
-    """The addresses that others can use, best first: public ones, relays, names, the local network, this machine.
+def choose_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
+    """Choose the addresses for an invite, best first: public, through relays or DNS, local network, this machine.
 
-    Addresses of this machine alone are left out if there is any other. At most `MAX_ADDRESSES`; bad ones are left out.
+    Addresses that only this machine can use are left out if there are others. So are invalid ones, and those beyond
+    `MAX_ADDRESSES`.
     """
     ranked: dict[str, int] = {}
     for text in addresses:
@@ -131,54 +135,54 @@ def worth_sharing(addresses: Iterable[str]) -> tuple[str, ...]:
             continue
         ranked[str(address)] = _rank(address)
     best = sorted(ranked, key=lambda text: ranked[text])
-    elsewhere = [text for text in best if ranked[text] < _HERE]
-    return tuple((elsewhere or best)[:MAX_ADDRESSES])
+    usable = [text for text in best if ranked[text] < _THIS_MACHINE]
+    return tuple((usable or best)[:MAX_ADDRESSES])
 
 
-_HERE = 3
+_THIS_MACHINE = 3
 
 
 def _rank(address: Address) -> int:
     if address.relay is not None or address.ip is None:
         return 1
     if address.ip.is_loopback or address.ip.is_link_local:
-        return _HERE
+        return _THIS_MACHINE
     return 2 if address.ip.is_private else 0
 
 
-def _bare(text: str) -> str:
+def _clean(text: str) -> str:
     if len(text) > 2 * MAX_LINE:
         raise ConfigError(f"the invite is longer than {MAX_LINE} characters", _ASK)
     line = "".join(text.split()).strip("'\"`<>.,")
     if not line.startswith(PREFIX):
         raise ConfigError(
-            f"that is no invite, which begins with {PREFIX}", "paste the line that `sapo swarm invite` prints"
+            f"this is not an invite, which begins with {PREFIX}", "paste the line that `sapo swarm invite` prints"
         )
     if len(line) > MAX_LINE:
         raise ConfigError(f"the invite is longer than {MAX_LINE} characters", _ASK)
     if not line.isascii() or not line.isprintable():
-        raise ConfigError("the invite has characters that no invite has", _ASK)
+        raise ConfigError("the invite has invalid characters", _ASK)
     return line
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
     for part in text.split("+"):
-        name, found, value = part.partition("=")
-        if not found:
+        name, separator, value = part.partition("=")
+        if not separator:
             raise ConfigError("the invite has a field without a value", _ASK)
         yield name, value
 
 
-def _only(fields: list[tuple[str, str]], name: str) -> str:
-    values = [value for found, value in fields if found == name]
+def _single(fields: list[tuple[str, str]], name: str) -> str:
+    values = [value for field, value in fields if field == name]
     if len(values) != 1:
-        raise ConfigError(f"the invite gives {name!r} {len(values)} times", _ASK)
+        raise ConfigError(f"the invite has {name!r} {len(values)} times", _ASK)
     return values[0]
 
 
-def _hex(text: str, what: str) -> bytes:
+def _decode_hex(text: str, field: str) -> bytes:
     if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):
-        raise ConfigError(f"the invite's {what!r} is not {2 * KEY_BYTES} hexadecimal digits", _ASK)
+        raise ConfigError(f"the invite's {field!r} is not {2 * KEY_BYTES} hexadecimal digits", _ASK)
     return bytes.fromhex(text)
 
 

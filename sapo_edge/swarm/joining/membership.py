@@ -1,7 +1,7 @@
-"""Which swarms this installation knows, and which one it is in: a small file beside the checkpoints.
+"""The swarms that this installation knows, and the one that it is in: `swarms.json` in the state directory.
 
-Three things can be: nothing was ever chosen, and a node is in the open swarm of its manifest; a swarm was joined; or
-the last one was left, and the node works alone. The manifests of swarms lie beside the file, each under its digest.
+There are three cases. A swarm was joined: the node is in it. The last one was left: the node works alone. Neither: the
+node is in the open swarm of its manifest. Manifests of swarms are files in `manifests/`, named by their digests.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ MAX_SWARMS = 32
 MAX_FILE_BYTES = 256 * 1024
 """Largest file."""
 MIN_DIGITS = 8
-"""Fewest hexadecimal digits by which a swarm or a manifest can be named."""
+"""Fewest hexadecimal digits that name a swarm or a manifest."""
 _VERSION = 1
 
 
 def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
-    """What topics and signatures are bound to, so that nothing of one swarm counts in another.
+    """The id of a swarm, 32 bytes. It is part of topics and signed rollouts: those of one swarm are invalid in another.
 
     Args:
-        manifest: its digest, 32 bytes.
+        manifest: digest of the manifest, 32 bytes.
         key: of a private swarm, 32 bytes.
 
     Returns:
-        32 bytes. Of an open swarm it is the digest; of a private one a hash that doesn't tell the key.
+        The digest for an open swarm; a hash that does not reveal the key for a private one.
     """
     if key is None:
         return manifest
@@ -47,11 +47,11 @@ def swarm_id(manifest: bytes, key: bytes | None) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Swarm:
-    """One swarm.
+    """A swarm.
 
     Attributes:
-        manifest: digest of what it trains on, 32 bytes.
-        name: the manifest's, for people.
+        manifest: digest of its manifest, 32 bytes.
+        name: of the manifest.
         bootstrap: multiaddresses to dial first.
         key: 32 bytes that all members of a private swarm share; None in an open one.
         joined: Unix seconds.
@@ -75,38 +75,38 @@ class Swarm:
         return swarm_id(self.manifest, self.key)
 
     @property
-    def private(self) -> bool:
-        """Whether only holders of its key can take part."""
+    def is_private(self) -> bool:
+        """Whether only those with its key can take part."""
         return self.key is not None
 
     def invite(self, addresses: tuple[str, ...] | None = None) -> Invite:
-        """An invite to it, with these addresses instead of its own ones."""
+        """An invite to the swarm, with these addresses or its own."""
         return Invite(self.manifest, self.name, self.bootstrap if addresses is None else addresses, self.key)
 
     @classmethod
     def of(cls, manifest: Manifest, bootstrap: tuple[str, ...] = (), key: bytes | None = None) -> Swarm:
-        """The swarm of a manifest: the open one, or the private one of a key."""
+        """The open swarm of a manifest, or the private one with a key."""
         return cls(bytes.fromhex(manifest.digest), manifest.name, bootstrap, key)
 
     @classmethod
     def from_invite(cls, invite: Invite) -> Swarm:
-        """The swarm that an invite leads to."""
+        """The swarm of an invite."""
         return cls(invite.manifest, invite.name, invite.bootstrap, invite.key)
 
 
 class Membership:
-    """The swarms of one state directory. Reads the file when it is made, writes it at every change.
+    """The swarms of one state directory. The file is read here once, and written at every change.
 
     Args:
         state: the state directory; it need not exist.
 
     Attributes:
-        swarms: all that are known, the newest last.
-        current: the one it is in; None if none was chosen, or the last one was left.
+        swarms: all known swarms, the newest last.
+        current: the joined swarm; None if none was joined, or the last one was left.
         alone: whether the last one was left.
 
     Raises:
-        StateError: if the file can't be read, is damaged, or is of a newer version.
+        StateError: if the file can't be read, is damaged, or has a newer version.
     """
 
     def __init__(self, state: Path) -> None:
@@ -118,18 +118,18 @@ class Membership:
         if self._file.exists():
             self._read()
 
-    def chosen(self, manifest: Manifest) -> Swarm | None:
-        """The swarm that a node takes part in; None if it works alone.
+    def swarm_of(self, manifest: Manifest) -> Swarm | None:
+        """The swarm of a node; None if it works alone.
 
         Args:
-            manifest: that the settings name: its open swarm is the one if none was ever chosen.
+            manifest: of the settings. Its open swarm is the node's if none was ever joined or left.
         """
         if self.alone:
             return None
         return self.current or Swarm.of(manifest)
 
     def join(self, swarm: Swarm) -> Swarm:
-        """Be in a swarm from now on; addresses known of it before are kept behind the new ones.
+        """Join a swarm. Addresses known from before are kept after the new ones.
 
         Returns:
             The swarm with all its addresses.
@@ -146,10 +146,10 @@ class Membership:
         return swarm
 
     def leave(self) -> Swarm | None:
-        """Be alone from now on, and forget the swarm, its key included.
+        """Leave the current swarm and forget it, including its key. The node then works alone.
 
         Returns:
-            The one that was left; None if none had been joined.
+            The swarm that was left; None if none was joined.
 
         Raises:
             StateError: if the file can't be written.
@@ -164,26 +164,26 @@ class Membership:
         Raises:
             ConfigError: if there is none, or several.
         """
-        found = [
+        matches = [
             swarm
             for swarm in self.swarms
             if swarm.name == name or (len(name) >= MIN_DIGITS and swarm.id.hex().startswith(name.lower()))
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
             raise ConfigError(
-                f"{len(found)} swarms match {name}", "give the first digits of an id; `sapo swarm show` lists them"
+                f"{len(matches)} swarms match {name}", "give the first digits of an id; `sapo swarm show` lists them"
             )
         raise ConfigError(
-            "that is neither an invite nor a swarm of yours", "paste the line of `sapo swarm invite` whole"
+            "this is neither an invite nor a swarm of yours", "paste the whole line of `sapo swarm invite`"
         )
 
     def manifest(self, digest: bytes) -> Manifest | None:
-        """The manifest of a digest, if it is shipped or was kept; None if a peer must be asked for it.
+        """The manifest with a digest, shipped or stored; None if it has to be fetched from a peer.
 
         Raises:
-            StateError: if it is kept and can't be read.
+            StateError: if the stored one is damaged or can't be read.
         """
         for name in shipped_manifests():
             shipped = load_manifest(name)
@@ -195,30 +195,30 @@ class Membership:
         with reported("read", path), path.open("rb") as file:
             data = file.read(MAX_MANIFEST_BYTES + 1)
         try:
-            return verified(data, digest)
+            return verify_manifest(data, digest)
         except ManifestError as error:
-            raise StateError(f"{path} is damaged", "remove it; it is then fetched again from a peer") from error
+            raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
     def manifests(self) -> list[Manifest]:
-        """All manifests that `keep_manifest` has kept, sorted by name; damaged files are left out."""
+        """All stored manifests, sorted by name; damaged files are left out."""
         manifests = []
         for path in self._manifests.glob("*.manifest"):
             with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifests.append(verified(path.read_bytes(), bytes.fromhex(path.stem)))
+                manifests.append(verify_manifest(path.read_bytes(), bytes.fromhex(path.stem)))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
     def keep_manifest(self, data: bytes, digest: bytes) -> Manifest:
-        """Check a manifest that came from a file or a peer, and keep it.
+        """Verify a manifest from a file or a peer, and store it.
 
         Args:
             data: its canonical bytes.
-            digest: that it must have.
+            digest: expected.
 
         Raises:
-            ManifestError: if it is another one, or not valid.
+            ManifestError: if it has another digest, or is invalid.
             StateError: if it can't be written.
         """
-        manifest = verified(data, digest)
+        manifest = verify_manifest(data, digest)
         make_private_directory(self._manifests)
         path = self._manifests / f"{digest.hex()}.manifest"
         with reported("write", path):
@@ -233,14 +233,14 @@ class Membership:
             if isinstance(body["v"], int) and body["v"] > _VERSION:
                 raise StateError(f"{self._file} was written by a newer sapo-edge", "update sapo-edge")
             if body["v"] != _VERSION or len(data) > MAX_FILE_BYTES or not isinstance(body["alone"], bool):
-                raise ValueError("not of this form")
-            self.swarms = tuple(_swarm(item) for item in body["swarms"][:MAX_SWARMS])
+                raise ValueError("another format")
+            self.swarms = tuple(_swarm_from_dict(item) for item in body["swarms"][:MAX_SWARMS])
             self.alone = body["alone"]
             if body["current"] is not None:
                 self.current = next(swarm for swarm in self.swarms if swarm.id.hex() == body["current"])
         except (ValueError, TypeError, KeyError, AttributeError, StopIteration, RecursionError, ConfigError) as error:
             raise StateError(
-                f"{self._file} is damaged", "remove it, and join your swarm again by its invite"
+                f"{self._file} is damaged", "remove it, and join your swarm again with its invite"
             ) from error
 
     def _write(self, swarms: tuple[Swarm, ...], current: Swarm | None, alone: bool) -> None:
@@ -256,14 +256,14 @@ class Membership:
         self.swarms, self.current, self.alone = swarms, current, alone
 
 
-def verified(data: bytes, digest: bytes) -> Manifest:
-    """The manifest that `data` encodes, if it is the one of `digest`.
+def verify_manifest(data: bytes, digest: bytes) -> Manifest:
+    """Decode a manifest after checking its digest.
 
     Raises:
-        ManifestError: if it is another one, or not valid.
+        ManifestError: if it has another digest, or is invalid.
     """
     if len(data) > MAX_MANIFEST_BYTES or hashlib.sha256(data).digest() != digest:
-        raise ManifestError("the manifest is not the one that was asked for", "fetch it from another peer")
+        raise ManifestError("the manifest is not the requested one", "fetch it from another peer")
     return Manifest.from_bytes(data)
 
 
@@ -277,12 +277,12 @@ def _as_dict(swarm: Swarm) -> dict[str, Any]:
     }
 
 
-def _swarm(found: Mapping[str, Any]) -> Swarm:
-    key = found["key"]
+def _swarm_from_dict(fields: Mapping[str, Any]) -> Swarm:
+    key = fields["key"]
     return Swarm(
-        bytes.fromhex(found["manifest"]),
-        found["name"],
-        tuple(check_list("bootstrap", found["bootstrap"])),
+        bytes.fromhex(fields["manifest"]),
+        fields["name"],
+        tuple(check_list("bootstrap", fields["bootstrap"])),
         None if key is None else bytes.fromhex(key),
-        check_number("joined", found["joined"]),
+        check_number("joined", fields["joined"]),
     )

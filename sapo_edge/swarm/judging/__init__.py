@@ -1,1 +1,1 @@
-"""What is let in: checks of what arrives, reputation of who sent it, local rewards."""
+"""Admission of rollouts, reputation of peers, local rewards, and the store of signed records."""

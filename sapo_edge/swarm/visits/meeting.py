@@ -45,7 +45,7 @@ async def visiting_host(
     """
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
-    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, KEEPALIVE)
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, KEEPALIVE)
     async with running(host, listen, port, meter, tally, lambda peer_id, offence: None):
         yield host
 

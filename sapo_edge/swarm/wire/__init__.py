@@ -1,1 +1,1 @@
-"""What nodes send each other, as bytes: bounded before anything is allocated."""
+"""The wire format: what nodes send each other, as bytes."""

@@ -73,7 +73,7 @@ async def main(options: dict[str, Any]) -> None:
     tally = Tally(lambda event: say(notice=to_json(event)))
     meter = Meter(0, 0, tally)
     psk = bytes.fromhex(options["psk"]) if options.get("psk") else None
-    host = make_host(Identity.from_secret(bytes.fromhex(options["secret"])), psk, meter, tally, 5.0)
+    host = make_host(Identity(bytes.fromhex(options["secret"])), psk, meter, tally, 5.0)
     listen = options.get("listen", "all")
     peers_file = Path(options["peers_file"]) if options.get("peers_file") else None
     config = DiscoveryConfig(

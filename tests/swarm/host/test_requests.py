@@ -29,7 +29,7 @@ ECHO = Protocol(
 @asynccontextmanager
 async def running_host(tally: Tally) -> AsyncIterator[IHost]:
     meter = Meter(0, 0, tally)
-    host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, meter, tally, 15.0)
+    host = make_host(Identity(secrets.token_bytes(32)), None, meter, tally, 15.0)
     async with running(host, "loopback", 0, meter, tally, lambda peer_id, offence: None):
         yield host
 

@@ -136,7 +136,7 @@ async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | 
     """A victim as the swarm runs its host."""
     tally = Tally(lambda event: None)
     meter = Meter(0, 0, tally)
-    host = make_host(Identity.from_secret(secrets.token_bytes(32)), psk, meter, tally, keepalive)
+    host = make_host(Identity(secrets.token_bytes(32)), psk, meter, tally, keepalive)
     ready = trio.Event()
     victims: list[Hardened] = []
 

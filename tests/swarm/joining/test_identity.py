@@ -18,7 +18,7 @@ from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from tests.swarm.wire.make_vectors import DIRECTORY
 
-US = Identity.from_secret(b"\x07" * 32)
+US = Identity(b"\x07" * 32)
 
 
 def vectors(name: str) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def test_a_secret_gives_the_key_id_and_name_of_the_vectors_and_of_libp2p(vector:
     from libp2p.peer.id import ID
 
     secret = bytes.fromhex(vector["secret"])
-    made, theirs = Identity.from_secret(secret), create_new_key_pair(secret)
+    made, theirs = Identity(secret), create_new_key_pair(secret)
     assert made.public_key.hex() == vector["public_key"] == theirs.public_key.to_bytes().hex()
     assert made.peer_id == vector["peer_id"] == str(ID.from_pubkey(theirs.public_key))
     assert (
@@ -52,8 +52,8 @@ def test_a_swarm_has_the_id_and_topic_of_the_vectors(vector: dict[str, str]) -> 
 
 @settings(deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=100), st.integers(0, 511))
-def test_a_signature_counts_for_its_key_and_data_alone(secret: bytes, data: bytes, bit: int) -> None:
-    signer = Identity.from_secret(secret)
+def test_a_signature_is_valid_only_for_its_key_and_data(secret: bytes, data: bytes, bit: int) -> None:
+    signer = Identity(secret)
     signature = signer.sign(data)
     flipped = bytes(byte ^ (1 << bit % 8 if place == bit // 8 else 0) for place, byte in enumerate(signature))
     assert verify(signer.public_key, data, signature)
@@ -65,12 +65,12 @@ def test_a_signature_counts_for_its_key_and_data_alone(secret: bytes, data: byte
 @pytest.mark.parametrize(
     "key, signature", [(b"", bytes(64)), (bytes(31), bytes(64)), (bytes(32), b""), (bytes(32), bytes(65))]
 )
-def test_what_is_no_key_or_signature_verifies_nothing(key: bytes, signature: bytes) -> None:
+def test_malformed_keys_and_signatures_verify_nothing(key: bytes, signature: bytes) -> None:
     assert not verify(key, b"", signature)
 
 
 @given(st.text(max_size=80))
-def test_no_text_but_an_id_gives_a_key(text: str) -> None:
+def test_random_text_is_no_peer_id(text: str) -> None:
     with pytest.raises(ValueError):
         public_key_of(text)
 
@@ -90,12 +90,12 @@ def test_no_text_but_an_id_gives_a_key(text: str) -> None:
     ],
     ids=["space", "newline", "a leading zero", "cut off", "long", "a hash", "another kind"],
 )
-def test_a_key_has_one_id(text: str) -> None:
+def test_a_key_has_exactly_one_id(text: str) -> None:
     with pytest.raises(ValueError):
         public_key_of(text)
 
 
-@pytest.mark.parametrize("make", [Identity.from_secret, peer_id_of])
+@pytest.mark.parametrize("make", [Identity, peer_id_of])
 def test_keys_have_32_bytes(make: Any) -> None:
     for size in (0, 31, 33):
         with pytest.raises(ValueError):
@@ -114,7 +114,7 @@ def test_names_are_spread_over_all_words() -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Derive keys in milliseconds; what it takes otherwise is libsodium's business."""
+    """Derive keys in milliseconds instead of a second."""
     monkeypatch.setattr(identity, "_OPERATIONS", 1)
     monkeypatch.setattr(identity, "_MEMORY", 8192)
 
@@ -122,38 +122,38 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick")
 @settings(deadline=None, max_examples=30)
 @given(st.binary(min_size=32, max_size=32), st.text(st.characters(exclude_categories=["Cs"]), min_size=8, max_size=40))
-def test_a_backup_gives_the_secret_to_its_passphrase_alone(secret: bytes, passphrase: str) -> None:
-    kept = backup(secret, passphrase)
-    assert restore(kept, passphrase) == secret and secret not in kept
-    assert backup(secret, passphrase) != kept, "salt and nonce are new each time"
+def test_only_its_passphrase_opens_a_backup(secret: bytes, passphrase: str) -> None:
+    data = backup(secret, passphrase)
+    assert restore(data, passphrase) == secret and secret not in data
+    assert backup(secret, passphrase) != data, "salt and nonce are new each time"
     with pytest.raises(StateError):
-        restore(kept, passphrase + "x")
+        restore(data, passphrase + "x")
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_damaged_backup_is_refused_whole() -> None:
-    kept = backup(b"\x01" * 32, "correct horse")
-    for position in range(len(kept)):
+def test_a_damaged_backup_is_rejected() -> None:
+    data = backup(b"\x01" * 32, "correct horse")
+    for position in range(len(data)):
         with pytest.raises(StateError):
-            restore(kept[:position] + bytes([kept[position] ^ 1]) + kept[position + 1 :], "correct horse")
-    for wrong in (b"", kept[:-1], kept[:40], kept + b"\0", bytes(10_000_000)):
+            restore(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :], "correct horse")
+    for wrong in (b"", data[:-1], data[:40], data + b"\0", bytes(10_000_000)):
         with pytest.raises(StateError):
             restore(wrong, "correct horse")
 
 
 @pytest.mark.usefixtures("quick")
 def test_a_passphrase_is_the_same_from_every_keyboard() -> None:
-    kept = backup(b"\x01" * 32, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n wie Gras")
-    assert restore(kept, "gru\N{COMBINING DIAERESIS}n wie Gras") == b"\x01" * 32
+    data = backup(b"\x01" * 32, "gr\N{LATIN SMALL LETTER U WITH DIAERESIS}n wie Gras")
+    assert restore(data, "gru\N{COMBINING DIAERESIS}n wie Gras") == b"\x01" * 32
 
 
 @pytest.mark.parametrize("passphrase", ["", "seven77", "not text \udcff"])
-def test_a_passphrase_that_is_too_short_or_no_text_is_refused(passphrase: str) -> None:
+def test_a_passphrase_that_is_too_short_or_not_text_is_rejected(passphrase: str) -> None:
     with pytest.raises(StateError):
         backup(bytes(32), passphrase)
 
 
-def test_a_backup_takes_the_memory_that_is_promised() -> None:
-    """The parameters are part of the format: other figures would open no old backup."""
+def test_a_backup_needs_the_documented_memory() -> None:
+    """The parameters are part of the format: with others, old backups could not be opened."""
     assert (identity._OPERATIONS, identity._MEMORY) == (3, 256 * 1024 * 1024)
     assert restore(backup(US.secret, "correct horse"), "correct horse") == US.secret

@@ -1,4 +1,4 @@
-"""Invites: what a line holds, and what becomes of one that was cut off, changed or forged."""
+"""Invites: what a line contains, and that damaged, changed and forged ones are rejected."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, MAX_LINE, Invite, check_address, parse_invite, worth_sharing
+from sapo_edge.swarm.joining.invite import (
+    MAX_ADDRESSES,
+    MAX_LINE,
+    Invite,
+    check_address,
+    choose_addresses,
+    parse_invite,
+)
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 RELAY = "12D3KooWHdiAxVd8uMQR1hGWXccidmfCwLqcMpGwR6QcTP6QRMuD"
@@ -37,7 +44,7 @@ BODY = LINE.rpartition("+check=")[0]
     st.lists(st.sampled_from([HERE, BEHIND, f"/ip6/2001:db8::1/tcp/1/p2p/{PEER}"]), max_size=MAX_ADDRESSES),
     st.none() | st.binary(min_size=32, max_size=32),
 )
-def test_a_line_holds_all_of_it_and_no_shell_changes_it(
+def test_a_line_contains_the_whole_invite_and_no_shell_changes_it(
     digest: bytes, name: str, addresses: list[str], key: bytes | None
 ) -> None:
     invite = Invite(digest, name, tuple(addresses), key)
@@ -47,7 +54,7 @@ def test_a_line_holds_all_of_it_and_no_shell_changes_it(
     assert re.fullmatch(r"[A-Za-z0-9:/.=+_-]+", line), "zsh, fish and PowerShell leave these alone, too"
 
 
-def test_the_key_is_in_the_line_alone() -> None:
+def test_the_key_is_in_the_line_and_not_in_the_repr() -> None:
     assert KEY.hex() in LINE and KEY.hex() not in repr(INVITE) and str(KEY) not in repr(INVITE)
     assert "key=" not in Invite(DIGEST, "starter").to_line()
 
@@ -55,11 +62,11 @@ def test_the_key_is_in_the_line_alone() -> None:
 @pytest.mark.parametrize(
     "text", [f"  {LINE}\n", f"'{LINE}'", f"<{LINE}>", f"{LINE}.", f"{LINE[:50]}\n  {LINE[50:]}\r\n"]
 )
-def test_what_copying_brings_in_is_left_out(text: str) -> None:
+def test_characters_from_copying_are_removed(text: str) -> None:
     assert parse_invite(text) == INVITE
 
 
-def test_a_line_that_is_cut_off_is_refused_wherever() -> None:
+def test_a_line_that_is_cut_off_anywhere_is_rejected() -> None:
     for length in range(len("sapo://join/"), len(LINE)):
         with pytest.raises(ConfigError, match="cut off at its end; ask for the line again"):
             parse_invite(LINE[:length])
@@ -76,26 +83,26 @@ def test_a_changed_or_missing_character_is_noticed(position: int, character: str
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("", "that is no invite"),
-        ("https://example.org", "that is no invite, which begins with sapo://join/"),
+        ("", "this is not an invite"),
+        ("https://example.org", "this is not an invite, which begins with sapo://join/"),
         ("sapo://join/" + "x" * MAX_LINE, "longer than"),
         ("x" * 10_000_000, "longer than"),
-        (sealed(BODY.replace("v=1", "v=2")), "of version 2, which this program doesn't know; update"),
-        (sealed(BODY.replace("v=1", "v=\\")), "of version"),
-        (sealed(BODY.replace("v=1+", "")), "gives 'v' 0 times"),
-        (sealed(BODY + "+name=other"), "gives 'name' 2 times"),
-        (sealed(BODY + f"+key={KEY.hex()}"), "gives 'key' 2 times"),
+        (sealed(BODY.replace("v=1", "v=2")), "has version 2, which this program doesn't know; update"),
+        (sealed(BODY.replace("v=1", "v=\\")), "has version"),
+        (sealed(BODY.replace("v=1+", "")), "has 'v' 0 times"),
+        (sealed(BODY + "+name=other"), "has 'name' 2 times"),
+        (sealed(BODY + f"+key={KEY.hex()}"), "has 'key' 2 times"),
         (sealed(BODY + "+what"), "without a value"),
         (sealed(BODY.replace(DIGEST.hex(), DIGEST.hex()[2:])), "'swarm' is not 64 hexadecimal digits"),
         (sealed(BODY.replace(KEY.hex(), KEY.hex().upper())), "'key' is not 64 hexadecimal digits"),
-        (sealed(BODY.replace("name=starter", "name=../../etc")), "name is not a name"),
+        (sealed(BODY.replace("name=starter", "name=../../etc")), "name is not a valid name"),
         (sealed(BODY + "+at=/ip4/1.2.3.4"), "/ip4/1.2.3.4 is not an address of a peer"),
         (sealed(BODY + "".join(f"+at={HERE}" for _ in range(7))), "9 addresses; keep at most 8"),
-        (LINE.replace("starter", "st\x1b[31marter"), "characters that no invite has"),
-        (LINE.replace("starter", "stаrter"), "characters that no invite has"),
+        (LINE.replace("starter", "st\x1b[31marter"), "invalid characters"),
+        (LINE.replace("starter", "stаrter"), "invalid characters"),
     ],
 )  # fmt: skip
-def test_a_bad_line_is_refused_with_its_reason(line: str, message: str) -> None:
+def test_an_invalid_line_is_rejected_with_its_reason(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)) as error:
         parse_invite(line)
     assert len(str(error.value)) < 300 and str(error.value).isprintable()
@@ -113,15 +120,15 @@ def test_fields_of_later_versions_are_ignored() -> None:
      f"{HERE}/p2p-circuit", f"/ip4/192.0.2.1/tcp/１/p2p/{PEER}", f"{HERE}\x1b[2J",
      f"/dns4/{'a' * 400}/tcp/1/p2p/{PEER}"],
 )  # fmt: skip
-def test_addresses_that_nobody_can_dial_are_refused(address: str) -> None:
+def test_addresses_that_nobody_can_dial_are_rejected(address: str) -> None:
     with pytest.raises(ConfigError, match="is not an address of a peer") as error:
         check_address(address)
     assert str(error.value).isprintable()
 
 
-def test_the_best_addresses_are_shared() -> None:
+def test_the_best_addresses_are_chosen() -> None:
     public, home, local = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("8.8.8.8", "192.168.1.5", "127.0.0.1"))
-    assert worth_sharing([local, home, BEHIND, "nonsense", public, home]) == (public, BEHIND, home)
-    assert worth_sharing([local]) == (local,), "two nodes on one machine"
+    assert choose_addresses([local, home, BEHIND, "nonsense", public, home]) == (public, BEHIND, home)
+    assert choose_addresses([local]) == (local,), "two nodes on one machine"
     many = [f"/ip4/8.8.8.{number}/tcp/1/p2p/{PEER}" for number in range(20)]
-    assert len(worth_sharing(many)) == MAX_ADDRESSES
+    assert len(choose_addresses(many)) == MAX_ADDRESSES

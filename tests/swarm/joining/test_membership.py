@@ -1,4 +1,4 @@
-"""Which swarms are known: a file that is bounded and checked, and manifests that are what they are called."""
+"""Membership: a file that is bounded and checked, and manifests that have the digests of their names."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
     assert KEY not in swarm_id(digest, KEY)
 
 
-def test_first_the_open_swarm_of_the_manifest_then_the_joined_one_then_none(tmp_path: Path) -> None:
+def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_path: Path) -> None:
     membership = Membership(tmp_path / "state")
-    assert membership.chosen(STARTER) == Swarm.of(STARTER) and membership.chosen(NINE) == Swarm.of(NINE)
+    assert membership.swarm_of(STARTER) == Swarm.of(STARTER) and membership.swarm_of(NINE) == Swarm.of(NINE)
     private = membership.join(Swarm.of(NINE, (HERE,), KEY))
-    assert membership.chosen(STARTER) == private == Membership(tmp_path / "state").chosen(STARTER)
+    assert membership.swarm_of(STARTER) == private == Membership(tmp_path / "state").swarm_of(STARTER)
     assert stat.S_IMODE((tmp_path / "state" / "swarms.json").stat().st_mode) == 0o600
     open_one = membership.join(Swarm.of(NINE))
     assert Membership(tmp_path / "state").swarms == (private, open_one)
     assert membership.leave() == open_one
     again = Membership(tmp_path / "state")
-    assert again.chosen(STARTER) is None and again.current is None and again.swarms == (private,)
+    assert again.swarm_of(STARTER) is None and again.current is None and again.swarms == (private,)
     assert KEY.hex() in (tmp_path / "state" / "swarms.json").read_text()
     again.join(private)
     again.leave()
@@ -48,7 +48,7 @@ def test_first_the_open_swarm_of_the_manifest_then_the_joined_one_then_none(tmp_
     assert again.leave() is None
 
 
-def test_addresses_of_an_earlier_invite_are_kept_behind_the_new_ones(tmp_path: Path) -> None:
+def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     membership.join(Swarm.of(STARTER, (HERE,)))
     assert membership.join(Swarm.of(STARTER, (BEHIND,))).bootstrap == (BEHIND, HERE)
@@ -105,7 +105,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byt
         changed(lambda body: body["swarms"][0].update(joined="x")),
     ],
 )  # fmt: skip
-def test_a_damaged_file_is_told_and_left_alone(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+def test_a_damaged_file_is_reported_and_not_changed(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     Membership(tmp_path).join(Swarm.of(STARTER, (HERE,), KEY))
     file = tmp_path / "swarms.json"
     file.write_bytes(damage(file.read_bytes()))
@@ -121,12 +121,12 @@ def test_a_file_of_a_newer_version_is_not_called_damaged(tmp_path: Path) -> None
         Membership(tmp_path)
 
 
-def test_shipped_manifests_are_known_and_others_are_kept_and_verified(tmp_path: Path) -> None:
+def test_shipped_manifests_are_known_and_others_are_stored_and_verified(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     digest = bytes.fromhex(OWN.digest)
     assert membership.manifest(bytes.fromhex(NINE.digest)) == NINE and membership.manifest(digest) is None
     for data in (b"", OWN.to_bytes() + b"\0", NINE.to_bytes(), b"\0" * 100_000):
-        with pytest.raises(ManifestError, match="not the one that was asked for"):
+        with pytest.raises(ManifestError, match="not the requested one"):
             membership.keep_manifest(data, digest)
     assert membership.keep_manifest(OWN.to_bytes(), digest) == OWN == Membership(tmp_path).manifest(digest)
     (file,) = (tmp_path / "manifests").iterdir()

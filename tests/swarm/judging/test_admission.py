@@ -38,7 +38,7 @@ DAY = 86400.0
 
 @cache
 def identity(number: int) -> Identity:
-    return Identity.from_secret(number.to_bytes(32, "big"))
+    return Identity(number.to_bytes(32, "big"))
 
 
 AUTHOR = identity(1).peer_id

@@ -229,7 +229,7 @@ class Hostile:
 def _identity(secret: bytes) -> Any:
     from sapo_edge.swarm.joining.identity import Identity
 
-    return Identity.from_secret(secret)
+    return Identity(secret)
 
 
 Attack = Callable[..., Awaitable[dict[str, Any]]]

@@ -152,7 +152,7 @@ def main(options: dict[str, Any]) -> None:
 
     member, index = options.pop("member"), options.pop("first", 0)
     source = TaskSource(load_manifest(options.pop("manifest", "starter")))
-    identity = Identity.from_secret(bytes([member]) * 32)
+    identity = Identity(bytes([member]) * 32)
     if "psk" in options:
         options["psk"] = bytes.fromhex(options["psk"])
     options["bootstrap"] = tuple(options.get("bootstrap", ()))

@@ -160,7 +160,7 @@ class HonestPeer:
 
     def __init__(self, source: TaskSource, node: str, number: int = 1, **options: Any) -> None:
         self.source = source
-        self.identity = Identity.from_secret(bytes([number]) * 32)
+        self.identity = Identity(bytes([number]) * 32)
         self.swarm = bytes.fromhex(source.manifest.digest)
         config = SwarmConfig(
             self.identity, source.manifest, bootstrap=(node,), mdns=False, **{"listen": "loopback", **options}

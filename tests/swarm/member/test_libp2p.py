@@ -22,7 +22,7 @@ def members(*options: dict[str, Any]) -> Iterator[list[MemberProcess]]:
     """Members that all dial the first one, and are connected."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    first = f"/ip4/127.0.0.1/tcp/{port}/p2p/{Identity.from_secret(bytes([1]) * 32).peer_id}"
+    first = f"/ip4/127.0.0.1/tcp/{port}/p2p/{Identity(bytes([1]) * 32).peer_id}"
     with ExitStack() as stack:
         started = []
         for number, option in enumerate(options, start=1):

@@ -14,7 +14,7 @@ from sapo_edge.tasks.source import TaskSource
 
 def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leaves() -> None:
     manifest = load_manifest("starter")
-    identity = Identity.from_secret(bytes([1]) * 32)
+    identity = Identity(bytes([1]) * 32)
     admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=identity.peer_id)
     events: list[Event] = []
     member = Member(SwarmConfig(identity, manifest), admission, events.append)

@@ -51,7 +51,7 @@ class Host:
     def __init__(self) -> None:
         self.tally = Tally(lambda event: None)
         self.meter = Meter(0, 0, self.tally)
-        self.host = make_host(Identity.from_secret(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
+        self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter, self.tally, 15.0)
         self.id = str(self.host.get_id())
 
     @contextlib.asynccontextmanager

@@ -25,7 +25,7 @@ from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_ro
 
 DIRECTORY = Path(__file__).parent / "vectors"
 SECRETS = (bytes(32), bytes(range(32)), b"\xff" * 32)
-ONE, TWO, _ = (Identity.from_secret(secret) for secret in SECRETS)
+ONE, TWO, _ = (Identity(secret) for secret in SECRETS)
 SWARM, KEY = bytes.fromhex("5a" * 32), bytes.fromhex("c3" * 32)
 ORDER = 2**252 + 27742317777372353535851937790883648493
 """Of the group in which Ed25519 computes."""
@@ -73,7 +73,7 @@ def as_text(content: Any) -> str:
 
 
 def _identity(secret: bytes) -> dict[str, str]:
-    identity = Identity.from_secret(secret)
+    identity = Identity(secret)
     return {
         "secret": secret.hex(),
         "public_key": identity.public_key.hex(),
@@ -237,7 +237,7 @@ def _invalid() -> list[dict[str, Any]]:
 
 def _invalid_records() -> list[dict[str, Any]]:
     usual = _record(ROLLOUTS["usual"])
-    by_another = Identity.from_secret(SECRETS[2]).sign(CONTEXT + usual.body)
+    by_another = Identity(SECRETS[2]).sign(CONTEXT + usual.body)
     half = bytes(usual.signature[:32])
     # S + L: the same signature to whoever does not check that S is below the group's order L.
     malleable = half + (int.from_bytes(usual.signature[32:], "little") + ORDER).to_bytes(32, "little")

@@ -27,7 +27,7 @@ from tests.swarm.wire.make_vectors import DIRECTORY, rollout_fields
 
 INTEROP = Path(__file__).parents[2] / "interop"
 NODE_VERSION = 18
-US, THEM = Identity.from_secret(b"\x15" * 32), Identity.from_secret(b"\x16" * 32)
+US, THEM = Identity(b"\x15" * 32), Identity(b"\x16" * 32)
 
 pytestmark = pytest.mark.slow
 

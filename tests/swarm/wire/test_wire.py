@@ -42,7 +42,7 @@ from sapo_edge.swarm.wire.record import (
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.swarm.wire import make_vectors
 
-US = Identity.from_secret(b"\x07" * 32)
+US = Identity(b"\x07" * 32)
 SWARM = b"\x5a" * 32
 
 names = st.text(max_size=32)
@@ -314,7 +314,7 @@ def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
     assert signed.record.digest.hex() == signed.rollout.id == vector["digest"]
     assert signed.swarm.hex() == vector["swarm"] and verify_record(signed)
     assert (CONTEXT + signed.record.body).hex() == vector["signed"]
-    identity = Identity.from_secret(bytes.fromhex(vector["secret"]))
+    identity = Identity(bytes.fromhex(vector["secret"]))
     assert identity.sign(bytes.fromhex(vector["signed"])) == signed.record.signature
     assert (encode_body(signed.rollout, signed.swarm) == signed.record.body) is vector["canonical"]
 
