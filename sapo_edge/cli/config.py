@@ -8,10 +8,11 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import open_workspace, storable
 from sapo_edge.state.paths import Paths
 
-app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, change and check the settings.")
 
 
 @app.command()

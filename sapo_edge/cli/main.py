@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
 import typer
+from typer.exceptions import TyperException
 
 from sapo_edge import __version__
 from sapo_edge.cli import adapters, answer, bench, chat, config, control, doctor, identity, relay, run, swarm
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import discard_output
+from sapo_edge.cli.usage import CommandGroup, usage_error
 from sapo_edge.cli.web.serve import serve
 from sapo_edge.errors import ExitCode, SapoError
 from sapo_edge.state.paths import HOME_VARIABLE
 
 app = typer.Typer(
     name="sapo",
+    cls=CommandGroup,
     help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.\n\n"
     "Without a command: the terminal app.",
     invoke_without_command=True,
@@ -80,15 +83,22 @@ def main() -> NoReturn:
     code: object = ExitCode.DONE
     try:
         try:
-            app()
+            code = app(standalone_mode=False) or ExitCode.DONE
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except SystemExit as end:
-        # Typer exits this way: with a command's own code, 2 for wrong usage, 130 after Ctrl-C.
         code = end.code
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
+    except TyperException as error:
+        problem = usage_error(error, app, sys.argv[1:])
+        if problem is not None:
+            print(f"sapo: {problem}", file=sys.stderr)
+        code = ExitCode.USAGE
+    except typer.Abort:
+        print("sapo: the input ended; answer the questions of the command", file=sys.stderr)
+        code = ExitCode.FAILED
     except SapoError as error:
         print(f"sapo: {error}", file=sys.stderr)
         code = error.exit_code
@@ -100,4 +110,4 @@ def main() -> NoReturn:
             print("sapo: the output can't be written, the disk is full; free some space on it", file=sys.stderr)
         discard_output()
         code = ExitCode.FAILED
-    sys.exit(code)  # type: ignore[arg-type]
+    sys.exit(code)

@@ -11,6 +11,7 @@ import typer
 
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
@@ -26,7 +27,7 @@ PASTED_CHARACTERS = 1000
 START_SECONDS = 30.0
 """How long `sapo swarm invite` waits for a node that has just started."""
 
-app = typer.Typer(no_args_is_help=True, help="Create, join and leave swarms; invite others.")
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Create, join and leave swarms; invite others.")
 
 
 @app.command()

@@ -61,14 +61,6 @@ def assert_refused(result: Result, code: int, *parts: str) -> None:
         assert part in lines[0]
 
 
-def assert_misused(result: Result, *parts: str) -> None:
-    """Check that typer rejected the command line, with these parts on stderr."""
-    assert result.code == 2 and result.out == ""
-    assert "Traceback" not in result.err and "Usage: " in result.err
-    for part in parts:
-        assert part in result.err
-
-
 def start(*arguments: str | Path, directory: Path, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start `python -m sapo_edge` with one thread and pipes for its output; with `before`, run that code first."""
     program = ["-c", f"{before}\nfrom sapo_edge.cli.main import main\nmain()"] if before else ["-m", "sapo_edge"]

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Command, quick
-from tests.cli.process import assert_misused, assert_refused
+from tests.cli.inprocess import Invoke
+from tests.cli.process import assert_refused
 from tests.models import SHAPES, ModelShape, write_model
 
 
@@ -225,20 +226,30 @@ def test_config_set(sapo: Command, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "part"),
+    ("arguments", "parts"),
     [
-        (["bogus"], "bogus"),
-        (["run", "--bogus"], "--bogus"),
-        (["run", "--own", "three"], "--own"),
-        (["run", "extra"], "extra"),
-        (["export"], "Missing argument"),
-        (["export", "directory"], "--to"),
-        (["export", "directory", "--to", "onnx"], "onnx"),
-        (["config", "bogus"], "bogus"),
+        (["bogus"], ["no command `sapo bogus`", "`sapo --help`"]),
+        (["rnu"], ["did you mean run?", "`sapo --help`"]),
+        (["run", "--bogus"], ["`sapo run` has no option --bogus", "`sapo run --help`"]),
+        (["run", "--rouns", "3"], ["did you mean --rounds?"]),
+        (["run", "-x"], ["has no option -x"]),
+        (["--hom", "x", "run"], ["did you mean --home?"]),
+        (["run", "--own", "three"], ["'--own'", "integer", "`sapo run --help`"]),
+        (["run", "--own"], ["'--own' requires an argument", "`sapo run --help`"]),
+        (["run", "--solo=3"], ["'--solo' does not take a value", "`sapo run --help`"]),
+        (["run", "extra"], ["extra", "`sapo run --help`"]),
+        (["export"], ["missing argument 'directory'", "`sapo export --help`"]),
+        (["export", "directory"], ["--to", "peft, gguf, mlx", "`sapo export --help`"]),
+        (["export", "directory", "--to", "onnx"], ["'onnx' is not one of"]),
+        (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
+        (["config", "bogus"], ["no command `sapo config bogus`", "`sapo config --help`"]),
+        (["config", "shw"], ["did you mean show?"]),
+        (["identity", "restore"], ["`sapo identity restore --help`"]),
+        (["run", "--\x1b[2J"], ["\\x1b[2J"]),
     ],
 )
-def test_usage(sapo: Command, arguments: list[str], part: str) -> None:
-    assert_misused(sapo(*arguments), part)
+def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
+    assert_refused(invoke(*arguments), 2, *parts)
 
 
 @pytest.mark.parametrize("arguments", [[], ["config"]])
