@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
@@ -98,7 +98,7 @@ class Directory:
         self._networks = networks
         self._own_addresses = own_addresses
         self._tally = tally
-        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._entries: Recent[str, Entry] = Recent(MAX_ENTRIES)
         self._probes = TokenBucket(1.0, 8.0)
 
     def start(self) -> None:
@@ -191,12 +191,7 @@ class Directory:
         return False
 
     def _entry(self, peer_id: str) -> Entry:
-        entry = self._entries.get(peer_id)
-        if entry is None:
-            entry = self._entries[peer_id] = Entry()
-            while len(self._entries) > MAX_ENTRIES:
-                self._entries.popitem(last=False)
-        self._entries.move_to_end(peer_id)
+        entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry()
         return entry
 
 
