@@ -67,6 +67,54 @@ def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tup
     return min(share, max(0.0, centre - spread)), max(share, min(1.0, centre + spread))
 
 
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """The rise of the accuracy from the base model to the adapter on the same questions.
+
+    Attributes:
+        value: difference of the accuracies.
+        low, high: 95 % interval of it.
+        gained, lost: questions that only the adapter, and only the base model, answered right.
+    """
+
+    value: float
+    low: float
+    high: float
+    gained: int
+    lost: int
+
+
+def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
+    """The gain with its interval for paired shares: Newcombe, Statistics in Medicine 17:2635 (1998), method 10.
+
+    The method combines the Wilson intervals of both shares with the correlation of the pairs, so that questions which
+    both answer alike narrow the interval.
+
+    Raises:
+        ValueError: if the evaluations have different numbers of questions.
+    """
+    pairs = list(zip(base.correct, adapter.correct, strict=True))
+    both, gained, lost, neither = (
+        pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))
+    )
+    if not pairs:
+        return Gain(0.0, -1.0, 1.0, 0, 0)
+    first, second = adapter.accuracy, base.accuracy
+    (low, high), (base_low, base_high) = adapter.interval, base.interval
+    product = both * neither - gained * lost
+    # Newcombe's correction for continuity, for positive correlations only.
+    numerator = max(product - len(pairs) / 2, 0.0) if product > 0 else product
+    wrong = (len(pairs) - adapter.right) * (len(pairs) - base.right)
+    denominator = math.sqrt(adapter.right * base.right * wrong)
+    correlation = numerator / denominator if denominator else 0.0
+    down, up = first - low, high - first
+    base_down, base_up = second - base_low, base_high - second
+    below = math.sqrt(max(0.0, down**2 - 2 * correlation * down * base_up + base_up**2))
+    above = math.sqrt(max(0.0, base_down**2 - 2 * correlation * base_down * up + up**2))
+    value = (gained - lost) / len(pairs)
+    return Gain(value, max(-1.0, value - below), min(1.0, value + above), gained, lost)
+
+
 def evaluate(
     policy: Policy,
     tasks: Sequence[Task],

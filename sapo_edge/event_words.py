@@ -28,6 +28,8 @@ def describe_event(event: events.Event) -> str:
             return f"round {event.round}: {', '.join(round_figures(event))}"
         case events.HeldOut():
             return describe_held_out(event)
+        case events.Comparison():
+            return describe_comparison(event)
         case events.CheckpointSaved():
             return f"checkpoint of round {event.round} saved" + (", the best so far" if event.best else "")
         case events.Notice():
@@ -54,12 +56,39 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
 
     Args:
         event: the evaluation.
-        base: an earlier one to compare with.
+        base: an earlier one to compare with; it is left out if it asked other questions.
     """
-    when = f"after round {event.round}" if event.round else "before training"
-    change = f"{format_share(base.accuracy)} -> " if base is not None and base.round != event.round else ""
+    name = f"held-out {event.split}".strip()
+    change = ""
+    if base is not None and base.round != event.round and is_comparable(base, event):
+        change = f"{format_share(base.accuracy)} -> "
     interval = f"95 % {format_share(event.low)} to {format_share(event.high)}"
-    return f"held-out {when}: {change}{format_share(event.accuracy)} ({event.correct} of {event.questions}, {interval})"
+    figures = f"{change}{format_share(event.accuracy)} ({event.correct} of {event.questions}, {interval})"
+    return f"{name} {describe_moment(event.round)}: {figures}"
+
+
+def describe_moment(round: int) -> str:
+    """When an evaluation was made."""
+    return f"after round {round}" if round else "before training"
+
+
+def is_comparable(first: events.HeldOut, second: events.HeldOut) -> bool:
+    """Whether two evaluations asked the same questions."""
+    return (first.split, first.questions) == (second.split, second.questions)
+
+
+def describe_comparison(event: events.Comparison) -> str:
+    """Base model and adapter on the test questions."""
+    base, adapter = event.base / event.questions, event.adapter / event.questions
+    return (
+        f"held-out test: base {format_share(base)}, adapter of round {event.round} {format_share(adapter)} "
+        f"({event.questions} questions); {format_gain(event.gain, event.low, event.high)}"
+    )
+
+
+def format_gain(gain: float, low: float, high: float) -> str:
+    """A gain in accuracy with its 95 % interval."""
+    return f"gain {gain:+.2f} (95 % {low:+.2f} to {high:+.2f})"
 
 
 def round_figures(event: events.RoundFinished) -> list[str]:

@@ -106,13 +106,14 @@ class RoundFinished(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldOut(Event):
-    """An evaluation on the held-out questions.
+    """An evaluation on held-out questions.
 
     Attributes:
         round: the last round before it; 0 is the model before training.
         accuracy: `correct` / `questions`.
         correct, questions: counts.
         low, high: 95 % interval of the accuracy.
+        split: the set of questions, "validation"; "" in events of versions that had only one.
     """
 
     event: ClassVar[str] = "held_out"
@@ -120,6 +121,29 @@ class HeldOut(Event):
     accuracy: float
     correct: int
     questions: int
+    low: float
+    high: float
+    split: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison(Event):
+    """Base model and best checkpoint on the test questions, by which no checkpoint is chosen.
+
+    Attributes:
+        round: of the checkpoint.
+        questions: asked of both.
+        base, adapter: questions that each answered correctly.
+        gain: rise of the accuracy, (`adapter` - `base`) / `questions`.
+        low, high: paired 95 % interval of the gain.
+    """
+
+    event: ClassVar[str] = "comparison"
+    round: int
+    questions: int
+    base: int
+    adapter: int
+    gain: float
     low: float
     high: float
 
@@ -179,7 +203,17 @@ class NodeStopped(Event):
 
 EVENTS: Mapping[str, type[Event]] = {
     kind.event: kind
-    for kind in (NodeStarted, Progress, RoundFinished, HeldOut, CheckpointSaved, Notice, Paused, NodeStopped)
+    for kind in (
+        NodeStarted,
+        Progress,
+        RoundFinished,
+        HeldOut,
+        Comparison,
+        CheckpointSaved,
+        Notice,
+        Paused,
+        NodeStopped,
+    )
 }
 """Every kind of event by its name in JSON."""
 

@@ -159,6 +159,14 @@ class Pool:
                 if rollout.id in self._held:
                     self._remove(rollout.id)
 
+    def mark_used(self, ids: Sequence[str]) -> None:
+        """Remove rollouts that were trained on before, and do not accept them again."""
+        with self._lock:
+            for identity in ids:
+                if identity in self._held:
+                    self._remove(identity)
+                self._remember(identity)
+
     def save(self, path: Path) -> None:
         """Write the pool and the remembered ids to a file, for the next start.
 
@@ -242,6 +250,10 @@ class Pool:
         if not self._author_rollouts[rollout.author]:
             del self._author_rollouts[rollout.author], self._author_bytes[rollout.author]
         self._bytes -= size
+        self._remember(identity)
+
+    def _remember(self, identity: str) -> None:
         self._removed[identity] = None
+        self._removed.move_to_end(identity)
         if len(self._removed) > self.limits.remembered:
             self._removed.popitem(last=False)

@@ -14,30 +14,44 @@ from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.errors import CheckpointError
+from sapo_edge.errors import CheckpointError, ConfigError
 
 if TYPE_CHECKING:
-    from sapo_edge.evaluate import Evaluation
+    from sapo_edge.evaluate import Evaluation, Gain
     from sapo_edge.policy import CallHandle
+    from sapo_edge.tasks.manifest import Manifest
 
 
 def evaluate(
     adapter: Adapter = None, model: Model = None, manifest: ManifestName = None, backend: Backend = None,
-    questions: Annotated[int | None, typer.Option(help="Held-out questions.")] = None,
+    questions: Annotated[int | None, typer.Option(help="Held-out test questions.")] = None,
     threads: Threads = None, settings: Set = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """Compare base model and adapter on the held-out questions."""
+    """Compare base model and adapter on the held-out test questions."""
+    from dataclasses import asdict
+
+    from sapo_edge.evaluate import paired_gain
+
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
     workspace = open_workspace(home, flags, settings)
-    name = workspace.require_manifest().name
+    manifest_used = workspace.require_manifest()
     directory = find_adapter(workspace, adapter)
+    may_have_seen = _may_have_seen(directory, manifest_used)
     results = _evaluate_both(workspace, directory)
+    gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
-        print_json({"manifest": name, "adapter_path": str(directory), **record})
-    else:
-        narrate(f"adapter: {directory}")
-        _print_table(results, name)
+        print_json(
+            {
+                "manifest": manifest_used.name, "adapter_path": str(directory), "split": "test", **record,
+                "gain": asdict(gain), "may_have_seen": may_have_seen,
+            }
+        )  # fmt: skip
+        return
+    narrate(f"adapter: {directory}")
+    if may_have_seen:
+        narrate("it may have been trained on some of these questions: they were not all held out of its training")
+    _print_table(results, gain, manifest_used.name)
 
 
 def export(
@@ -111,13 +125,22 @@ def check_model(adapter: Path, digest: str) -> None:
 
 
 def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]:
-    """Held-out accuracy of base model and adapter, by name."""
+    """Evaluations of base model and adapter on the test questions, by name.
+
+    Raises:
+        ConfigError: if there are no test questions.
+    """
     from sapo_edge.backends.adapter.files import read_alpha
     from sapo_edge.evaluate import evaluate
     from sapo_edge.tasks.source import TaskSource
 
     source = TaskSource(workspace.require_manifest())
-    tasks = source.held_out(workspace.settings.held_out)
+    tasks = source.held_out("test", workspace.settings.held_out)
+    if not tasks:
+        raise ConfigError(
+            f"there are no test questions of {source.manifest.name} to answer",
+            "give --questions 1 or more, or a manifest whose tasks have more distinct questions",
+        )
     # A damaged adapter fails here, before the model is loaded.
     read_alpha(adapter)
     results = {}
@@ -135,6 +158,16 @@ def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]
         finally:
             policy.close()
     return results
+
+
+def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
+    """Whether a checkpoint may have been trained on questions of this manifest that are held out now."""
+    from sapo_edge.state.checkpoint import RECORD, read_record
+
+    if not (adapter / RECORD).is_file():
+        return False
+    checkpoint = read_record(adapter)
+    return checkpoint.seen_held_out or checkpoint.manifest_digest != manifest.digest
 
 
 @contextmanager
@@ -163,15 +196,18 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print_table(results: dict[str, Evaluation], manifest: str) -> None:
+def _print_table(results: dict[str, Evaluation], gain: Gain, manifest: str) -> None:
+    from sapo_edge.event_words import format_gain
+
     base, adapter = results["base"], results["adapter"]
-    print(f"held-out questions of {manifest}, greedy, pass@1 with 95 % interval")
+    print(f"held-out test questions of {manifest}, by which no checkpoint was chosen; greedy, pass@1, 95 % intervals")
     for name, result in results.items():
         low, high = result.interval
         print(f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f})")
+    print(f"  {format_gain(gain.value, gain.low, gain.high)}, paired on the same questions")
     print("by task (base -> adapter, of questions)")
     for entry, (right, questions) in base.by_entry().items():
         print(f"  {entry:20} {right:3} -> {adapter.by_entry()[entry][0]:3}  of {questions}")
-    gained = sum(after and not before for before, after in zip(base.correct, adapter.correct, strict=True))
-    lost = sum(before and not after for before, after in zip(base.correct, adapter.correct, strict=True))
-    print(f"the adapter answers {gained} questions that the base got wrong, and misses {lost} that it got right")
+    print(
+        f"the adapter answers {gain.gained} questions that the base got wrong, and misses {gain.lost} that it got right"
+    )

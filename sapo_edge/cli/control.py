@@ -13,7 +13,7 @@ from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
-from sapo_edge.event_words import PHASES, describe_event, format_share
+from sapo_edge.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.events import from_dict
 from sapo_edge.plain import counted, line, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
@@ -155,8 +155,10 @@ def _held_out(status: Mapping[str, Any]) -> str:
     base, last = status.get("held_out_base"), status.get("held_out")
     if not last:
         return "not evaluated yet"
-    latest = f"{_share(last.get('accuracy'))} after round {last.get('round')}"
-    return f"{latest}, {_share(base.get('accuracy'))} before training" if base and last.get("round") else latest
+    moments = [last, base] if base and base.get("round") != last.get("round") else [last]
+    return ", ".join(
+        f"{_share(event.get('accuracy'))} {describe_moment(int(event.get('round') or 0))}" for event in moments
+    )
 
 
 def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:

@@ -10,7 +10,14 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge import events
-from sapo_edge.event_words import PHASES, describe_event, describe_held_out, describe_start, round_figures
+from sapo_edge.event_words import (
+    PHASES,
+    describe_event,
+    describe_held_out,
+    describe_start,
+    is_comparable,
+    round_figures,
+)
 from sapo_edge.plain import duration
 
 RECENT = 10
@@ -50,7 +57,7 @@ class Narrator:
         self._bar.stop()
 
     def known_base(self, base: events.HeldOut | None) -> None:
-        """Set the evaluation before training, for a run that continues from a checkpoint."""
+        """Set the first evaluation, for a run that continues from a checkpoint."""
         self._base = base
 
     def __call__(self, event: events.Event) -> None:
@@ -67,8 +74,11 @@ class Narrator:
             case events.RoundFinished():
                 self._finish_round(event)
             case events.HeldOut():
-                self._base = self._base or event
+                if self._base is None or not is_comparable(self._base, event):
+                    self._base = event
                 self.say(describe_held_out(event, self._base))
+            case events.Comparison():
+                self.say(describe_event(event))
             case events.Notice():
                 self.say(f"{event.level}: {event.text}")
             case events.Paused():

@@ -84,7 +84,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     settings = workspace.node_settings
     source = TaskSource(workspace.require_manifest())
     # An entry whose generator can't make tasks fails here, before the model is loaded.
-    source.held_out(0)
+    source.held_out("validation", 0)
     with explained_lock(workspace.paths):
         opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
     with opened as store, ExitStack() as closing:
@@ -94,7 +94,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed)
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
-        narrator.known_base(store.journal.first_held_out())
+        narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
         stop = Stop()
         fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round)
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing)
@@ -107,9 +107,9 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
             fanout.record(events.Notice(level="warning", text=text))
         with AutoPause(stop, lambda: node.settings, fanout.record):
             stopped = node.run()
-        first, last = store.journal.first_held_out(), next(iter(store.journal.held_out(1)), None)
+        course, comparison = store.journal.held_out_course(), store.journal.last_comparison()
     if not as_json:
-        _print_result(stopped, first, last, was_done)
+        _print_result(stopped, course, comparison, was_done)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
 
 
@@ -204,15 +204,20 @@ def _print_event(event: events.Event) -> None:
 
 
 def _print_result(
-    stopped: events.NodeStopped, first: events.HeldOut | None, last: events.HeldOut | None, was_done: bool
+    stopped: events.NodeStopped,
+    course: tuple[events.HeldOut, events.HeldOut] | None,
+    comparison: events.Comparison | None,
+    was_done: bool,
 ) -> None:
     """Print what was reached, where it is, and how to use it.
 
     Args:
         stopped: the node's last event.
-        first, last: the first and the last held-out evaluation.
+        course: the first and the last evaluation on the same held-out questions.
+        comparison: the last one of base model and adapter.
         was_done: whether all rounds were done before this run.
     """
+    from sapo_edge.event_words import describe_comparison, describe_moment
     from sapo_edge.state.checkpoint import read_record
 
     narrate(f"stopped: {stopped.reason}" + (" (nothing to do; ask for more with --rounds)" if was_done else ""))
@@ -220,16 +225,18 @@ def _print_result(
         return
     directory = Path(stopped.adapter)
     best = read_record(directory)
-    if first is not None and last is not None and best.accuracy is not None:
-        narrate(
-            f"held-out accuracy: {first.accuracy:.2f} before training, {last.accuracy:.2f} after round {last.round}, "
-            f"best {best.accuracy:.2f} after round {best.round}"
-        )
+    if course is not None and best.accuracy is not None:
+        first, last = course
+        parts = [f"{event.accuracy:.2f} {describe_moment(event.round)}" for event in dict.fromkeys((first, last))]
+        parts.append(f"best {best.accuracy:.2f} after round {best.round}")
+        narrate(f"held-out validation accuracy, which chooses the best checkpoint: {', '.join(parts)}")
+    if comparison is not None and comparison.round == best.round:
+        narrate(describe_comparison(comparison))
     narrate(f"adapter: {directory}")
     # The command as the user can type it: a virtual environment's need not be on the path.
     program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
     command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else program
     narrate("use it:")
-    narrate(f"  {command} eval                          compare base and adapter on the held-out questions")
+    narrate(f"  {command} eval                          compare base and adapter on the test questions")
     narrate(f"  {command} export --to gguf DIRECTORY    for llama.cpp, Ollama, LM Studio")
     narrate(f"  {command} export --to peft DIRECTORY    for transformers and PEFT")

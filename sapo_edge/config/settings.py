@@ -257,14 +257,18 @@ class Settings:
     )
     evaluate_every: int = _setting(
         10,
-        "Rounds between held-out evaluations. 0: only at start and end.",
+        "Rounds between evaluations on the validation set. 0: only at start and end.",
         low=0,
         high=1_000_000,
         unit="rounds",
         live=True,
     )
     held_out: int = _setting(
-        100, "Questions of a held-out evaluation. 0: no evaluations.", low=0, high=100, unit="questions"
+        200,
+        "Questions of each held-out set, validation and test. 0: no evaluations.",
+        low=0,
+        high=200,
+        unit="questions",
     )
     keep_checkpoints: int = _setting(
         3, "Newest checkpoints to keep, besides the best one.", low=1, high=1000, unit="checkpoints"

@@ -35,11 +35,16 @@ SELECT max(round), time, avg(json_extract(event, '$.reward_own')), avg(json_extr
     avg(json_extract(event, '$.tokens') / nullif(json_extract(event, '$.seconds_generate'), 0))
 FROM rounds WHERE round BETWEEN ? AND ?
 """
-_HELD_OUT = """
-SELECT round, accuracy, low, high
-FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM held_out)
+# The evaluations on the questions of the last one.
+_COMPARABLE = """
+SELECT * FROM held_out
+WHERE (split, questions) = (SELECT split, questions FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+"""
+_HELD_OUT = f"""
+SELECT round, accuracy, low, high, questions, split
+FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM ({_COMPARABLE}))
 WHERE (number - 1) % :step = 0 OR number = :count
-    OR round = (SELECT round FROM held_out ORDER BY accuracy DESC, round LIMIT 1)
+    OR round = (SELECT round FROM ({_COMPARABLE}) ORDER BY accuracy DESC, round LIMIT 1)
 ORDER BY round
 """
 _ROLLOUTS = """
@@ -157,7 +162,7 @@ class JournalReader:
                 )
                 # The maximum round of an empty bucket is NULL.
                 columns = list(zip(*(row for row in buckets if row[0] is not None), strict=True))
-            count = connection.execute("SELECT count(*) FROM held_out").fetchone()[0]
+            count = connection.execute(f"SELECT count(*) FROM ({_COMPARABLE})").fetchone()[0]
             step = max(1, -(-count // (points - 2)))
             held_out = connection.execute(_HELD_OUT, {"step": step, "count": count}).fetchall()
         names = ("round", "time", "reward_own", "reward_external", "informative", "tokens_per_second")
@@ -166,7 +171,7 @@ class JournalReader:
             **{name: list(column) for name, column in zip(names, columns, strict=True)},
             "held_out": {
                 name: [row[index] for row in held_out]
-                for index, name in enumerate(("round", "accuracy", "low", "high"))
+                for index, name in enumerate(("round", "accuracy", "low", "high", "questions", "split"))
             },
         }
 

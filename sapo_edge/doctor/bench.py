@@ -82,7 +82,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
     from sapo_edge.tasks.source import TaskSource
 
     manifest = Manifest.from_bytes(bytes.fromhex(benchmark.manifest))
-    prompts = [manifest.prompt_for(task.question) for task in TaskSource(manifest).held_out(QUESTIONS)]
+    prompts = [manifest.prompt_for(task.question) for task in TaskSource(manifest).held_out("validation", QUESTIONS)]
     model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:
         begin = time.perf_counter()

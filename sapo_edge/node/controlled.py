@@ -51,8 +51,8 @@ class NodeControl:
         recent = tuple(node.recent) or tuple(node.store.journal.rounds(RECENT))
         last = recent[-1] if recent else None
         step, best = node.progress, node.best
-        held_out = next(iter(node.store.journal.held_out(1)), None)
-        base = node.store.journal.first_held_out()
+        base, held_out = node.store.journal.held_out_course() or (None, None)
+        comparison = node.store.journal.last_comparison()
         return {
             "v": STATUS_VERSION,
             "version": __version__,
@@ -84,6 +84,7 @@ class NodeControl:
             "last_round": None if last is None else as_dict(last),
             "held_out": None if held_out is None else as_dict(held_out),
             "held_out_base": None if base is None else as_dict(base),
+            "comparison": None if comparison is None else as_dict(comparison),
             "best": None if best is None else {"round": best.round, "accuracy": best.accuracy},
             "pool": {"rollouts": len(node.pool), "bytes": node.pool.bytes},
             "memory": _memory(),

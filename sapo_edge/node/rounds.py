@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
-from sapo_edge.errors import Cancelled, ConfigError, StateError
-from sapo_edge.evaluate import evaluate
+from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
 from sapo_edge.events import (
     CheckpointSaved,
     Event,
-    HeldOut,
     NodeStarted,
     NodeStopped,
     Notice,
@@ -23,16 +21,17 @@ from sapo_edge.events import (
     RoundFinished,
 )
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
+from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.journal import JournaledRollout
-from sapo_edge.state.store import Store
+from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, Store
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.external import ExternalScorer
+from sapo_edge.tasks.manifest import shipped_name
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
 
@@ -42,8 +41,6 @@ POOL_SECONDS = 60.0
 """Seconds between two saves of the pool."""
 RECENT = 10
 """Finished rounds that a running node keeps in memory."""
-GENERATOR_CURSOR = "generator_cursor"
-"""The journal's counter for the next questions of a generator, which saves no checkpoints."""
 
 Emit = Callable[[Event], None]
 
@@ -71,9 +68,9 @@ class Node:
         phase: of the round in progress; None before the first step.
         progress: of this phase; None before the first report.
         recent: the last `RECENT` finished rounds, oldest first.
-        best: the checkpoint with the best held-out accuracy; None if there is none.
+        best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         between_rounds: called before each round.
-        interrupted: whether `run` ended immediately and lost the round in progress.
+        interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
 
     def __init__(
@@ -110,10 +107,21 @@ class Node:
         self._reasons = reasons
         self._external = ExternalScorer(source)
         self._saved_round = 0
+        self._seen_held_out = False
+        self._is_in_round = False
         self._received = 0
         self._pool_saved = time.monotonic()
         self._reported_counts: dict[str, int] = {}
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
+        self._evaluations = Evaluations(
+            policy,
+            source,
+            store,
+            settings.held_out,
+            self.max_tokens,
+            self.emit,
+            lambda: self._call_handle("evaluate", "answers"),
+        )
         transport.subscribe(self._receive)
         self._context = RoundContext(
             policy,
@@ -143,7 +151,7 @@ class Node:
         """
         first = self.open()
         try:
-            self._evaluate_base()
+            self._validate_at_start()
             while self._has_rounds_left() and not self.stop.finish.is_set():
                 self.stop.wait_while_paused()
                 self.between_rounds()
@@ -153,11 +161,12 @@ class Node:
             if self.stop.finish.is_set():
                 reason = "asked to stop"
             else:
-                self._evaluate_last()
+                self._evaluate_at_end()
                 reason = f"all {self.settings.rounds} rounds are done"
         except Cancelled:
-            self.interrupted = True
-            reason = "stopped immediately; the round in progress is lost"
+            self.interrupted = self._is_in_round
+            lost = "the round in progress is lost"
+            reason = f"stopped immediately; {lost if self.interrupted else 'no round is lost'}"
         self._save_pool()
         best = self.best or self.store.latest
         adapter = str(best.directory) if best else None
@@ -173,12 +182,14 @@ class Node:
             ConfigError: if it was made with another seed.
         """
         self._restore_checkpoint()
-        self.best = self.store.checkpoints.best()
+        self.best = self.store.checkpoints.best(self.store.latest, self.store.notices.append)
         self.recent.extend(self.store.journal.rounds(RECENT))
         try:
             self.pool.load(self.store.paths.pool)
         except StateError as error:
             self._warn(str(error))
+        # The file may be older than the last rounds.
+        self.pool.mark_used(self.store.journal.external_ids(self.pool.limits.remembered))
         for text in self.store.notices:
             self._warn(text)
         self.emit(
@@ -193,11 +204,12 @@ class Node:
         return self.round
 
     def step(self) -> None:
-        """Run one round, evaluate if due, and save the checkpoint that makes both permanent.
+        """Run one round, save the checkpoint that makes it permanent, and evaluate if due.
 
         Raises:
-            Cancelled: if the node stops immediately; nothing of the round remains.
+            Cancelled: if the node stops immediately; nothing of the round remains unless it was saved.
         """
+        self._is_in_round = True
         number = self.round + 1
         # Read once: a setting that changes during the round takes effect in the next one.
         settings = round_settings(self.settings, self.max_tokens)
@@ -216,18 +228,23 @@ class Node:
         self.round, self.cursor = number, result.cursor
         event = round_event(result, received)
         self.recent.append(event)
-        self.emit(event, journaled_rollouts(result))
-        if not self.trains:
-            self.store.journal.set_counter(GENERATOR_CURSOR, self.cursor)
-            self._saved_round = self.round
-            return
-        every = self.settings.evaluate_every
-        accuracy = self._evaluate() if every and number % every == 0 else None
-        self._save_checkpoint(accuracy)
+        counters = {} if self.trains else {GENERATOR_CURSOR: self.cursor, GENERATOR_ROUND: number}
+        self.store.journal.record(event, journaled_rollouts(result), counters)
+        self._emit(event)
+        if self.trains:
+            self._save_checkpoint()
+        self._saved_round = self.round
+        self._is_in_round = False
+        if self.trains:
+            try:
+                if self._is_due(number):
+                    self._validate()
+            finally:
+                self._emit_checkpoint()
 
-    def emit(self, event: Event, rollouts: Sequence[JournaledRollout] = ()) -> None:
-        """Write an event to the journal, a round's with its rollouts, and pass it on."""
-        self.store.journal.record(event, rollouts)
+    def emit(self, event: Event) -> None:
+        """Write an event to the journal and pass it on."""
+        self.store.journal.record(event)
         self._emit(event)
 
     def _warn(self, text: str) -> None:
@@ -274,47 +291,27 @@ class Node:
 
     # Evaluations.
 
-    def _evaluate_base(self) -> None:
-        """Evaluate the base model before the first round, unless the journal has an evaluation."""
-        if self.round == 0 and self.trains and not self.store.journal.held_out(1):
-            self._evaluate()
+    def _is_due(self, round: int) -> bool:
+        every = self.settings.evaluate_every
+        return bool(every) and round % every == 0
 
-    def _evaluate_last(self) -> None:
-        """Evaluate the last checkpoint, unless the journal has its evaluation."""
-        if not self.trains or not self.round or not self.store.latest:
-            return
-        last = self.store.journal.held_out(1)
-        if last and last[0].round == self.round:
-            return
-        accuracy = self._evaluate()
-        if accuracy is not None:
-            self.store.checkpoints.record_accuracy(self.round, accuracy)
-            self.best = self.store.checkpoints.best()
+    def _validate_at_start(self) -> None:
+        """Validate the untrained model, or the last checkpoint if a node that ended abruptly did not get to it."""
+        if self.trains and (
+            self.store.latest is None or (self.store.latest.round == self.round and self._is_due(self.round))
+        ):
+            self._validate()
 
-    def _evaluate(self) -> float | None:
-        """The held-out accuracy of the policy as it is; None if the settings ask for no questions."""
-        if not self.settings.held_out:
-            return None
-        result = evaluate(
-            self.policy,
-            self.source.held_out(self.settings.held_out),
-            self.source.manifest.prompt_for,
-            self.source.score,
-            self.max_tokens,
-            self._call_handle("evaluate", "answers"),
-        )
-        low, high = result.interval
-        self.emit(
-            HeldOut(
-                round=self.round,
-                accuracy=result.accuracy,
-                correct=result.right,
-                questions=result.questions,
-                low=low,
-                high=high,
-            )
-        )
-        return result.accuracy
+    def _evaluate_at_end(self) -> None:
+        """Validate the last checkpoint, and compare the best one with the base model on the test set."""
+        if self.trains and self.store.latest is not None:
+            self._validate()
+            if self.best is not None:
+                self._evaluations.compare(self.best)
+
+    def _validate(self) -> None:
+        self._evaluations.validate(self.round)
+        self.best = self.store.checkpoints.best(self.best)
 
     # Checkpoints and the pool.
 
@@ -322,8 +319,14 @@ class Node:
         return not self.settings.rounds or self.round < self.settings.rounds
 
     def _restore_checkpoint(self) -> None:
-        digests = {"model_digest": self.policy.model_digest, "manifest_digest": self.source.manifest.digest}
-        checkpoint = self.store.resume(**digests) if self.trains else self.store.newest(**digests)
+        manifest = self.source.manifest.digest
+        latest = self.store.latest
+        if latest and latest.manifest_digest != manifest and (name := shipped_name(latest.manifest_digest)):
+            raise CheckpointError(
+                f"{latest.directory} was made with another manifest, {name}",
+                f"continue with --manifest {name}, or use --home for a new state directory",
+            )
+        checkpoint, self.round = self.store.resume(model_digest=self.policy.model_digest, manifest_digest=manifest)
         # A trainer does not repeat the questions that it answered as a generator.
         self.cursor = self.store.journal.counter(GENERATOR_CURSOR)
         if checkpoint is not None:
@@ -333,12 +336,15 @@ class Node:
                     f"give --seed {checkpoint.seed}, or --home for a new state directory",
                 )
             self.policy.load(checkpoint.directory)
-            self.round, self.cursor = checkpoint.round, max(self.cursor, int(checkpoint.cursor["tasks"]))
-        if not self.trains:
-            self.round = self.store.journal.last_round() or self.round
+            self.cursor = max(self.cursor, int(checkpoint.cursor["tasks"]))
+            self._seen_held_out = checkpoint.seen_held_out
+            if checkpoint.seen_held_out and self.trains:
+                self.store.notices.append(
+                    "this run began when fewer questions were held out: it may have been trained on some that are now"
+                )
         self._saved_round = self.round
 
-    def _save_checkpoint(self, accuracy: float | None) -> None:
+    def _save_checkpoint(self) -> None:
         checkpoint = Checkpoint(
             self.round,
             self.policy.model_digest,
@@ -346,13 +352,15 @@ class Node:
             self.seed,
             {"tasks": self.cursor},
             self.settings.as_dict(),
-            accuracy,
+            seen_held_out=self._seen_held_out,
         )
-        saved = self.store.save_checkpoint(checkpoint, self.policy.save)
-        self._saved_round = self.round
-        self.best = self.store.checkpoints.best()
+        self.store.save_checkpoint(checkpoint, self.policy.save)
+
+    def _emit_checkpoint(self) -> None:
+        """Emit that the checkpoint was saved, once it is known whether it is the best."""
+        assert self.store.latest is not None
         is_best = self.best is not None and self.best.round == self.round
-        self.emit(CheckpointSaved(round=self.round, path=str(saved.directory), best=is_best))
+        self.emit(CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
 
     def _save_pool_if_due(self) -> None:
         if time.monotonic() - self._pool_saved >= POOL_SECONDS:

@@ -18,8 +18,8 @@ from typing import Any
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.state.durable import state_error, write_atomically
 
-FORMAT_VERSION = 1
-"""Version of `checkpoint.json`."""
+FORMAT_VERSION = 2
+"""Version of `checkpoint.json`; version 1 is read too."""
 RECORD = "checkpoint.json"
 """Name of the file that describes a checkpoint."""
 
@@ -35,7 +35,9 @@ class Checkpoint:
         seed: of the task sequence.
         cursor: position in the task sequence; JSON values.
         settings: the resolved settings by name.
-        accuracy: held-out accuracy of this adapter; None if it was not evaluated.
+        accuracy: of this adapter on validation questions; None if it was not evaluated.
+        questions: number of those questions; 0 for an accuracy on the one held-out set of version 1.
+        seen_held_out: whether it may have been trained on questions that are held out now. Fewer were with version 1.
         time: Unix seconds.
         files: name below the directory -> (bytes, SHA-256); set when the checkpoint is written.
         directory: where the checkpoint is; set when it is written or read.
@@ -48,6 +50,8 @@ class Checkpoint:
     cursor: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
+    questions: int = 0
+    seen_held_out: bool = False
     time: float = field(default_factory=time.time)
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     directory: Path = Path()
@@ -142,7 +146,8 @@ def read_record(directory: Path) -> Checkpoint:
             )
         if digest != _digest(body):
             raise _damaged(directory, f"{RECORD} has changed")
-        del body["v"]
+        if body.pop("v") == 1:
+            body["seen_held_out"] = True
         body["files"] = {name: (size, file_digest) for name, (size, file_digest) in body["files"].items()}
         return Checkpoint(**body, directory=directory)
     except PermissionError as error:

@@ -118,31 +118,35 @@ class Checkpoints:
                 _logger.warning("%s", error)
         return None
 
-    def best(self) -> Checkpoint | None:
-        """The checkpoint with the highest held-out accuracy, the earliest on a tie; None if none was evaluated.
+    def best(
+        self, verified: Checkpoint | None = None, warn: Callable[[str], None] = _logger.warning
+    ) -> Checkpoint | None:
+        """The complete checkpoint with the highest accuracy on validation questions, the earliest on a tie, verified.
+
+        Only accuracies on as many questions as that of the newest evaluated checkpoint are compared.
+
+        Args:
+            verified: a checkpoint whose files were verified already.
+            warn: receives a message about each damaged checkpoint, which is skipped.
+
+        Returns:
+            None if no complete checkpoint was evaluated.
 
         Raises:
             StateError: if one may not be read, or was written by a newer version.
         """
-        evaluated: list[Checkpoint] = []
-        for round in self.rounds():
-            try:
-                checkpoint = self.read(round)
-            except CheckpointError as error:
-                _logger.warning("%s", error)
-                continue
-            if checkpoint.accuracy is not None:
-                evaluated.append(checkpoint)
-        return max(evaluated, key=lambda checkpoint: checkpoint.accuracy or 0.0, default=None)
+        evaluated = self._evaluated(warn)
+        newest = [checkpoint for checkpoint in evaluated if checkpoint.questions == evaluated[-1].questions]
+        return _first_complete(newest, verified, warn)
 
-    def record_accuracy(self, round: int, accuracy: float) -> Checkpoint:
-        """Add the result of a held-out evaluation to a checkpoint.
+    def record_accuracy(self, round: int, accuracy: float, questions: int) -> Checkpoint:
+        """Add the accuracy on so many validation questions to a checkpoint.
 
         Raises:
             CheckpointError: if it is missing or damaged.
             StateError: if it can't be written.
         """
-        checkpoint = replace(self.read(round), accuracy=accuracy)
+        checkpoint = replace(self.read(round), accuracy=accuracy, questions=questions)
         with reported("write", checkpoint.directory):
             checkpoint.write_record(checkpoint.directory)
         return checkpoint
@@ -215,10 +219,36 @@ class Checkpoints:
                 continue
         return 0
 
+    def _evaluated(self, warn: Callable[[str], None]) -> list[Checkpoint]:
+        """The checkpoints with an accuracy, oldest first; their files are not verified."""
+        evaluated: list[Checkpoint] = []
+        for round in self.rounds():
+            try:
+                checkpoint = self.read(round)
+            except CheckpointError as error:
+                warn(str(error))
+                continue
+            if checkpoint.accuracy is not None:
+                evaluated.append(checkpoint)
+        return evaluated
+
+    def _best_rounds(self) -> set[int]:
+        """The round of the best checkpoint for each number of questions."""
+        evaluated = self._evaluated(_logger.warning)
+        rounds: set[int] = set()
+        for questions in {checkpoint.questions for checkpoint in evaluated}:
+            group = [checkpoint for checkpoint in evaluated if checkpoint.questions == questions]
+            # A lone one is kept without reading its files.
+            best = group[0] if len(group) == 1 else _first_complete(group, None, _logger.warning)
+            if best is not None:
+                rounds.add(best.round)
+        return rounds
+
     def _remove_old(self) -> None:
-        best = self.best()
-        for round in self.rounds()[: -self.keep]:
-            if best is None or round != best.round:
+        old = self.rounds()[: -self.keep]
+        best = self._best_rounds() if old else set()
+        for round in old:
+            if round not in best:
                 try:
                     self._remove(round)
                 except StateError as error:
@@ -238,6 +268,21 @@ class Checkpoints:
 
 def _name(round: int) -> str:
     return f"round-{round:06d}"
+
+
+def _first_complete(
+    checkpoints: list[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
+) -> Checkpoint | None:
+    """The complete checkpoint with the highest accuracy, the earliest on a tie."""
+    for checkpoint in sorted(checkpoints, key=lambda checkpoint: (-(checkpoint.accuracy or 0.0), checkpoint.round)):
+        try:
+            if verified is None or (checkpoint.round, checkpoint.files) != (verified.round, verified.files):
+                checkpoint.verify_files()
+        except CheckpointError as error:
+            warn(str(error))
+        else:
+            return checkpoint
+    return None
 
 
 def _of_round(checkpoint: Checkpoint, round: int) -> Checkpoint:

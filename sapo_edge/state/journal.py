@@ -10,7 +10,7 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,12 @@ from typing import Any
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
-from sapo_edge.events import Event, HeldOut, Progress, RoundFinished
+from sapo_edge.events import Comparison, Event, HeldOut, Progress, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.durable import make_private_directory
 
-SCHEMA_VERSION = 2
-"""Version of the tables below; `Journal` upgrades those of version 1."""
+SCHEMA_VERSION = 3
+"""Version of the tables below; `Journal` upgrades those of versions 1 and 2."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_ROWS = 1000
@@ -35,22 +35,35 @@ KEEP_EVENTS = 10_000
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
-_HELD_OUT = "round, time, accuracy, correct, questions, low, high"
-_SCHEMA = """
+_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split"
+_HELD_OUT_TABLE = """
+CREATE TABLE held_out (
+    round INTEGER NOT NULL, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
+    low REAL, high REAL, split TEXT NOT NULL, PRIMARY KEY (round, split)
+);
+"""
+_SCHEMA = f"""
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
     round INTEGER NOT NULL, position INTEGER NOT NULL, entry TEXT NOT NULL, version TEXT NOT NULL,
     seed INTEGER NOT NULL, task_index INTEGER NOT NULL, question TEXT NOT NULL, ground_truth TEXT NOT NULL,
     answers TEXT NOT NULL, rewards TEXT NOT NULL, advantages TEXT NOT NULL, author TEXT NOT NULL,
     made_in INTEGER NOT NULL, sequence INTEGER NOT NULL, time REAL NOT NULL, own INTEGER NOT NULL DEFAULT 1,
-    PRIMARY KEY (round, position)
+    digest TEXT NOT NULL DEFAULT '', PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
-CREATE TABLE held_out (
-    round INTEGER PRIMARY KEY, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
-    low REAL, high REAL
-);
+{_HELD_OUT_TABLE}
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+# Version 1 stored own rollouts only.
+_TO_VERSION_2 = "ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
+# Until version 2 there was one held-out set, and no digests of external rollouts.
+_TO_VERSION_3 = f"""
+ALTER TABLE rollouts ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+ALTER TABLE held_out RENAME TO held_out_2;
+{_HELD_OUT_TABLE}
+INSERT INTO held_out SELECT *, '' FROM held_out_2;
+DROP TABLE held_out_2;
 """
 
 
@@ -109,12 +122,17 @@ class Journal:
         with self._guard, reported_errors(self.path):
             self._connection.close()
 
-    def record(self, event: Event, rollouts: Sequence[JournaledRollout] = ()) -> None:
+    def record(
+        self, event: Event, rollouts: Sequence[JournaledRollout] = (), counters: Mapping[str, int] | None = None
+    ) -> None:
         """Write one event, except `Progress`. A round or evaluation replaces an earlier one of the same round.
 
+        What is recorded survives a power cut.
+
         Args:
-            event: a `RoundFinished` and its rollouts are written in one transaction.
+            event: a `RoundFinished`, its rollouts and counters are written in one transaction.
             rollouts: of that round, the node's own first.
+            counters: numbers to store under their names.
 
         Raises:
             StateError: if the disk is full or the journal is damaged.
@@ -131,11 +149,12 @@ class Journal:
                 self._replace_rollouts(connection, event.round, rollouts)
             elif isinstance(event, HeldOut):
                 row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
-                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
             else:
                 row = [getattr(event, "round", None), event.time, text]
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
                 connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (KEEP_EVENTS,))
+            connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", (counters or {}).items())
 
     def truncate_after(self, round: int) -> int:
         """Delete everything of later rounds: a node that resumes from a checkpoint repeats them.
@@ -167,19 +186,6 @@ class Journal:
         rows = self._rows("SELECT value FROM counters WHERE name = ?", (name,))
         return int(rows[0][0]) if rows else 0
 
-    def set_counter(self, name: str, value: int) -> None:
-        """Store a number under a name."""
-        with self._transaction() as connection:
-            connection.execute("INSERT OR REPLACE INTO counters VALUES (?, ?)", (name, value))
-
-    def sync(self) -> None:
-        """Make everything recorded so far survive a power cut. A killed process loses nothing in any case.
-
-        Raises:
-            StateError: if the disk is full or the journal is damaged.
-        """
-        self._rows("PRAGMA wal_checkpoint(PASSIVE)", ())
-
     def last_round(self) -> int | None:
         """The newest round; None before the first."""
         newest: int | None = self._rows("SELECT max(round) FROM rounds", ())[0][0]
@@ -187,21 +193,45 @@ class Journal:
 
     def rounds(self, limit: int = 100) -> list[RoundFinished]:
         """The newest rounds, at most `MAX_ROWS`, oldest first."""
-        rounds = [events.from_json(row[0]) for row in self._newest("event FROM rounds", "round", limit)]
+        rounds = [events.from_json(row[0]) for row in self._newest("event FROM rounds", "round DESC", limit)]
         return [event for event in rounds if isinstance(event, RoundFinished)]
 
     def held_out(self, limit: int = 100) -> list[HeldOut]:
         """The newest held-out evaluations, at most `MAX_ROWS`, oldest first."""
-        return [_held_out_from_row(row) for row in self._newest(f"{_HELD_OUT} FROM held_out", "round", limit)]
+        return [
+            _held_out_from_row(row)
+            for row in self._newest(f"{_HELD_OUT} FROM held_out", "round DESC, time DESC", limit)
+        ]
 
-    def first_held_out(self) -> HeldOut | None:
-        """The first held-out evaluation: the model before training. None before it."""
-        rows = self._rows(f"SELECT {_HELD_OUT} FROM held_out ORDER BY round LIMIT 1", ())
+    def held_out_course(self) -> tuple[HeldOut, HeldOut] | None:
+        """The first and the last evaluation on the questions of the last one; None before the first."""
+        last = self.held_out(1)
+        if not last:
+            return None
+        query = f"SELECT {_HELD_OUT} FROM held_out WHERE split = ? AND questions = ? ORDER BY round LIMIT 1"
+        (row,) = self._rows(query, (last[0].split, last[0].questions))
+        return _held_out_from_row(row), last[0]
+
+    def held_out_after(self, round: int, split: str) -> HeldOut | None:
+        """The evaluation of one set after one round; None if there is none."""
+        rows = self._rows(f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?", (round, split))
         return _held_out_from_row(rows[0]) if rows else None
+
+    def last_comparison(self) -> Comparison | None:
+        """The last comparison of base model and adapter; None before the first."""
+        query = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+        rows = self._rows(query, (Comparison.event,))
+        event = events.from_json(rows[0][0]) if rows else None
+        return event if isinstance(event, Comparison) else None
+
+    def external_ids(self, limit: int) -> list[str]:
+        """Ids of the newest external rollouts that were trained on, oldest first."""
+        query = "SELECT digest FROM rollouts WHERE own = 0 AND digest != '' ORDER BY round DESC, position DESC LIMIT ?"
+        return [row[0] for row in self._rows(query, (limit,))][::-1]
 
     def events(self, limit: int = 100) -> list[Event]:
         """The newest other events, at most `MAX_ROWS`, oldest first."""
-        return [events.from_json(row[0]) for row in self._newest("event FROM events", "id", limit)]
+        return [events.from_json(row[0]) for row in self._newest("event FROM events", "id DESC", limit)]
 
     def rollouts(self, round: int) -> list[JournaledRollout]:
         """The rollouts of one round, own ones first; empty if they are no longer kept."""
@@ -227,28 +257,26 @@ class Journal:
         if problem != "ok":
             raise _damaged(self.path, problem)
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
+        # NORMAL would flush the write-ahead log only when it is copied into the file, which an open reader prevents.
+        connection.execute("PRAGMA synchronous = FULL")
         if not tables:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         elif version < SCHEMA_VERSION:
-            # Version 1 stored own rollouts only.
-            connection.executescript(
-                f"BEGIN; ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
-                f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
-            )
+            steps = [_TO_VERSION_2, _TO_VERSION_3][version - 1 :]
+            connection.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
     def _replace_rollouts(
         self, connection: sqlite3.Connection, round: int, rollouts: Sequence[JournaledRollout]
     ) -> None:
         connection.execute("DELETE FROM rollouts WHERE round = ?", (round,))
         rows = [_row(round, position, scored) for position, scored in enumerate(rollouts)]
-        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 16)})", rows)
+        connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
         if self.keep_rollouts:
             connection.execute("DELETE FROM rollouts WHERE round <= ?", (round - self.keep_rollouts,))
 
-    def _newest(self, source: str, key: str, limit: int) -> list[tuple[Any, ...]]:
-        return self._rows(f"SELECT {source} ORDER BY {key} DESC LIMIT ?", (min(limit, MAX_ROWS),))[::-1]
+    def _newest(self, source: str, order: str, limit: int) -> list[tuple[Any, ...]]:
+        return self._rows(f"SELECT {source} ORDER BY {order} LIMIT ?", (min(limit, MAX_ROWS),))[::-1]
 
     def _rows(self, query: str, arguments: tuple[int | str, ...]) -> list[tuple[Any, ...]]:
         with self._guard, reported_errors(self.path):
@@ -325,14 +353,21 @@ def _row(round: int, position: int, scored: JournaledRollout) -> tuple[Any, ...]
     return (
         *(round, position, rollout.ref.entry, rollout.ref.version, rollout.ref.seed, rollout.ref.index),
         *(rollout.question, rollout.ground_truth, answers, json.dumps(scored.rewards), json.dumps(scored.advantages)),
-        *(rollout.author, rollout.round, rollout.sequence, rollout.time, int(scored.own)),
+        *(
+            rollout.author,
+            rollout.round,
+            rollout.sequence,
+            rollout.time,
+            int(scored.own),
+            "" if scored.own else rollout.id,
+        ),
     )
 
 
 def rollout_from_row(row: tuple[Any, ...]) -> JournaledRollout:
     """The rollout in a row of the table `rollouts`."""
     _, _, entry, version, seed, index, question, truth, answers, rewards, advantages, *rest = row
-    author, made_in, sequence, time, own = rest
+    author, made_in, sequence, time, own, digest = rest
     rollout = Rollout(
         ref=TaskRef(entry, version, seed, index),
         question=question,
@@ -342,5 +377,6 @@ def rollout_from_row(row: tuple[Any, ...]) -> JournaledRollout:
         round=made_in,
         sequence=sequence,
         time=time,
+        digest=digest,
     )
     return JournaledRollout(rollout, tuple(json.loads(rewards)), tuple(json.loads(advantages)), bool(own))

@@ -15,6 +15,11 @@ from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 
+GENERATOR_CURSOR = "generator_cursor"
+"""The journal's counter for the next questions of a generator, which saves no checkpoints."""
+GENERATOR_ROUND = "generator_round"
+"""The journal's counter for the last round of a generator."""
+
 
 class Store:
     """The open state directory of the running node. Use it as a context manager.
@@ -57,37 +62,47 @@ class Store:
         """The node's own seed, from its identity."""
         return seed_from_secret(self.secret)
 
-    def resume(self, *, model_digest: str, manifest_digest: str) -> Checkpoint | None:
-        """The checkpoint to continue from; later rounds are removed from the journal.
+    def resume(self, *, model_digest: str, manifest_digest: str) -> tuple[Checkpoint | None, int]:
+        """The checkpoint to continue from, and the last finished round.
+
+        That round is the checkpoint's or, if the node was a generator afterwards, the last one of the generator, which
+        saves no checkpoints. Later rounds were lost with their update and are removed from the journal.
 
         Returns:
-            None for a fresh start.
+            (None, 0) for a fresh start.
 
         Raises:
             CheckpointError: if it was made with another model or manifest; nothing changes then.
         """
-        latest = self.newest(model_digest=model_digest, manifest_digest=manifest_digest)
-        round = latest.round if latest is not None else 0
-        dropped = self.journal.truncate_after(round)
-        if dropped:
-            self.notices.append(f"{counted(dropped, 'round')} after the checkpoint of round {round} will be repeated")
-        return latest
-
-    def newest(self, *, model_digest: str, manifest_digest: str) -> Checkpoint | None:
-        """The newest complete checkpoint; the journal stays as it is.
-
-        Raises:
-            CheckpointError: if it was made with another model or manifest.
-        """
+        saved = 0
         if self.latest is not None:
             self.latest.check_origin(model_digest, manifest_digest)
-        return self.latest
+            saved = self.latest.round
+        round = max(saved, self._last_generator_round())
+        dropped = self.journal.truncate_after(round)
+        if dropped:
+            after = f"after the checkpoint of round {round}" if round == saved else f"after round {round}"
+            self.notices.append(f"{counted(dropped, 'round')} {after} will be repeated")
+        return self.latest, round
+
+    def _last_generator_round(self) -> int:
+        last = self.journal.counter(GENERATOR_ROUND)
+        cursor = 0 if self.latest is None else int(self.latest.cursor.get("tasks", 0))
+        if not last and self.journal.counter(GENERATOR_CURSOR) > cursor:
+            # Written by a version that did not store the round: the generator ran after the checkpoint.
+            return self.journal.last_round() or 0
+        return last
 
     def save_checkpoint(self, state: Checkpoint, write: Callable[[Path], None]) -> Checkpoint:
-        """Write a checkpoint as `Checkpoints.save` does, after flushing the history that leads to it."""
-        self.journal.sync()
+        """Write a checkpoint as `Checkpoints.save` does."""
         self.latest = self.checkpoints.save(state, write)
         return self.latest
+
+    def record_accuracy(self, round: int, accuracy: float, questions: int) -> None:
+        """Add the result of a validation to a checkpoint as `Checkpoints.record_accuracy` does."""
+        checkpoint = self.checkpoints.record_accuracy(round, accuracy, questions)
+        if self.latest is not None and self.latest.round == round:
+            self.latest = checkpoint
 
     def close(self) -> None:
         """Close the journal and release the lock."""

@@ -227,6 +227,11 @@ def shipped_manifests() -> tuple[str, ...]:
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
+def shipped_name(digest: str) -> str | None:
+    """The name under which the manifest of a digest (hex) is shipped; None if it is not."""
+    return next((name for name in shipped_manifests() if load_manifest(name).digest == digest), None)
+
+
 def load_manifest(name_or_path: str | Path) -> Manifest:
     """A shipped manifest by name, or one from a TOML file.
 

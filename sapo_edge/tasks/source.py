@@ -17,7 +17,7 @@ import msgpack
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.answers import extract_answer
-from sapo_edge.tasks.held_out import choose_held_out
+from sapo_edge.tasks.held_out import Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.verifiers import verify
@@ -45,7 +45,7 @@ class TaskSource:
         self.verifier_errors = 0
         self._entries = {entry.name: entry for entry in manifest.tasks}
         self._datasets: dict[str, Dataset] = {}
-        self._held_out: tuple[Task, ...] | None = None
+        self._held_out: dict[Split, tuple[Task, ...]] | None = None
         self._held_out_questions: frozenset[str] = frozenset()
         self._lock = threading.RLock()
 
@@ -114,10 +114,10 @@ class TaskSource:
                 skipped = 0
         return tuple(tasks), cursor
 
-    def held_out(self, count: int) -> tuple[Task, ...]:
-        """The first `count` held-out tasks: distinct questions, the same on all nodes, spread over entries by weight.
+    def held_out(self, split: Split, count: int) -> tuple[Task, ...]:
+        """The first `count` tasks of a held-out set: distinct questions, the same on all nodes, over all entries.
 
-        There are at most `held_out.HELD_OUT`, and at most a third of an entry's distinct questions.
+        Each set has at most `held_out.SPLIT_QUESTIONS`; both together have at most a third of an entry's distinct ones.
 
         Raises:
             ManifestError: if an entry of the manifest generates no questions.
@@ -125,12 +125,14 @@ class TaskSource:
         with self._lock:
             if self._held_out is None:
                 self._held_out = choose_held_out(self.manifest, self._held_out_candidate)
-                self._held_out_questions = frozenset(task.question for task in self._held_out)
-            return self._held_out[:count]
+                self._held_out_questions = frozenset(
+                    task.question for tasks in self._held_out.values() for task in tasks
+                )
+            return self._held_out[split][:count]
 
     def is_held_out(self, question: str) -> bool:
         """Whether a question is held out of training; compares its text."""
-        self.held_out(0)
+        self.held_out("test", 0)
         return question in self._held_out_questions
 
     def score(self, task: Task, text: str) -> float:

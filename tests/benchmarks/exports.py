@@ -77,7 +77,7 @@ def run(home: Path) -> None:
     """Compare the best adapter of a state directory in three programs."""
     manifest = load_manifest("starter")
     source = TaskSource(manifest)
-    tasks = source.held_out(100)
+    tasks = source.held_out("test", 100)
     evaluated = json.loads(sapo("eval", "--home", str(home), "--json"))
     print(f"\n### The exported adapter in other programs\n\n- `sapo eval`: {evaluated['adapter']['correct']} of 100")
     with tempfile.TemporaryDirectory() as directory:

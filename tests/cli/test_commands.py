@@ -11,6 +11,7 @@ import pytest
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
+from sapo_edge.state.checkpoints import Checkpoints
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result
@@ -30,17 +31,50 @@ def test_eval_compares_base_and_adapter_in_a_table(sapo: Command, model: Path, t
 
 def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
     home, run = trained
-    evaluated = {event["round"]: event for event in run.named("held_out")}
-    adapter = home / "state" / "checkpoints" / "round-000004"
+    (compared,) = run.named("comparison")
+    adapter = home / "state" / "checkpoints" / f"round-{compared['round']:06d}"
     arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
     result = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True)
     record = json.loads(result.out)
     assert record["v"] == 1 and record["manifest"] == "starter" and record["adapter_path"] == str(adapter)
-    for name, event in (("base", evaluated[0]), ("adapter", evaluated[4])):
-        assert {key: record[name][key] for key in ("accuracy", "correct", "questions", "low", "high")} == {
-            key: event[key] for key in ("accuracy", "correct", "questions", "low", "high")
-        }
+    assert record["split"] == "test" and record["may_have_seen"] is False
+    for name in ("base", "adapter"):
+        assert (record[name]["correct"], record[name]["questions"]) == (compared[name], 4)
+        assert record[name]["low"] <= record[name]["accuracy"] == compared[name] / 4 <= record[name]["high"]
         assert sum(entry["questions"] for entry in record[name]["entries"].values()) == 4
+    gain = record["gain"]
+    assert (gain["value"], gain["low"], gain["high"]) == (compared["gain"], compared["low"], compared["high"])
+    assert gain["gained"] - gain["lost"] == compared["adapter"] - compared["base"]
+
+
+def test_eval_without_test_questions_is_refused(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo("eval", "--home", home, "--model", model, "--questions", "0")
+    assert result.code == 2 and "no test questions of starter" in result.err and "Traceback" not in result.err
+
+
+def test_eval_says_when_the_adapter_was_trained_on_another_manifest(sapo: Command, model: Path, home: Path) -> None:
+    result = sapo("eval", "--home", home, "--model", model, "--manifest", "starter-1", *EVAL, rewarded=True)
+    assert result.code == 0 and "may have been trained on some of these questions" in result.err
+    assert "test questions of starter" in result.out and "gain " in result.out and "95 %" in result.out
+
+
+@pytest.mark.parametrize("command", ["eval", "export"])
+def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
+    sapo: Command, model: Path, home: Path, tmp_path: Path, command: str
+) -> None:
+    best = Checkpoints(home / "state" / "checkpoints").best()
+    assert best is not None
+    weights = best.directory / "adapter_model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(bytes(content))
+    arguments = (*EVAL, "--json") if command == "eval" else (tmp_path / "exported", "--to", "peft", "--json")
+    result = sapo(command, *arguments, "--home", home, "--model", model, rewarded=True)
+    assert result.code == 0 and f"{best.directory} is damaged" in result.err
+    record = json.loads(result.out)
+    assert record["adapter_path" if command == "eval" else "adapter"] not in (str(best.directory), None)
+    explicit = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", best.directory)
+    assert explicit.code == 1 and "is damaged" in explicit.err and explicit.out == ""
 
 
 def test_eval_takes_the_best_adapter_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:

@@ -36,7 +36,7 @@ def test_json_prints_only_valid_events_on_stdout(trained: tuple[Path, Result]) -
     told = [events.from_json(line) for line in result.out.splitlines()]
     names = [event.event for event in told if event.event != "progress"]
     two_rounds = ["round", "checkpoint", "round", "held_out", "checkpoint"]
-    end = ["round", "checkpoint", "held_out", "node_stopped"]
+    end = ["round", "checkpoint", "held_out", "comparison", "node_stopped"]
     assert names == ["node_started", "held_out", *two_rounds, *two_rounds, *end]
     assert "loading the model" in result.err and "{" not in result.err
     assert checkpoints(home)[-1] == "round-000005"
@@ -53,8 +53,9 @@ def test_the_random_model_is_really_trained(trained: tuple[Path, Result]) -> Non
 def test_without_json_progress_is_printed_on_stderr(sapo: Command, model: Path, tmp_path: Path) -> None:
     result = sapo(*quick(model, tmp_path, "--rounds", "2"), rewarded=True)
     assert result.code == 0 and result.out == ""
-    parts = ("a fresh start", "held-out before training", "round 1/2", "reward", "held-out after round 2", "use it:")
-    assert [part for part in parts if part not in result.err] == []
+    parts = ("a fresh start", "held-out validation before training", "round 1/2", "reward")
+    end = ("held-out validation after round 2", "held-out test: base", "use it:")
+    assert [part for part in (*parts, *end) if part not in result.err] == []
     assert "\x1b" not in result.err
 
 
@@ -108,15 +109,16 @@ def test_a_killed_run_ends_bit_identical_to_an_undisturbed_one(
     assert [event["round"] for event in last.named("round")] == [2, 3, 4, 5]
 
 
-def test_a_run_killed_while_it_evaluates_loses_only_that_round(
+def test_a_run_killed_while_it_evaluates_loses_no_round(
     sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
 ) -> None:
     home = tmp_path / "home"
     assert sapo(*quick(model, home, "--rounds", "5"), rewarded=True, fault="kill evaluate 2").code == -signal.SIGKILL
-    assert checkpoints(home) == ["round-000001"]
+    assert checkpoints(home) == ["round-000001", "round-000002"]
     last = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
     assert weights(home, 5) == weights(trained[0], 5)
-    assert [event["round"] for event in last.named("held_out")] == [2, 4, 5]
+    assert [event["round"] for event in last.named("round")] == [3, 4, 5]
+    assert [event["round"] for event in last.named("held_out")] == [2, 4, 5], "the missing one is made first"
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:

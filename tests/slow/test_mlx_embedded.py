@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, needs.MLX]
 
 MANIFEST = load_manifest("starter")
 SOURCE = TaskSource(MANIFEST)
-TASKS = SOURCE.held_out(12)
+TASKS = SOURCE.held_out("test", 12)
 RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
 SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 TEXTS = ("\n 7", "12 + 345 = 357.", "<|im_end|>", "  two  spaces", "naïve ü € 日本 🙂", "def f(x):\n\treturn x**2\n")

@@ -87,12 +87,12 @@ def test_an_uninterrupted_run_gives_the_same_answers_and_weights_bit_for_bit(
 
 
 def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> None:
-    held_out = {event.round: event for event in reported if isinstance(event, events.HeldOut)}
-    adapter = home / "state" / "checkpoints" / "round-000003"
+    (compared,) = (event for event in reported if isinstance(event, events.Comparison))
+    adapter = home / "state" / "checkpoints" / f"round-{compared.round:06d}"
     ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
     assert ended.returncode == 0, ended.stderr
     record = json.loads(ended.stdout)
-    assert (record["base"]["correct"], record["adapter"]["correct"]) == (held_out[0].correct, held_out[3].correct)
+    assert (record["base"]["correct"], record["adapter"]["correct"]) == (compared.base, compared.adapter)
 
 
 def test_the_exported_adapter_is_the_one_that_was_trained(

@@ -20,7 +20,7 @@ from tests.memory_probe import measure_memory
 pytestmark = pytest.mark.slow
 
 MANIFEST = load_manifest("starter")
-TASKS = TaskSource(MANIFEST).held_out(4)
+TASKS = TaskSource(MANIFEST).held_out("test", 4)
 RANK = LoraSettings(rank=8, alpha=16.0, seed=3)
 SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 

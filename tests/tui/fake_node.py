@@ -379,6 +379,7 @@ class ScriptedNode(NodeControl):
             "last_round": None if last is None else as_dict(last),
             "held_out": None if held_out is None else as_dict(held_out),
             "held_out_base": as_dict(evaluated(0)) if rounds else None,
+            "comparison": None,
             "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None,
             "pool": {"rollouts": 31, "bytes": 64_000},
             "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},

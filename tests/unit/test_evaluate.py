@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import Cancelled
-from sapo_edge.evaluate import Evaluation, evaluate, wilson_interval
+from sapo_edge.evaluate import Evaluation, Gain, evaluate, paired_gain, wilson_interval
 from sapo_edge.policy import CallHandle, Sample
 from sapo_edge.rollout import Task, TaskRef
 from tests.fakes import RIGHT, WRONG, FakePolicy, ask
@@ -43,6 +45,58 @@ def test_the_interval_contains_the_share_and_stays_within_0_and_1(counts: tuple[
     assert 0.0 <= low <= right / questions <= high <= 1.0
     narrow = wilson_interval(right, questions, 0.5)
     assert low <= narrow[0] + 1e-12 and narrow[0] <= narrow[1] <= high + 1e-12
+
+
+def evaluation(*correct: bool) -> Evaluation:
+    return Evaluation(correct, ("",) * len(correct), ("sums",) * len(correct))
+
+
+def pairs(both: int, gained: int, lost: int, neither: int) -> tuple[Evaluation, Evaluation]:
+    """Base and adapter with these numbers of questions right."""
+    base = [True] * both + [False] * gained + [True] * lost + [False] * neither
+    adapter = [True] * (both + gained) + [False] * (lost + neither)
+    return evaluation(*base), evaluation(*adapter)
+
+
+def test_the_gain_counts_pairs() -> None:
+    gain = paired_gain(*pairs(both=10, gained=20, lost=4, neither=16))
+    assert (gain.value, gain.gained, gain.lost) == (0.32, 20, 4)
+    assert gain.low < gain.value < gain.high and gain.low > 0
+
+
+@pytest.mark.parametrize("counts", [(0, 0, 0, 20), (20, 0, 0, 0), (0, 20, 0, 0), (0, 0, 20, 0), (10, 0, 0, 10)])
+def test_the_interval_of_an_extreme_gain_stays_within_its_range(counts: tuple[int, int, int, int]) -> None:
+    gain = paired_gain(*pairs(*counts))
+    assert -1 <= gain.low <= gain.value <= gain.high <= 1 and gain.low < gain.high
+    both, gained, lost, neither = counts
+    opposite = paired_gain(*pairs(both, lost, gained, neither))
+    assert (opposite.low, opposite.high) == pytest.approx((-gain.high, -gain.low))
+
+
+def test_questions_that_both_answer_alike_narrow_the_interval() -> None:
+    alike, unlike = (paired_gain(*pairs(*counts)) for counts in ((90, 20, 0, 90), (50, 60, 40, 50)))
+    assert alike.value == unlike.value == 0.1
+    assert alike.high - alike.low < 0.6 * (unlike.high - unlike.low)
+
+
+def test_without_questions_the_gain_is_unknown() -> None:
+    assert paired_gain(evaluation(), evaluation()) == Gain(0.0, -1.0, 1.0, 0, 0)
+    with pytest.raises(ValueError, match="shorter"):
+        paired_gain(evaluation(True), evaluation())
+
+
+@pytest.mark.parametrize("shares", [(0.02, 0.55, 0.02, 0.41), (0.5, 0.1, 0.08, 0.32), (0.05, 0.05, 0.05, 0.85)])
+@pytest.mark.parametrize("questions", [50, 200])
+def test_the_interval_covers_the_true_gain_at_its_level(shares: tuple[float, ...], questions: int) -> None:
+    generator = random.Random(1)
+    true = shares[1] - shares[2]
+    covered = 0
+    for _ in range(1000):
+        drawn = Counter(generator.choices(range(4), shares, k=questions))
+        gain = paired_gain(*pairs(*(drawn[kind] for kind in range(4))))
+        covered += gain.low <= true <= gain.high
+    # The standard error of the share of 1000 is 0.007.
+    assert 0.93 <= covered / 1000 <= 0.99
 
 
 def task(entry: str, index: int) -> Task:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,11 @@ SENTENCES: list[tuple[events.Event, str]] = [
     (ROUND, "round 34: reward 0.70, others 0.54, informative 5/8, 7.5 s"),
     (BEFORE, "held-out before training: 0.04 (4 of 100, 95 % 0.02 to 0.10)"),
     (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
+    (replace(AFTER, split="validation"), "held-out validation after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
+    (
+        events.Comparison(round=40, questions=200, base=8, adapter=120, gain=0.56, low=0.49, high=0.63),
+        "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)",
+    ),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
     (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),
     (events.Notice(level="warning", text="the disk is nearly full"), "the disk is nearly full"),
@@ -51,3 +57,5 @@ def test_a_generator_s_round_and_unknown_figures() -> None:
 def test_a_held_out_evaluation_is_compared_with_an_earlier_one() -> None:
     assert describe_held_out(AFTER, BEFORE).startswith("held-out after round 10: 0.04 -> 0.19 (19 of 100")
     assert describe_held_out(BEFORE, BEFORE) == describe_held_out(BEFORE)
+    for other in (replace(AFTER, split="validation"), replace(AFTER, questions=50)):
+        assert describe_held_out(other, BEFORE) == describe_held_out(other), "other questions are not compared"

@@ -12,6 +12,7 @@ import pytest
 from sapo_edge.events import (
     EVENTS,
     CheckpointSaved,
+    Comparison,
     Event,
     HeldOut,
     NodeStarted,
@@ -51,6 +52,8 @@ EXAMPLES: list[Event] = [
     ),
     Progress(phase="generate", done=1, total=64, unit="answers"),
     HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
+    HeldOut(round=10, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8, split="validation"),
+    Comparison(round=10, questions=200, base=10, adapter=110, gain=0.5, low=0.42, high=0.57),
     CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
     Notice(level="warning", text="two\nlines \u2028"),
     Paused(reasons=("asked to pause", "on battery")),

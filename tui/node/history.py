@@ -97,12 +97,20 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A held-out evaluation after a round: accuracy and its 95 % interval, in [0, 1]."""
+    """A held-out evaluation after a round.
+
+    Attributes:
+        round: the last round before it.
+        accuracy, low, high: accuracy and its 95 % interval, in [0, 1].
+        questions, split: how many questions of which set were asked.
+    """
 
     round: int
     accuracy: float
     low: float
     high: float
+    questions: int = 0
+    split: str = ""
 
 
 @dataclass(slots=True)
@@ -115,13 +123,23 @@ class History:
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> History:
         """History from a node's reply to `history`."""
-        columns = [reply["held_out"][name] for name in ("round", "accuracy", "low", "high")]
-        held_out = [Evaluation(int(number), *_numbers(values)) for number, *values in zip(*columns, strict=True)]
+        evaluations = reply["held_out"]
+        rounds = evaluations["round"]
+        # A node of an earlier version, still running, does not name the questions.
+        columns = [rounds, *(evaluations.get(name, [0] * len(rounds)) for name in ("questions", "split"))]
+        figures = zip(*(_numbers(evaluations[name]) for name in ("accuracy", "low", "high")), strict=True)
+        held_out = [
+            Evaluation(int(number), accuracy, low, high, int(questions), split or "")
+            for number, questions, split, (accuracy, low, high) in zip(*columns, figures, strict=True)
+        ]
         return cls(Curves.from_reply(reply), held_out)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
-        """Add an evaluation; it replaces an earlier one of the same round."""
-        self.held_out = [item for item in self.held_out if item.round < evaluation.round]
+        """Add an evaluation; it replaces an earlier one of the same round, and all that asked other questions."""
+        asked = (evaluation.questions, evaluation.split)
+        self.held_out = [
+            item for item in self.held_out if item.round < evaluation.round and (item.questions, item.split) == asked
+        ]
         self.held_out.append(evaluation)
         if len(self.held_out) > MAX_POINTS:
             best = self.best

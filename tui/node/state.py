@@ -76,7 +76,10 @@ class NodeState:
                 self.history.curves.add(event.round, event.reward_own, event.reward_external, share, speed)
                 self.clock.round_finished(event.seconds_generate, event.seconds_update)
             case events.HeldOut():
-                self.history.add_evaluation(Evaluation(event.round, event.accuracy, event.low, event.high))
+                evaluation = Evaluation(
+                    event.round, event.accuracy, event.low, event.high, event.questions, event.split
+                )
+                self.history.add_evaluation(evaluation)
             case events.Paused():
                 self._set_paused(event.reasons)
             case _:

@@ -76,7 +76,7 @@ class TaskCheck:
         try:
             if not self._is_warm:
                 # Loading a library must not be interrupted, and how long it takes is nobody's fault.
-                self._worker.run(lambda: self._source.held_out(0), WARM_UP_SECONDS)
+                self._worker.run(lambda: self._source.held_out("validation", 0), WARM_UP_SECONDS)
                 self._is_warm = True
         except (OvertimeError, SapoError) as error:
             _log.warning("tasks can't be generated: %s", error)

@@ -28,6 +28,7 @@ from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, sign_rollout, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks import bounded
+from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock
@@ -78,7 +79,7 @@ class Source(TaskSource):
             raise UnknownTaskError("the manifest has no such task", "join another swarm")
         return Task(ref, f"question {ref.index}?", str(ref.index))
 
-    def held_out(self, count: int) -> tuple[Task, ...]:
+    def held_out(self, split: Split, count: int) -> tuple[Task, ...]:
         self.threads.add(threading.current_thread().name)
         return ()
 
@@ -461,7 +462,7 @@ def test_tasks_of_the_library_are_checked() -> None:
     assert admission.check_task(sign_rollout(rollout, SWARM, identity(1))) is None
     lie = replace(rollout, ground_truth=f"{task.ground_truth} or so")
     assert admission.check_task(sign_rollout(lie, SWARM, identity(1))) is Rejection.FORGED
-    held_out = source.held_out(1)[0]
+    held_out = source.held_out("test", 1)[0]
     known = replace(rollout, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
     assert admission.check_task(sign_rollout(known, SWARM, identity(1))) is Rejection.HELD_OUT
 

@@ -57,7 +57,7 @@ def test_a_task_of_another_version_of_the_generator_is_rejected(source: TaskSour
 
 
 def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:
-    held_out = source.held_out(1)[0]
+    held_out = source.held_out("test", 1)[0]
     rollout = replace(honest, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
     assert ExternalScorer(source)(rollout) is None
     for index in range(5000):

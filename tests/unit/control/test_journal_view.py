@@ -94,7 +94,8 @@ def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
     found = JournalReader(journal.path).history(10)
     assert found == {
         "bucket": 1, "round": [], "time": [], "reward_own": [], "reward_external": [], "informative": [],
-        "tokens_per_second": [], "held_out": {"round": [], "accuracy": [], "low": [], "high": []},
+        "tokens_per_second": [],
+        "held_out": {"round": [], "accuracy": [], "low": [], "high": [], "questions": [], "split": []},
     }  # fmt: skip
 
 
@@ -111,6 +112,16 @@ def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journ
     if count <= 8:
         assert found["round"] == list(range(count))
     assert json.dumps(found, allow_nan=False)
+
+
+def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(journal: Journal) -> None:
+    for number, questions, split in ((0, 100, ""), (10, 100, ""), (10, 200, "validation"), (20, 200, "validation")):
+        event = HeldOut(
+            round=number, accuracy=0.5, correct=4, questions=questions, low=0.2, high=0.8, split=split, time=len(split)
+        )
+        journal.record(event)
+    found = JournalReader(journal.path).history(10)["held_out"]
+    assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
 
 
 def own(sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0)) -> JournaledRollout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, Sample, UpdateStatistics
-from sapo_edge.rollout import Rollout
+from sapo_edge.pool import PoolOutcome
+from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.state.journal import JournaledRollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
@@ -87,6 +90,10 @@ def in_round(number: int, act: Callable[[Machine], None], machine: Machine) -> C
     return hook
 
 
+def evaluated(machine: Machine) -> list[int]:
+    return [event.round for event in machine.events if isinstance(event, events.HeldOut)]
+
+
 def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     stopped = machine.start()
     assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3
@@ -96,7 +103,8 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert newest is not None and newest.round == 3 and newest.seed == 5
     assert newest.cursor == {"tasks": machine.node.cursor} and newest.settings["own"] == 2
     assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
-    assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, "evaluate"]
+    end = ["evaluate", "load", "evaluate", "evaluate"]
+    assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
 
 
 def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +127,8 @@ def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch
 def test_events_come_in_order(machine: Machine) -> None:
     machine.start()
     names = [event.event for event in machine.events if not isinstance(event, events.Progress)]
-    assert names == ["node_started", "held_out", *["round", "checkpoint"] * 3, "held_out", "node_stopped"]
+    end = ["held_out", "comparison", "node_stopped"]
+    assert names == ["node_started", "held_out", *["round", "checkpoint"] * 3, *end]
     started = machine.events[0]
     assert isinstance(started, events.NodeStarted)
     assert started.reasons == ("r",) and started.settings == SETTINGS.as_dict() and started.round == 0
@@ -143,7 +152,7 @@ def test_the_journal_holds_rounds_rollouts_and_evaluations(machine: Machine) -> 
         assert [event.round for event in held_out] == [0, 3]
         kept = [event.event for event in store.journal.events()]
         rollouts = [scored for number in (1, 2, 3) for scored in store.journal.rollouts(number)]
-    assert kept == ["node_started", "checkpoint", "checkpoint", "checkpoint", "node_stopped"]
+    assert kept == ["node_started", "checkpoint", "checkpoint", "checkpoint", "comparison", "node_stopped"]
     assert [scored.rollout.sequence for scored in rollouts] == [1, 2, 3, 4, 5, 6]
     assert {scored.rollout.author for scored in rollouts} == {machine.node.author}
     for scored in rollouts:
@@ -166,7 +175,8 @@ def test_a_second_start_continues_like_an_unbroken_run(machine: Machine, tmp_pat
 def test_a_resumed_run_does_not_evaluate_the_base_model_again(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     machine.start(replace(SETTINGS, rounds=2))
-    assert machine.policy.log == ["load", "generate", "update", "save", "evaluate"]
+    assert machine.policy.log[:5] == ["load", "generate", "update", "save", "evaluate"]
+    assert evaluated(machine) == [2]
 
 
 def test_nothing_is_left_to_do_when_the_rounds_are_done(machine: Machine) -> None:
@@ -199,7 +209,7 @@ def test_another_model_on_the_same_state_is_rejected(machine: Machine) -> None:
 def test_another_manifest_on_the_same_state_is_rejected(machine: Machine) -> None:
     machine.start(replace(SETTINGS, rounds=1))
     machine.source = LengthScored(load_manifest("reasoning-gym-nine"))
-    with pytest.raises(CheckpointError, match="another manifest; continue with"):
+    with pytest.raises(CheckpointError, match="another manifest, starter; continue with --manifest starter"):
         machine.start()
 
 
@@ -228,19 +238,66 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(
     assert machine.policy.state == unbroken.policy.state
 
 
-def test_an_immediate_stop_during_an_evaluation_counts_only_rounds_that_were_saved(machine: Machine) -> None:
-    class Impatient(FakePolicy):
-        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
-            if arguments[3] == 0.0 and self.updates:
-                machine.node.stop.immediately()
-            return super().generate(*arguments, **options)
+class Impatient(FakePolicy):
+    """Asks for an immediate stop in its evaluation number `number`."""
 
-    policy = Impatient()
+    def __init__(self, machine: Machine, number: int) -> None:
+        super().__init__()
+        self.machine, self.number = machine, number
+
+    def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
+        if arguments[3] == 0.0:
+            self.number -= 1
+            if not self.number:
+                self.machine.node.stop.immediately()
+        return super().generate(*arguments, **options)
+
+
+def stopped_in_evaluation(machine: Machine, number: int, settings: Settings) -> events.NodeStopped:
     with Store(machine.paths) as store:
-        settings = replace(SETTINGS, evaluate_every=2)
+        policy = Impatient(machine, number)
         machine.node = Node(settings, machine.source, store, policy, Solo(), machine.events.append)
-        assert machine.node.run().rounds == 1
-    assert machine.start().rounds == 2
+        return machine.node.run()
+
+
+def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates(machine: Machine) -> None:
+    settings = replace(SETTINGS, evaluate_every=2)
+    stopped = stopped_in_evaluation(machine, 2, settings)
+    assert stopped.rounds == 2 and stopped.reason == "stopped immediately; no round is lost"
+    assert not machine.node.interrupted and len(machine.of(events.CheckpointSaved)) == 2
+    assert machine.start(settings).rounds == 1 and machine.rounds == [3]
+    assert machine.policy.log[:3] == ["load", "evaluate", "generate"]
+    with Store(machine.paths) as store:
+        assert [event.round for event in store.journal.held_out()] == [0, 2, 3]
+        accuracies = [store.checkpoints.read(round).accuracy for round in (1, 2, 3)]
+    assert accuracies[0] is None and None not in accuracies[1:]
+
+
+def test_a_stop_during_the_last_evaluations_is_made_up_for_at_the_next_start(machine: Machine) -> None:
+    for number, done in ((2, ["held_out"]), (2, ["held_out"]), (1, ["comparison"])):
+        machine.events.clear()
+        stopped = stopped_in_evaluation(machine, number, SETTINGS)
+        assert stopped.reason == "stopped immediately; no round is lost" and not machine.node.interrupted
+        names = [event.event for event in machine.events if event.event in ("held_out", "comparison")]
+        assert names == done[: len(names)]
+    assert machine.start().reason == "all 3 rounds are done"
+    with Store(machine.paths) as store:
+        comparison = store.journal.last_comparison()
+        assert [event.round for event in store.journal.held_out()] == [0, 3]
+    assert comparison is not None and comparison.round == 3 and comparison.questions == 4
+    machine.start()
+    assert machine.policy.log == ["load"]
+
+
+def test_an_evaluation_that_only_the_journal_has_is_recorded_in_the_checkpoint(machine: Machine) -> None:
+    settings = replace(SETTINGS, rounds=2, evaluate_every=2)
+    machine.start(settings, prepare=lambda machine: setattr(machine.node.store, "record_accuracy", lambda *_: None))
+    (_, journaled) = machine.of(events.HeldOut)
+    assert isinstance(journaled, events.HeldOut)
+    machine.start(settings)
+    with Store(machine.paths) as store:
+        checkpoint = store.checkpoints.read(2)
+    assert (checkpoint.accuracy, checkpoint.questions) == (journaled.accuracy, 4)
 
 
 def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
@@ -259,9 +316,44 @@ def test_a_generator_shares_continues_and_never_learns(machine: Machine) -> None
     assert [rollout.round for rollout in arrived] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert len({rollout.question for rollout in arrived}) == len(arrived)
     assert machine.of(events.CheckpointSaved) == []
-    # As a trainer it counts rounds from the start again, but asks no question twice.
-    machine.start(transport=swarm.join())
+    # As a trainer it asks no question twice either.
+    machine.start(replace(SETTINGS, rounds=7), transport=swarm.join())
+    assert machine.rounds == [6, 7]
     assert len({rollout.question for rollout in arrived}) == len(arrived)
+
+
+def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine: Machine) -> None:
+    generator = replace(SETTINGS, role="generator")
+    for settings, rounds in (
+        (replace(generator, rounds=2), [1, 2]),
+        (replace(SETTINGS, rounds=4), [3, 4]),
+        (replace(generator, rounds=6), [5, 6]),
+        (replace(generator, rounds=7), [7]),
+        (replace(SETTINGS, rounds=8), [8]),
+    ):
+        machine.start(settings)
+        assert machine.rounds == rounds and [text for text in warnings(machine) if "repeated" in text] == []
+    with Store(machine.paths) as store:
+        assert [event.round for event in store.journal.rounds()] == list(range(1, 9))
+        assert store.checkpoints.rounds() == [3, 4, 8]
+
+
+def test_a_trainers_lost_round_is_repeated_by_a_generator(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, rounds=2))
+    with Store(machine.paths) as store:
+        store.journal.record(replace(store.journal.rounds()[-1], round=3))
+    machine.start(replace(SETTINGS, role="generator", rounds=4))
+    assert machine.rounds == [3, 4]
+    assert "1 round after the checkpoint of round 2 will be repeated" in warnings(machine)
+
+
+def test_a_generators_rounds_of_an_earlier_version_are_kept(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, role="generator", rounds=3))
+    with sqlite3.connect(machine.paths.journal) as connection:
+        connection.execute("DELETE FROM counters WHERE name = 'generator_round'")
+    connection.close()
+    machine.start(replace(SETTINGS, rounds=4))
+    assert machine.rounds == [4]
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
@@ -269,7 +361,28 @@ def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
     machine: Machine, every: int, expected: list[int]
 ) -> None:
     machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
-    assert [event.round for event in machine.events if isinstance(event, events.HeldOut)] == expected
+    assert evaluated(machine) == expected
+
+
+def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_set(machine: Machine) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    class Recording(FakePolicy):
+        def generate(self, *arguments: Any, **options: Any) -> list[list[Sample]]:
+            if arguments[3] == 0.0:
+                asked.append(tuple(prompt[-1].content for prompt in arguments[0]))
+            return super().generate(*arguments, **options)
+
+    with Store(machine.paths) as store:
+        Node(SETTINGS, machine.source, store, Recording(), Solo(), machine.events.append).run()
+    validation, test = (
+        tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
+    )
+    assert asked == [validation, validation, test, test]
+    assert {event.split for event in machine.events if isinstance(event, events.HeldOut)} == {"validation"}
+    (comparison,) = machine.of(events.Comparison)
+    assert isinstance(comparison, events.Comparison) and comparison.gain == (comparison.adapter - comparison.base) / 4
+    assert comparison.low <= comparison.gain <= comparison.high
 
 
 def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> None:
@@ -309,7 +422,9 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
         stopped = node.run()
         assert store.checkpoints.rounds() == [2, 4]
         best = store.checkpoints.best()
-    assert best is not None and best.round == 2 and best.accuracy == 1.0
+        comparison = store.journal.last_comparison()
+    assert best is not None and best.round == 2 and (best.accuracy, best.questions) == (1.0, 4)
+    assert comparison is not None and comparison.round == 2, "the best checkpoint is compared, not the last one"
     assert stopped.adapter == str(best.directory)
     saved = [event for event in machine.events if isinstance(event, events.CheckpointSaved)]
     assert [event.round for event in saved if event.best] == [1, 2]
@@ -411,6 +526,43 @@ def test_missing_rollouts_are_reported_when_their_number_changes(machine: Machin
     assert text.startswith("round 1: ") and "missing" in text and text.endswith(": 2")
 
 
+def test_after_a_kill_rollouts_that_were_trained_on_do_not_come_back(machine: Machine) -> None:
+    tasks, _ = machine.source.training_tasks(99, 0, 6)
+    rollouts = [
+        Rollout(task.ref, task.question, task.ground_truth, (Answer("x", True), Answer("xx", True)), "peer", 1, n, 1.0)
+        for n, task in enumerate(tasks)
+    ]
+
+    class Killed(BaseException):
+        """Stands for an abrupt end of the process, which does not save the pool."""
+
+    def fill(machine: Machine) -> None:
+        for rollout in rollouts:
+            machine.node.pool.add(rollout)
+        machine.node.pool.save(machine.paths.pool)
+
+    def die(_machine: Machine) -> None:
+        raise Killed
+
+    swarm = replace(SETTINGS, own=1, external=2, rounds=2, network="swarm")
+    with pytest.raises(Killed):
+        machine.start(swarm, prepare=fill, before_update=in_round(2, die, machine))
+    used = {group.rollout.id for group in journaled_external(machine, 1)}
+    assert len(used) == 2
+
+    machine.start(swarm)
+    assert machine.rounds == [2]
+    assert not used & {group.rollout.id for group in journaled_external(machine, 2)}
+    assert not used & {rollout.id for rollout in machine.node.pool.candidates()}
+    again = [machine.node.pool.add(rollout) for rollout in rollouts if rollout.id in used]
+    assert again == [PoolOutcome.DUPLICATE] * 2, "the swarm may send one again"
+
+
+def journaled_external(machine: Machine, round: int) -> list[JournaledRollout]:
+    with Store(machine.paths) as store:
+        return [scored for scored in store.journal.rollouts(round) if not scored.own]
+
+
 def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) -> None:
     def prepare(machine: Machine) -> None:
         for sequence in range(3):
@@ -430,9 +582,9 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
         ("evaluate", "answers", 4),
         ("generate", "answers", 48),
         ("update", "groups", 16),
-        ("evaluate", "answers", 4),
+        *[("evaluate", "answers", 4)] * 3,
     ]
-    assert len(reports) <= 4 + 4 * 2 and PROGRESS_INTERVAL == 0.1
+    assert len(reports) <= 6 + 6 * 2 and PROGRESS_INTERVAL == 0.1
 
 
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Checkpoints: complete or absent."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -18,15 +19,30 @@ from sapo_edge.state.checkpoint import RECORD, Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 
 
-def state(round: int, accuracy: float | None = None) -> Checkpoint:
+def state(round: int, accuracy: float | None = None, questions: int = 200) -> Checkpoint:
     cursor: dict[Any, Any] = {"index": round, 9: [1], 10: (2,)}
-    return Checkpoint(round, "model", "manifest", seed=2**63 - 1, cursor=cursor, settings={"own": 8}, accuracy=accuracy)
+    return Checkpoint(
+        round,
+        "model",
+        "manifest",
+        seed=2**63 - 1,
+        cursor=cursor,
+        settings={"own": 8},
+        accuracy=accuracy,
+        questions=questions,
+    )
 
 
 def write(directory: Path) -> None:
     (directory / "adapter").mkdir()
     (directory / "adapter" / "weights.bin").write_bytes(b"weights" * 1000)
     (directory / "optimizer.bin").write_bytes(b"")
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(bytes(content))
 
 
 @pytest.fixture
@@ -118,11 +134,47 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints) -> None:
     assert checkpoints.rounds() == [2, 5, 6]
     best = checkpoints.best()
     assert best is not None and best.round == 2
-    checkpoints.record_accuracy(6, 0.9)
+    checkpoints.record_accuracy(6, 0.9, 200)
     checkpoints.save(state(7), write)
     best = checkpoints.best()
     assert checkpoints.rounds() == [6, 7] and best is not None and best.round == 6
     checkpoints.load(6)
+
+
+def test_accuracies_on_other_numbers_of_questions_are_not_compared(checkpoints: Checkpoints) -> None:
+    for round, accuracy, questions in ((1, 1.0, 4), (2, 0.5, 200), (3, 0.4, 200), (4, None, 0), (5, None, 0)):
+        checkpoints.save(state(round, accuracy, questions), write)
+    best = checkpoints.best()
+    assert best is not None and best.round == 2
+    assert checkpoints.rounds() == [1, 2, 4, 5], "the best of every number of questions is kept"
+
+
+@pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])
+def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(checkpoints: Checkpoints, name: str) -> None:
+    checkpoints.keep = 3
+    for round, accuracy in ((1, 0.3), (2, 0.9), (3, 0.1)):
+        checkpoints.save(state(round, accuracy), write)
+    flip_a_bit(checkpoints.directory / "round-000002" / name)
+    warnings: list[str] = []
+    best = checkpoints.best(warn=warnings.append)
+    assert best is not None and best.round == 1
+    (warning,) = warnings
+    assert "round-000002 is damaged" in warning
+    checkpoints.keep = 1
+    checkpoints.save(state(4), write)
+    assert checkpoints.rounds() == [1, 4], "the best complete one is kept"
+
+
+def test_a_record_of_version_1_is_read_and_its_training_may_have_seen_held_out_questions(
+    checkpoints: Checkpoints,
+) -> None:
+    path = checkpoints.save(state(1, 0.5), write).directory / RECORD
+    record = json.loads(path.read_text())
+    body = {name: record[name] for name in record if name not in ("digest", "questions", "seen_held_out")} | {"v": 1}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**body, "digest": hashlib.sha256(text.encode()).hexdigest()}))
+    read = checkpoints.load(1)
+    assert (read.accuracy, read.questions, read.seen_held_out) == (0.5, 0, True)
 
 
 def test_a_repeated_round_replaces_its_checkpoint(checkpoints: Checkpoints) -> None:

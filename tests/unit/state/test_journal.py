@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import StateError
-from sapo_edge.events import HeldOut, NodeStopped, Notice, Progress, RoundFinished
+from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.journal import Journal, JournaledRollout
@@ -38,8 +38,14 @@ def scored(sequence: int = 1) -> JournaledRollout:
     return JournaledRollout(rollout, (1.0, 0.0), (0.7, -0.7))
 
 
-def held_out(round: int, accuracy: float = 0.5) -> HeldOut:
-    return HeldOut(round=round, accuracy=accuracy, correct=5, questions=10, low=0.2, high=0.8)
+def held_out(round: int, accuracy: float = 0.5, split: str = "validation", questions: int = 10) -> HeldOut:
+    return HeldOut(
+        round=round, accuracy=accuracy, correct=5, questions=questions, low=0.2, high=0.8, split=split, time=round + 0.5
+    )
+
+
+def compared(round: int) -> Comparison:
+    return Comparison(round=round, questions=10, base=1, adapter=5, gain=0.4, low=0.1, high=0.6)
 
 
 @pytest.fixture
@@ -77,14 +83,55 @@ def test_nan_and_none_survive(journal: Journal) -> None:
 
 
 def test_the_newest_rounds_come_in_order(journal: Journal) -> None:
-    assert journal.first_held_out() is None
+    assert journal.held_out_course() is None
     for round in range(1, 11):
         journal.record(finished(round))
         journal.record(held_out(round))
     assert [event.round for event in journal.rounds(3)] == [8, 9, 10]
     assert [event.round for event in journal.held_out(2)] == [9, 10]
-    first = journal.first_held_out()
-    assert first is not None and first.round == 1
+    assert journal.held_out_course() == (held_out(1), held_out(10))
+
+
+def test_only_evaluations_on_the_same_questions_are_a_course(journal: Journal) -> None:
+    for evaluation in (held_out(0, split=""), held_out(10, split=""), held_out(10, 0.7), held_out(20, 0.8)):
+        journal.record(evaluation)
+    assert journal.held_out_course() == (held_out(10, 0.7), held_out(20, 0.8))
+    assert journal.held_out_after(10, "validation") == held_out(10, 0.7)
+    assert journal.held_out_after(0, "validation") is None
+    journal.record(held_out(30, 0.9, questions=5))
+    assert journal.held_out_course() == (held_out(30, 0.9, questions=5),) * 2
+    assert len(journal.held_out()) == 5, "earlier ones stay readable"
+
+
+def test_the_last_comparison_is_found(journal: Journal) -> None:
+    assert journal.last_comparison() is None
+    for round in (10, 20):
+        journal.record(compared(round))
+        journal.record(Notice(level="info", text="comparison"))
+    last = journal.last_comparison()
+    assert last is not None and last.round == 20
+    journal.truncate_after(15)
+    last = journal.last_comparison()
+    assert last is not None and last.round == 10
+
+
+def test_external_rollouts_are_known_by_their_ids_after_a_restart(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    signed = replace(scored(2), rollout=replace(scored(2).rollout, digest="ab" * 32), own=False)
+    unsigned = replace(scored(3), own=False)
+    journal.record(finished(1), [scored(1), signed, unsigned])
+    journal.close()
+    again = Journal(tmp_path / "journal.sqlite")
+    assert again.external_ids(10) == ["ab" * 32, unsigned.rollout.id]
+    assert again.external_ids(1) == [unsigned.rollout.id]
+    assert [item.rollout.id for item in again.rollouts(1)] == [
+        item.rollout.as_text().id for item in (scored(1), signed, unsigned)
+    ]
+
+
+def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(journal: Journal) -> None:
+    # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
+    assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
 
 
 def test_truncating_deletes_later_rounds_only(journal: Journal) -> None:
@@ -171,13 +218,29 @@ def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeyp
         Journal(journal.path)
 
 
-def test_a_journal_of_version_1_is_upgraded(journal: Journal) -> None:
+TO_VERSION_2 = """
+ALTER TABLE rollouts DROP COLUMN digest;
+DROP TABLE held_out;
+CREATE TABLE held_out (
+    round INTEGER PRIMARY KEY, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
+    low REAL, high REAL
+);
+INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8);
+"""
+TO_VERSION_1 = TO_VERSION_2 + "ALTER TABLE rollouts DROP COLUMN own;"
+
+
+@pytest.mark.parametrize(("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2)])
+def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: str) -> None:
     journal.record(finished(1), [scored(1), scored(2)])
     journal.close()
     connection = sqlite3.connect(journal.path)
-    connection.executescript("ALTER TABLE rollouts DROP COLUMN own; PRAGMA user_version = 1;")
+    connection.executescript(f"{script} PRAGMA user_version = {version};")
     connection.close()
     opened = Journal(journal.path)
+    assert opened.held_out() == [held_out(1, split="")]
+    opened.record(held_out(1))
+    assert opened.held_out() == [held_out(1, split=""), held_out(1)] and opened.external_ids(10) == []
     opened.record(finished(2), [scored(3), replace(scored(4), own=False)])
     assert [item.own for item in opened.rollouts(1)] == [True, True]
     assert [(item.rollout.sequence, item.own) for item in opened.rollouts(2)] == [(3, True), (4, False)]

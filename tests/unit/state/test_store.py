@@ -40,14 +40,14 @@ def save(store: Store, round: int) -> None:
 def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     with Store(paths) as store:
-        assert store.resume(model_digest="model", manifest_digest="manifest") is None
+        assert store.resume(model_digest="model", manifest_digest="manifest") == (None, 0)
         record(store, 1, 2)
         save(store, 2)
         record(store, 3, 4)
         secret = store.secret
     with Store(paths) as store:
-        resumed = store.resume(model_digest="model", manifest_digest="manifest")
-        assert resumed is not None and resumed.round == 2 and resumed.seed == store.seed
+        resumed, round = store.resume(model_digest="model", manifest_digest="manifest")
+        assert resumed is not None and resumed.round == round == 2 and resumed.seed == store.seed
         assert store.journal.last_round() == 2 and store.secret == secret
         assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
 

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
-from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
+from sapo_edge.tasks.manifest import (
+    MAX_MANIFEST_BYTES,
+    Manifest,
+    TaskEntry,
+    load_manifest,
+    shipped_manifests,
+    shipped_name,
+)
 
 TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
 HEAD = 'name = "test"\n'
@@ -32,6 +39,13 @@ def refusal(text: str) -> ManifestError:
 
 def test_the_digest_of_a_manifest_never_changes() -> None:
     assert TINY.digest == "171ee7b813ad4e56048e05c15b0b9e81f00b5ae267165c6029508cd2b91ab33b"
+
+
+def test_the_starter_of_earlier_states_is_shipped_under_a_name_of_its_own() -> None:
+    digest = "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82"
+    assert load_manifest("starter-1").digest == digest and shipped_name(digest) == "starter-1"
+    assert load_manifest("starter-1").name == "starter" and load_manifest("starter").digest != digest
+    assert shipped_name("0" * 64) is None
 
 
 def test_a_manifest_survives_its_encoding() -> None:
@@ -65,7 +79,7 @@ def test_every_field_changes_the_digest() -> None:
 
 
 def test_the_shipped_manifests_are_the_papers_nine_and_an_easy_start() -> None:
-    assert shipped_manifests() == ("reasoning-gym-nine", "starter")
+    assert shipped_manifests() == ("reasoning-gym-nine", "starter", "starter-1")
     nine = load_manifest("reasoning-gym-nine")
     assert [entry.generator for entry in nine.tasks] == [
         "base_conversion",

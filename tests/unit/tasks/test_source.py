@@ -19,14 +19,15 @@ from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import MAX_INTEGER, Task, TaskRef
 from sapo_edge.state.secret import seed_from_secret
 from sapo_edge.tasks.allowed import ALLOWED, Integer, Real
-from sapo_edge.tasks.held_out import HELD_OUT
+from sapo_edge.tasks.held_out import SPLIT_QUESTIONS, Split
 from sapo_edge.tasks.library import library_version
-from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest, shipped_manifests
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
 SOURCES = [STARTER, NINE]
+SPLITS: tuple[Split, ...] = ("validation", "test")
 GOLDEN = ("products", "Solve the following multiplication: 7 * 6. Give only the result as your final answer.", "42")
 
 
@@ -34,14 +35,18 @@ def one_task(generator: str, **config: object) -> Manifest:
     return Manifest("one", (TaskEntry("task", generator, config),))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+def questions(source: TaskSource, split: Split) -> set[str]:
+    return {task.question for task in source.held_out(split, SPLIT_QUESTIONS)}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> None:
     fresh = TaskSource(source.manifest)
     backwards = [fresh.draw(5, index) for index in reversed(range(60))]
     assert backwards[::-1] == [source.draw(5, index) for index in range(60)]
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSource) -> None:
     drawn = [source.draw(seed_from_secret(b"n"), index) for index in range(150)]
     assert {task.ref.entry for task in drawn} == {entry.name for entry in source.manifest.tasks}
@@ -99,9 +104,9 @@ def test_another_version_of_the_library_is_rejected_with_a_remedy() -> None:
         STARTER.regenerate(TaskRef("sums", "0.1.0", 1, 1))
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_training_never_draws_a_held_out_question(source: TaskSource) -> None:
-    held_out = {task.question for task in source.held_out(HELD_OUT)}
+    held_out = questions(source, "validation") | questions(source, "test")
     for seed in (1, 2):
         tasks, cursor = source.training_tasks(seed, 0, 300)
         assert len(tasks) == 300
@@ -117,38 +122,57 @@ def test_training_continues_at_its_cursor() -> None:
     assert (first + second, last) == (together, end)
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_held_out_questions_are_the_same_on_all_nodes_and_distinct(source: TaskSource) -> None:
-    tasks = source.held_out(HELD_OUT)
-    assert TaskSource(source.manifest).held_out(HELD_OUT) == tasks
-    assert len({task.question for task in tasks}) == len(tasks) == HELD_OUT
-    assert source.held_out(20) == tasks[:20]
-    assert all(source.is_held_out(task.question) for task in tasks)
+    again = TaskSource(source.manifest)
+    for split in SPLITS:
+        tasks = source.held_out(split, SPLIT_QUESTIONS)
+        assert again.held_out(split, SPLIT_QUESTIONS) == tasks
+        assert len(questions(source, split)) == len(tasks)
+        assert source.held_out(split, 20) == tasks[:20]
+        assert all(source.is_held_out(task.question) for task in tasks)
+    assert not questions(source, "validation") & questions(source, "test")
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=shipped_manifests()[::-1])
+@pytest.mark.parametrize("name", ["starter", "reasoning-gym-nine"])
+def test_a_shipped_manifest_has_200_questions_for_choosing_and_200_for_reporting(name: str) -> None:
+    source = TaskSource(load_manifest(name))
+    assert [len(source.held_out(split, 1000)) for split in SPLITS] == [200, 200]
+
+
+def test_both_sets_have_the_same_share_of_every_entry() -> None:
+    counts = [Counter(task.ref.entry for task in STARTER.held_out(split, SPLIT_QUESTIONS)) for split in SPLITS]
+    assert set(counts[0]) == set(counts[1]) == {"sums", "gcd", "products", "lcm"}
+    assert all(abs(counts[0][entry] - counts[1][entry]) <= 1 for entry in counts[0])
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_held_out_questions_are_spread_over_the_entries(source: TaskSource) -> None:
     entries = len(source.manifest.tasks)
-    counts = Counter(task.ref.entry for task in source.held_out(3 * entries))
-    assert set(counts.values()) == {3}
+    for split in SPLITS:
+        counts = Counter(task.ref.entry for task in source.held_out(split, 3 * entries))
+        assert set(counts.values()) == {3}
 
 
 def test_held_out_questions_follow_the_weights() -> None:
     entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=3.0))
     source = TaskSource(Manifest("weights", entries))
-    assert Counter(task.ref.entry for task in source.held_out(HELD_OUT)) == {"rare": 25, "common": 75}
+    for split in SPLITS:
+        counts = Counter(task.ref.entry for task in source.held_out(split, SPLIT_QUESTIONS))
+        assert counts == {"rare": 50, "common": 150}
 
 
 def test_other_manifests_hold_out_other_questions() -> None:
     config = dict(STARTER.manifest.tasks[0].config)
     sources = [TaskSource(Manifest(name, (TaskEntry("sums", "chain_sum", config),))) for name in ("a", "b")]
-    assert sources[0].held_out(HELD_OUT) != sources[1].held_out(HELD_OUT)
+    assert questions(sources[0], "test") != questions(sources[1], "test")
 
 
 @pytest.mark.parametrize(("high", "distinct"), [(2, 4), (3, 9), (6, 36)])
 def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinct: int) -> None:
     source = TaskSource(one_task("gcd", max_value=high))
-    assert 1 <= len(source.held_out(HELD_OUT)) <= distinct // 3
+    held_out = [questions(source, split) for split in SPLITS]
+    assert len(held_out[0]) >= 1 and len(held_out[0] | held_out[1]) <= distinct // 3
     tasks, _ = source.training_tasks(1, 0, 100)
     assert not any(source.is_held_out(task.question) for task in tasks)
 
@@ -167,7 +191,7 @@ def test_an_entry_that_generates_no_questions_is_an_error(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("sapo_edge.tasks.source.generate", fail)
     with pytest.raises(ManifestError, match="task task generates no questions"):
-        TaskSource(one_task("gcd")).held_out(1)
+        TaskSource(one_task("gcd")).held_out("test", 1)
 
 
 def corner(generator: str, corner: str) -> Manifest:

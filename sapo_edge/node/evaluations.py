@@ -1,0 +1,117 @@
+"""A node's evaluations: validation during a run, and the comparison with the base model at its end.
+
+The validation set is asked every few rounds and chooses the best checkpoint. The test set is asked once, after the last
+round, of the base model and of the best checkpoint: both then answer in the same process, so the gain is paired, and a
+run that is stopped earlier spends nothing on it. `sapo eval` makes the same comparison at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sapo_edge.evaluate import Evaluation, evaluate, paired_gain
+from sapo_edge.events import Comparison, Event, HeldOut
+from sapo_edge.policy import CallHandle, Policy
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.store import Store
+from sapo_edge.tasks.held_out import Split
+from sapo_edge.tasks.source import TaskSource
+
+
+class Evaluations:
+    """Evaluates a node's policy and records the results.
+
+    Args:
+        policy: base model and adapter.
+        source: the manifest's tasks.
+        store: its journal and checkpoints record the results.
+        questions: most questions of each set; 0 makes no evaluations.
+        max_tokens: longest answer.
+        emit: journals an event and passes it on.
+        call_handle: progress and cancellation of one evaluation.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        source: TaskSource,
+        store: Store,
+        questions: int,
+        max_tokens: int,
+        emit: Callable[[Event], None],
+        call_handle: Callable[[], CallHandle],
+    ) -> None:
+        self._policy = policy
+        self._source = source
+        self._store = store
+        self._questions = questions
+        self._max_tokens = max_tokens
+        self._emit = emit
+        self._call_handle = call_handle
+
+    def validate(self, round: int) -> None:
+        """Evaluate the policy on the validation set unless this was done after this round, and record the accuracy.
+
+        The journal has the result first, then the checkpoint of the round, if there is one: a node that is killed in
+        between completes the checkpoint here at its next start.
+
+        Raises:
+            Cancelled: between decode steps.
+        """
+        if not self._source.held_out("validation", self._questions):
+            return
+        event = self._store.journal.held_out_after(round, "validation")
+        if event is None:
+            result = self._answer("validation")
+            low, high = result.interval
+            event = HeldOut(
+                round=round,
+                accuracy=result.accuracy,
+                correct=result.right,
+                questions=result.questions,
+                low=low,
+                high=high,
+                split="validation",
+            )
+            self._emit(event)
+        latest = self._store.latest
+        if latest is not None and latest.round == round and not latest.questions:
+            self._store.record_accuracy(round, event.accuracy, event.questions)
+
+    def compare(self, best: Checkpoint) -> None:
+        """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
+
+        Loads the checkpoint into the policy.
+
+        Raises:
+            Cancelled: between decode steps.
+        """
+        questions = len(self._source.held_out("test", self._questions))
+        last = self._store.journal.last_comparison()
+        if not questions or (last is not None and (last.round, last.questions) == (best.round, questions)):
+            return
+        self._policy.load(best.directory)
+        base, adapter = self._answer("test", use_adapter=False), self._answer("test")
+        gain = paired_gain(base, adapter)
+        self._emit(
+            Comparison(
+                round=best.round,
+                questions=base.questions,
+                base=base.right,
+                adapter=adapter.right,
+                gain=gain.value,
+                low=gain.low,
+                high=gain.high,
+            )
+        )
+
+    def _answer(self, split: Split, *, use_adapter: bool = True) -> Evaluation:
+        return evaluate(
+            self._policy,
+            self._source.held_out(split, self._questions),
+            self._source.manifest.prompt_for,
+            self._source.score,
+            self._max_tokens,
+            self._call_handle(),
+            use_adapter=use_adapter,
+        )
