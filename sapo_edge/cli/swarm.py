@@ -79,7 +79,7 @@ def invite(home: Home = None, json: Json = False) -> None:
         narrate("no address is known: with this invite, only nodes on the same local network find each other")
         narrate("start `sapo run` first, then run this again for an invite with your addresses")
     if swarm.is_private:
-        narrate("anyone with this invite can take part: send it to nobody else")
+        narrate("anyone with this invite can join and pass it on: send it only to people you trust")
     narrate("others paste it after: sapo swarm join")
 
 

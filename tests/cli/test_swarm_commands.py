@@ -46,7 +46,7 @@ def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path
     made = invoke("swarm", "create", own, "--private", "--bootstrap", HERE, "--home", one)
     assert made.code == 0 and "own-sums, private" in made.out and "manifest    known" in made.out
     told = invoke("swarm", "invite", "--home", one)
-    assert told.code == 0 and told.out.count("\n") == 1 and "send it to nobody else" in told.err
+    assert told.code == 0 and told.out.count("\n") == 1 and "join and pass it on" in told.err
     joined = invoke("swarm", "join", told.out.strip(), "--home", two)
     assert joined.code == 0 and "the next `sapo run` fetches it from a peer" in joined.out
     swarms = [Membership(home / "state").current for home in (one, two)]

@@ -53,8 +53,8 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
         from sapo_edge.cli.web.server import PageServer
     except ModuleNotFoundError as error:
         raise SapoError(
-            f"the app in a browser needs textual-serve ({error})",
-            "install it with: pip install 'sapo-edge[serve]', or with pipx: pipx inject sapo-edge textual-serve",
+            "the app in a browser needs textual-serve, which is not installed",
+            "install the extra `serve`: pip install '.[serve]' in a clone, or pipx inject sapo-edge textual-serve",
         ) from error
     import asyncio
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Sequence
+from ipaddress import ip_address
 from typing import Any
 
 import trio
@@ -271,11 +272,10 @@ class Session:
         connections = self.host.get_network().get_connections(peer_id)
         sockets = [self.meter.find(connection.muxed_conn.get_remote_address()) for connection in connections]
         first = connections[0]
-        addresses = first.get_transport_addresses()
         return PeerInfo(
             text,
             readable_name(text),
-            str(addresses[0]) if addresses else "",
+            _remote_address(first),
             _DIRECTIONS.get(first.direction.name, "unknown"),
             first._created_at,
             mesh,
@@ -285,3 +285,17 @@ class Session:
             self.member.rejections_of(text),
             self.gossip.score(peer_id),
         )
+
+
+def _remote_address(connection: Any) -> str:
+    """The address at the other end; through a relay, the address by which the peer was dialled.
+
+    The library's own answer comes from what the peer claimed, which can be 0.0.0.0 or a port of an earlier run.
+    """
+    remote = connection.muxed_conn.get_remote_address()
+    addresses = connection.get_transport_addresses()
+    claimed = str(addresses[0]) if addresses else ""
+    if remote is None or "/p2p-circuit" in claimed:
+        return claimed
+    ip = ip_address(remote[0])
+    return f"/ip{ip.version}/{ip}/tcp/{remote[1]}"

@@ -67,6 +67,12 @@ def test_rollouts_too_large_for_a_message_are_pulled_from_any_peer_that_has_them
         one.thaw()
 
 
+def test_a_peer_is_shown_at_the_address_of_its_connection(pair: list[MemberProcess]) -> None:
+    for one, two in (pair, reversed(pair)):
+        (address,) = {peer["address"] for peer in one.status()["peers"] if peer["peer_id"] == two.peer_id}
+        assert address.startswith("/ip4/127.0.0.1/tcp/") and not address.endswith("/tcp/0")
+
+
 def test_random_bytes_at_the_port_do_no_harm(pair: list[MemberProcess]) -> None:
     one, two = pair
     port = int(one.address.split("/")[4])
