@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from typing import Any
 
 import base58
@@ -16,14 +15,9 @@ from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.joining.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
-from tests.swarm.wire.make_vectors import DIRECTORY
+from tests.swarm.wire.make_vectors import vectors
 
 US = Identity(b"\x07" * 32)
-
-
-def vectors(name: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((DIRECTORY / name).read_text("ascii"))
-    return found
 
 
 @pytest.mark.parametrize("vector", vectors("identities.json"), ids=lambda vector: vector["name"])
@@ -32,14 +26,12 @@ def test_a_secret_gives_the_key_id_and_name_of_the_vectors_and_of_libp2p(vector:
     from libp2p.peer.id import ID
 
     secret = bytes.fromhex(vector["secret"])
-    made, theirs = Identity(secret), create_new_key_pair(secret)
-    assert made.public_key.hex() == vector["public_key"] == theirs.public_key.to_bytes().hex()
-    assert made.peer_id == vector["peer_id"] == str(ID.from_pubkey(theirs.public_key))
-    assert (
-        public_key_of(made.peer_id) == made.public_key == ID.from_string(made.peer_id).extract_public_key().to_bytes()
-    )
-    assert readable_name(made.peer_id) == vector["name"]
-    assert made.sign(b"\x00\xff").hex() == vector["signature_of_00ff"] == theirs.private_key.sign(b"\x00\xff").hex()
+    own, theirs = Identity(secret), create_new_key_pair(secret)
+    assert own.public_key.hex() == vector["public_key"] == theirs.public_key.to_bytes().hex()
+    assert own.peer_id == vector["peer_id"] == str(ID.from_pubkey(theirs.public_key))
+    assert public_key_of(own.peer_id) == own.public_key == ID.from_string(own.peer_id).extract_public_key().to_bytes()
+    assert readable_name(own.peer_id) == vector["name"]
+    assert own.sign(b"\x00\xff").hex() == vector["signature_of_00ff"] == theirs.private_key.sign(b"\x00\xff").hex()
 
 
 @pytest.mark.parametrize("vector", vectors("swarms.json"), ids=["open", "private"])

@@ -1,7 +1,7 @@
-"""Test vectors of docs/protocol.md. After a change of it, `python -m tests.swarm.wire.make_vectors` writes them anew.
+"""Test vectors of docs/protocol.md. `python -m tests.swarm.wire.make_vectors` writes them after a change.
 
 They are data for other implementations: bytes in hexadecimal, integers as decimal text (JavaScript's numbers end at
-2**53). What the compressor makes differs between versions of zlib, so a compressed message is only ever decoded.
+2**53). Compressed bytes differ between versions of zlib, so a compressed message is only decoded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECRETS = (bytes(32), bytes(range(32)), b"\xff" * 32)
 ONE, TWO, _ = (Identity(secret) for secret in SECRETS)
 SWARM, KEY = bytes.fromhex("5a" * 32), bytes.fromhex("c3" * 32)
 ORDER = 2**252 + 27742317777372353535851937790883648493
-"""Of the group in which Ed25519 computes."""
+"""Order of the group of Ed25519."""
 ROLLOUTS = {
     "smallest": Rollout(TaskRef("", "", 0, 0), "", "", (Answer("", False),), ONE.peer_id, 0, 0, 0.0),
     "usual": Rollout(
@@ -67,8 +67,14 @@ def make() -> dict[str, Any]:
     }
 
 
+def vectors(name: str) -> list[dict[str, Any]]:
+    """The vectors in a file."""
+    content: list[dict[str, Any]] = json.loads((DIRECTORY / name).read_text("ascii"))
+    return content
+
+
 def as_text(content: Any) -> str:
-    """A file of vectors."""
+    """Vectors as the text of a file."""
     return json.dumps(content, indent=1, ensure_ascii=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""A peer that was written with js-libp2p by docs/protocol.md takes part in a swarm."""
+"""A peer written with js-libp2p from docs/protocol.md takes part in a swarm."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def node() -> str:
     """The program `node`."""
-    found = shutil.which("node")
-    if found is None:
+    path = shutil.which("node")
+    if path is None:
         pytest.skip("node is not installed")
-    version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.strip()
     if int(version.removeprefix("v").split(".")[0]) < NODE_VERSION:
-        pytest.skip(f"node {version} is older than {NODE_VERSION}, with which the peer works")
-    return found
+        pytest.skip(f"node {version} is older than {NODE_VERSION}, which the peer needs")
+    return path
 
 
 @pytest.fixture(scope="module")
 def modules(node: str) -> None:
-    """The peer's dependencies, exactly those of package-lock.json; installed once."""
+    """Installs the peer's dependencies once, exactly those of package-lock.json."""
     installed, wanted = INTEROP / "node_modules" / ".package-lock.json", INTEROP / "package-lock.json"
     if installed.exists() and installed.stat().st_mtime >= wanted.stat().st_mtime:
         return
@@ -54,12 +54,12 @@ def modules(node: str) -> None:
     if npm is None:
         pytest.skip("npm is not installed")
     command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=INTEROP, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=INTEROP, capture_output=True, text=True, timeout=120)
+    assert process.returncode == 0, process.stderr
 
 
 class Peer:
-    """The peer as a process. Everything it says is kept in `said`."""
+    """The peer as a process. `lines` holds everything that it printed."""
 
     def __init__(self, node: str, options: dict[str, Any]) -> None:
         self.process = subprocess.Popen(
@@ -69,18 +69,18 @@ class Peer:
             text=True,
             cwd=INTEROP,
         )
-        self.said: list[dict[str, Any]] = []
+        self.lines: list[dict[str, Any]] = []
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(json.loads(line))
+            self.lines.append(json.loads(line))
 
     def all(self, key: str) -> list[dict[str, Any]]:
         """The lines that have a key."""
-        return [line for line in self.said if key in line]
+        return [line for line in self.lines if key in line]
 
     def __enter__(self) -> Peer:
         return self
@@ -112,31 +112,31 @@ def member(source: TaskSource, inbox: list[Rollout]) -> Iterator[Libp2pTransport
 def eventually(condition: Callable[[], bool], peer: Peer | None = None, seconds: float = 20.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        said = peer.said if peer else "nothing"
-        assert peer is None or peer.process.poll() is None, f"the peer ended, after it said {said}"
-        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s; the peer said {said}"
+        lines = peer.lines if peer else []
+        assert peer is None or peer.process.poll() is None, f"the peer ended after {lines}"
+        assert time.monotonic() < deadline, f"it did not happen within {seconds:g} s; the peer printed {lines}"
         time.sleep(0.05)
 
 
 def rollout(source: TaskSource, author: Identity, number: int, size: int = 20, answers: int = 4) -> Rollout:
-    """A rollout of a true task; `size` is that of an answer, which hardly compresses."""
+    """A rollout of a true task, with answers of `size` bytes that hardly compress."""
     (task,), _ = source.training_tasks(number, 0, 1)
     drawn = random.Random(number)
     texts = [f"grün {drawn.randbytes(size // 2).hex()}" for _ in range(answers)]
-    given = tuple(Answer(text, position % 2 == 0) for position, text in enumerate(texts))
-    return Rollout(task.ref, task.question, task.ground_truth, given, author.peer_id, 3, number, time.time())
+    contents = tuple(Answer(text, position % 2 == 0) for position, text in enumerate(texts))
+    return Rollout(task.ref, task.question, task.ground_truth, contents, author.peer_id, 3, number, time.time())
 
 
 def large(source: TaskSource, author: Identity, number: int) -> Rollout:
-    """One that no message can hold."""
+    """A rollout that does not fit in a message."""
     return rollout(source, author, number, size=8000, answers=16)
 
 
 def test_another_implementation_agrees_with_the_vectors(node: str) -> None:
-    done = subprocess.run([node, "vectors.mjs", DIRECTORY], cwd=INTEROP, capture_output=True, text=True, timeout=30)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([node, "vectors.mjs", DIRECTORY], cwd=INTEROP, capture_output=True, text=True, timeout=30)
+    assert process.returncode == 0, process.stderr
     files = {path.stem: len(json.loads(path.read_text("ascii"))) for path in DIRECTORY.iterdir()}
-    assert json.loads(done.stdout) == {"checked": files}
+    assert json.loads(process.stdout) == {"checked": files}
 
 
 @pytest.mark.usefixtures("modules")
@@ -161,18 +161,18 @@ def test_a_js_peer_receives_verifies_and_sends(node: str) -> None:
             eventually(lambda: bool(transport.status().peers), peer)
             status = transport.status()
 
-    # It received and verified ours, in each way that there is.
-    said = {line["way"]: line for line in peer.all("rollout")}
-    assert {way: line["rollout"] for way, line in said.items()} == {
+    # The peer received and verified this node's rollouts in each of the three ways.
+    received = {line["way"]: line for line in peer.all("rollout")}
+    assert {way: line["rollout"] for way, line in received.items()} == {
         way: rollout_fields(own) for way, own in ours.items()
     }
-    assert all(line["verified"] and line["from"] == US.peer_id for line in said.values())
+    assert all(line["verified"] and line["from"] == US.peer_id for line in received.values())
     assert not peer.all("refused") and not peer.all("error")
     # This node accepted the peer's rollouts and rejected nothing.
-    assert {found.sequence: found for found in inbox} == {sent.sequence: sent for sent in theirs.values()}
+    assert {rollout.sequence: rollout for rollout in inbox} == {sent.sequence: sent for sent in theirs.values()}
     (published,) = peer.all("published")
-    assert sorted(found.id for found in inbox) == sorted(published["published"] + published["announced"])
+    assert sorted(rollout.id for rollout in inbox) == sorted(published["published"] + published["announced"])
     assert not status.rejections and not status.faults
-    # One seed makes one peer, and one digest one manifest.
-    assert peer.said[0]["peer_id"] == THEM.peer_id == status.peers[0].peer_id
+    # Both sides derive the same peer id from the secret, and the same digest from the manifest.
+    assert peer.lines[0]["peer_id"] == THEM.peer_id == status.peers[0].peer_id
     assert peer.all("manifest")[0]["manifest"] == source.manifest.digest
