@@ -10,13 +10,20 @@ BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test check lint benchmarks clean
+.PHONY: run test test-pythons check lint benchmarks clean
 
 run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
 
 test: $(VENV)/.installed-test
 	$(PYTEST)
+
+# Other versions of Python, where they are installed, without the libraries that are large or need a compiler.
+test-pythons:
+	$(MAKE) --jobs=2 --output-sync test-python-3.12 test-python-3.13
+
+test-python-%:
+	@sh .ci/light $*
 
 check: lint
 	$(PYTEST) -m "not slow"
@@ -41,4 +48,4 @@ $(VENV)/.installed-test: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

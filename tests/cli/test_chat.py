@@ -20,7 +20,7 @@ import pytest
 from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-from sapo_edge.tui.node.launcher import Chat, ChatAnswer
+from sapo_edge.tui.node.launcher import ChatAnswer
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")
@@ -115,8 +115,7 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path
 
 def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
     chat, said = open_chat(opened=False), list[str]()
-    met: Chat = chat
-    title = met.open(said.append)
+    title = chat.open(said.append)
     assert title.startswith("tiny, adapter of round ") and "loading tiny" in said
     for task in (False, True):
         shown = asked(chat, task=task)

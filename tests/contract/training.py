@@ -63,4 +63,4 @@ def assert_same_up_to_noise(first: list[list[Sample]], second: list[list[Sample]
         different += common < len(pairs)
         noise = np.subtract(left.logprobs[:common], right.logprobs[:common])
         assert np.abs(noise).max(initial=0.0) < LOGPROB_MAX
-    assert different <= 0.1 * equal
+    assert equal and different <= 0.1 * equal

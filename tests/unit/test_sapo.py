@@ -128,6 +128,7 @@ def test_answers_come_with_their_group_relative_advantages() -> None:
     bench = Bench(own=1, external=1)
     bench.fill(make_rollout(texts=(WRONG, RIGHT)))
     bench.run()
+    assert len(bench.trained) == 2
     for group in bench.trained:
         rewards = [float(answer.text == RIGHT) for answer in group.answers]
         assert tuple(answer.advantage for answer in group.answers) == group_advantages(rewards)

@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import time as time_of_day
 from pathlib import Path
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any
 
 import psutil
@@ -261,10 +262,18 @@ def test_the_load_of_a_real_child_is_not_counted() -> None:
     assert percent <= 100 - share + 10
 
 
-@pytest.mark.parametrize("read", [read_battery, read_temperature, read_local_time, Sensors().others])
-def test_the_real_machine_can_be_read(read: Callable[[], object]) -> None:
+@pytest.mark.parametrize(
+    ("read", "kinds"),
+    [
+        (read_battery, Battery),
+        (read_temperature, float),
+        (read_local_time, time_of_day),
+        (Sensors().others, (float, NoneType)),  # a first reading has nothing to compare with
+    ],
+)
+def test_the_real_machine_can_be_read(read: Callable[[], object], kinds: type | tuple[type, ...]) -> None:
     with contextlib.suppress(NoSensorError):
-        read()
+        assert isinstance(read(), kinds)
 
 
 def test_the_peak_memory_includes_what_was_freed() -> None:

@@ -66,6 +66,7 @@ def test_the_status_follows_the_node(store: Store, source: LengthScored) -> None
     assert before["state"] == "starting" and before["progress"] is None and before["best"] is None
     assert before["informative_share"] is None and before["tokens_per_second"] is None and before["phase"] is None
     node.run()
+    assert {Progress, RoundFinished} <= {type(event) for event, _ in node.seen}
     for event, status in node.seen:
         if isinstance(event, Progress):
             assert status["progress"] == {
@@ -88,9 +89,10 @@ def test_the_status_has_the_best_checkpoint_at_its_event(store: Store, source: L
     node = make(store, source, replace(SETTINGS, evaluate_every=1))
     node.run()
     accuracies = {event.round: event.accuracy for event, _ in node.seen if isinstance(event, HeldOut)}
-    for event, status in node.seen:
-        if isinstance(event, CheckpointSaved):
-            assert status["best"]["accuracy"] == max(accuracies[number] for number in range(1, event.round + 1))
+    saved = [(event.round, status) for event, status in node.seen if isinstance(event, CheckpointSaved)]
+    assert [number for number, _ in saved] == sorted(accuracies)[1:]
+    for number, status in saved:
+        assert status["best"]["accuracy"] == max(accuracies[earlier] for earlier in range(1, number + 1))
 
 
 def test_after_a_restart_the_status_continues(store: Store, source: LengthScored) -> None:

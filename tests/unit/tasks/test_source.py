@@ -12,7 +12,7 @@ from collections import Counter
 from decimal import getcontext
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
@@ -91,6 +91,8 @@ def test_seeds_are_never_negative_and_fit_into_63_bits(secret: bytes) -> None:
     st.integers(0, MAX_INTEGER),
     st.integers(0, MAX_INTEGER),
 )
+@example(NINE.manifest.tasks[0].name, library_version(), 0, 0)
+@example("none", library_version(), 0, 0)
 def test_a_reference_gives_a_task_or_an_unknown_task_error(entry: str, version: str, seed: int, index: int) -> None:
     ref = TaskRef(entry, version, seed, index)
     try:
