@@ -118,7 +118,7 @@ def _report(swarm: Swarm, samples: list[dict[int, tuple[float, int]]], kills: in
     missing, pairs, wanted, got = [], 0, 0, 0
     for author in swarm.seats:
         # Of the last seconds without a kill, and not so late that it may still be on its way.
-        said = [line["published"] for line in author.process.said if "published" in line]
+        said = [line["published"] for line in author.process.lines if "published" in line]
         recent = {sequence for numbers in said[-int(SETTLE_SECONDS / 2 / PUBLISH_SECONDS) :] for sequence in numbers}
         for reader in swarm.seats:
             if reader is author:

@@ -251,7 +251,7 @@ def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running
     first, second, stranger = (node.started() for node in nodes)
     first.wait_for_member(second)
     second.wait_for_member(first)
-    assert not any(record.get("connected") for record in stranger.records)
+    assert not any(record.get("connected") for record in stranger.lines)
 
 
 def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
@@ -268,14 +268,14 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(
         node.started()
     second.wait_for_member(first)
     first.wait_for_member(second)
-    met = {peer for record in stranger.records for peer in record.get("connected", ())}
+    met = {peer for record in stranger.lines for peer in record.get("connected", ())}
     assert met <= {bootstrap[0].split("/")[-1]}, "another swarm's nodes are not told of"
     relay.stop(signal.SIGKILL)
     # The file holds it, whichever of the two had dialled the other.
-    second.wait_for(lambda record: first.peer_id in record.get("known", ()))
+    second.first(lambda record: first.peer_id in record.get("known", ()))
     second.stop()
     again = Node(2, listen="loopback", peers_file=files[1])
     running(again)
     again.started()
     again.wait_for_member(first)
-    assert not again.records[-1]["faults"] and not first.records[-1]["faults"]
+    assert not again.lines[-1]["faults"] and not first.lines[-1]["faults"]

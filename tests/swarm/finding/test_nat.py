@@ -113,10 +113,10 @@ def test_behind_ordinary_nats_a_relay_introduces_and_a_hole_is_punched(
     second.started()
     assert first.wait_for_member(second, how="direct")
     assert second.wait_for_member(first, how="direct")
-    assert first.records[-1]["reached"] is False
+    assert first.lines[-1]["reached"] is False
     # What is punched does not need the relay any more.
     relay.stop()
-    relayless = first.wait_for(lambda record: list(record.get("connected", ())) == [second.peer_id])
+    relayless = first.first(lambda record: list(record.get("connected", ())) == [second.peer_id])
     assert relayless["connected"][second.peer_id] == ["direct"]
     assert first.echoes(second) and second.echoes(first)
 
@@ -134,10 +134,10 @@ def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(
     first, second = (node.started() for node in nodes)
     assert first.wait_for_member(second)["connected"][second.peer_id] == ["relayed"]
     assert first.echoes(second) and second.echoes(first)
-    since = len(first.records)
+    since = len(first.lines)
     relay.stop(signal.SIGKILL)
-    first.wait_for(lambda record: record.get("connected") == {}, since=since)
-    since = len(first.records)
+    first.first(lambda record: record.get("connected") == {}, since=since)
+    since = len(first.lines)
     again = Relay(tmp_path, port=4001, listen="all", namespace=name("relay"))
     running(again)
     assert again.started().addresses == relay.addresses

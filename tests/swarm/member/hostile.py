@@ -15,18 +15,16 @@ import random
 import secrets
 import signal
 import struct
-import subprocess
 import sys
-import threading
 import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
+from tests.swarm.lines import LineProcess
+
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
 SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
 """Addresses of raw connections, so that they do not use up the limit of the address of honest peers."""
@@ -34,7 +32,7 @@ _HELLO = b"\x13/multistream/1.0.0\n"
 _NOISE = b"\x07/noise\n"
 
 
-class HostilePeer:
+class HostilePeer(LineProcess):
     """The process, for use by a test.
 
     Args:
@@ -43,41 +41,18 @@ class HostilePeer:
     """
 
     def __init__(self, **options: Any) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.swarm.member.hostile", json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
+        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options))
         self._numbers = itertools.count(1)
-        self._answers: dict[int, dict[str, Any]] = {}
-        self._changed = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            answer = json.loads(line)
-            with self._changed:
-                self._answers[answer["id"]] = answer
-                self._changed.notify_all()
 
     def begin(self, attack: str, **arguments: Any) -> int:
         """Start an attack; returns its number."""
-        assert self.process.stdin is not None
         number = next(self._numbers)
-        self.process.stdin.write(json.dumps({"id": number, "attack": attack, **arguments}) + "\n")
-        self.process.stdin.flush()
+        self.write_line(json.dumps({"id": number, "attack": attack, **arguments}))
         return number
 
-    def end(self, number: int, seconds: float = 40.0) -> dict[str, Any]:
+    def end(self, number: int) -> dict[str, Any]:
         """Wait for the end of an attack, and return its observations."""
-        with self._changed:
-            assert self._changed.wait_for(lambda: number in self._answers, seconds), "the attack did not end"
-            answer = self._answers[number]
+        answer = self.first(lambda line: line["id"] == number)
         assert "result" in answer, answer
         result: dict[str, Any] = answer["result"]
         return result
@@ -85,17 +60,6 @@ class HostilePeer:
     def attack(self, attack: str, **arguments: Any) -> dict[str, Any]:
         """Run an attack to its end."""
         return self.end(self.begin(attack, **arguments))
-
-    def kill(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait(10)
-
-    def __enter__(self) -> HostilePeer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 class Neighbour:

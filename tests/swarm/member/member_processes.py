@@ -8,65 +8,32 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
+from tests.swarm.lines import PATIENCE, LineProcess
 
 
-class MemberProcess:
-    """A member in its own process. `said` has all lines that it printed.
+class MemberProcess(LineProcess):
+    """A member in its own process.
 
     Args:
         options: member (a number, from which its key is made), and those of `SwarmConfig`.
     """
 
     def __init__(self, **options: Any) -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONUNBUFFERED": "1"}
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.swarm.member.member_processes", json.dumps(options)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-            env=environment,
-        )
-        self.said: list[dict[str, Any]] = []
-        self._changed = threading.Condition()
-        threading.Thread(target=self._listen, daemon=True).start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.said.append(json.loads(line))
-                self._changed.notify_all()
+        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options))
 
     def tell(self, command: str, **arguments: Any) -> None:
         """Send a command."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"do": command, **arguments}) + "\n")
-        self.process.stdin.flush()
-
-    def wait(self, condition: Callable[[list[dict[str, Any]]], Any], seconds: float = 15.0) -> Any:
-        """Wait until a condition on `said` is true, and return its value.
-
-        Raises:
-            AssertionError: if that takes too long.
-        """
-        with self._changed:
-            if self._changed.wait_for(lambda: condition(self.said), seconds):
-                return condition(self.said)
-        raise AssertionError(f"it did not happen within {seconds} s; the last it said: {self.said[-5:]}")
+        self.write_line(json.dumps({"do": command, **arguments}))
 
     def line(self, key: str, since: int = 0) -> Any:
         """The value of the first line with a key."""
-        return self.wait(lambda said: [line for line in said[since:] if key in line])[0][key]
+        return self.first(lambda line: key in line, since=since)[key]
 
     @property
     def address(self) -> str:
@@ -81,27 +48,27 @@ class MemberProcess:
 
     def publish(self, count: int = 1, **options: int) -> set[int]:
         """Make it publish rollouts of `answers` answers of `size` bytes; returns their sequence numbers."""
-        before = len(self.said)
+        before = len(self.lines)
         self.tell("publish", count=count, **options)
         return set(self.line("published", before))
 
     def received(self, author: MemberProcess) -> set[int]:
         """Sequence numbers of an author's rollouts that it accepted."""
-        return {line["rollout"] for line in self.said if line.get("author") == author.peer_id}
+        return {line["rollout"] for line in self.lines if line.get("author") == author.peer_id}
 
-    def gets(self, author: MemberProcess, sequences: set[int], seconds: float = 15.0) -> None:
+    def gets(self, author: MemberProcess, sequences: set[int], seconds: float = PATIENCE) -> None:
         """Wait until it has accepted all of these rollouts of an author."""
         of = author.peer_id
-        self.wait(lambda said: sequences <= {line["rollout"] for line in said if line.get("author") == of}, seconds)
+        self.wait(lambda lines: sequences <= {line["rollout"] for line in lines if line.get("author") == of}, seconds)
 
     def status(self) -> dict[str, Any]:
         """Its status now."""
-        before = len(self.said)
+        before = len(self.lines)
         self.tell("status")
         status: dict[str, Any] = self.line("status", before)
         return status
 
-    def until(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 15.0) -> dict[str, Any]:
+    def until(self, condition: Callable[[dict[str, Any]], Any], seconds: float = PATIENCE) -> dict[str, Any]:
         """Its status once a condition on it is true."""
         deadline = time.monotonic() + seconds
         while not condition(status := self.status()):
@@ -116,17 +83,6 @@ class MemberProcess:
     def thaw(self) -> None:
         """Resume it."""
         self.process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        """Kill it, without an orderly end."""
-        self.process.kill()
-        self.process.wait(5)
-
-    def __enter__(self) -> MemberProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
 
 
 def main(options: dict[str, Any]) -> None:

@@ -107,7 +107,7 @@ def test_a_failed_host_restarts_under_the_same_name_with_a_notice(what: str, pai
     status = one.until(lambda status: status["restarts"] > restarts and status["state"] == "connected", 30)
     assert status["faults"]["host"] == status["restarts"] == restarts + 1 and address in status["addresses"]
     told = "error in its host (LookupError)"
-    one.wait(lambda said: [line for line in said if told in line.get("notice", "")])
+    one.first(lambda line: told in line.get("notice", ""))
     two.gets(one, one.publish())
 
 
@@ -136,7 +136,7 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
         started = time.monotonic()
         for _ in range(4):
             one.publish(4, size=8000, answers=8)
-        assert max(line["seconds"] for line in one.said if "published" in line) < 0.5, "publishing never waits"
+        assert max(line["seconds"] for line in one.lines if "published" in line) < 0.5, "publishing never waits"
         time.sleep(3)
         sent, received = one.status(), two.until(lambda status: status["rollouts_in"])
         seconds = time.monotonic() - started

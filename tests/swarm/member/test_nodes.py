@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.models import SHAPES, write_model
+from tests.swarm.lines import LineProcess
 
 START_SECONDS = 90.0
 """Importing torch takes its time where all cores are busy."""
@@ -37,51 +35,29 @@ def sapo(home: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-class Running:
-    """`sapo run --json`; its events come with the time at which they were read."""
+class Running(LineProcess):
+    """`sapo run --json`."""
 
     def __init__(self, home: Path, model: Path, *more: str, mdns: str = "off", listen: str = "loopback") -> None:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
         self.home = home
-        self.events: list[tuple[float, dict[str, Any]]] = []
-        self._changed = threading.Condition()
-        command = [
-            sys.executable, "-m", "sapo_edge", "run", "--json", "--home", str(home), "--model", str(model),
+        super().__init__(
+            "-m", "sapo_edge", "run", "--json", "--home", str(home), "--model", str(model),
             "--own", "2", "--external", "2", "--answers", "8", "--threads", "1",
             "--set", "rank=2", "--set", "held_out=0", "--set", "strategy=uniform",
             "--set", f"mdns={mdns}", "--set", f"listen={listen}", *more,
-        ]  # fmt: skip
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        threading.Thread(target=self._read, daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            with self._changed:
-                self.events.append((time.monotonic(), json.loads(line)))
-                self._changed.notify_all()
-
-    def first(self, condition: Callable[[dict[str, Any]], Any], seconds: float = 60.0) -> tuple[float, dict[str, Any]]:
-        """The first event that meets a condition."""
-
-        def found() -> list[tuple[float, dict[str, Any]]]:
-            return [entry for entry in self.events if condition(entry[1])]
-
-        with self._changed:
-            assert self._changed.wait_for(found, seconds), f"it did not happen; the last: {self.events[-3:]}"
-            return found()[0]
+        )  # fmt: skip
 
     def started(self) -> float:
         """When it was ready for its first round."""
-        return self.first(lambda event: event["event"] == "node_started", START_SECONDS)[0]
+        return float(self.first(lambda event: event["event"] == "node_started", START_SECONDS)["time"])
 
     def connected(self) -> float:
         """When it first had somebody to share with."""
-        return self.first(lambda event: event.get("text") == "connected to the swarm")[0]
+        return float(self.first(lambda event: event.get("text") == "connected to the swarm")["time"])
 
     def trained_on_others(self) -> dict[str, Any]:
         """Its first round with rollouts of others in the update."""
-        return self.first(lambda event: event["event"] == "round" and event["external"] > 0)[1]
+        return self.first(lambda event: event["event"] == "round" and event["external"] > 0)
 
     def status(self) -> dict[str, Any]:
         """`sapo status`."""
@@ -99,9 +75,7 @@ def running() -> Iterator[Callable[..., Running]]:
 
         def start(*arguments: Any, **options: Any) -> Running:
             node = Running(*arguments, **options)
-            stack.callback(node.process.wait, 20)
-            stack.callback(node.process.kill)
-            return node
+            return stack.enter_context(node)
 
         yield start
 

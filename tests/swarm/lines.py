@@ -1,0 +1,80 @@
+"""A program in its own process that prints JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).parents[2]
+Line = dict[str, Any]
+PATIENCE = 60.0
+"""Seconds to wait for what takes one or two on an idle machine. No test waits longer than for its event."""
+
+
+class LineProcess:
+    """A running Python program. `lines` has all that it printed.
+
+    Args:
+        arguments: of Python.
+        before: words of the command before them.
+    """
+
+    def __init__(self, *arguments: str, before: tuple[str, ...] = ()) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        self.process = subprocess.Popen(
+            [*before, sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path},
+        )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
+        self.lines: list[Line] = []
+        self._changed = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        for line in self._stdout:
+            with self._changed:
+                self.lines.append(json.loads(line))
+                self._changed.notify_all()
+
+    def write_line(self, line: str) -> None:
+        """Send a line to its stdin."""
+        self._stdin.write(line + "\n")
+        self._stdin.flush()
+
+    def wait(self, condition: Callable[[list[Line]], Any], seconds: float = PATIENCE) -> Any:
+        """Wait until a condition on `lines` is true, and return its value.
+
+        Raises:
+            AssertionError: if that takes too long.
+        """
+        with self._changed:
+            if self._changed.wait_for(lambda: condition(self.lines), seconds):
+                return condition(self.lines)
+        raise AssertionError(f"it did not happen within {seconds} s; the last lines: {self.lines[-3:]}")
+
+    def first(self, matches: Callable[[Line], Any], seconds: float = PATIENCE, since: int = 0) -> Line:
+        """The first line from `since` on that matches."""
+        line: Line = self.wait(lambda lines: [line for line in lines[since:] if matches(line)], seconds)[0]
+        return line
+
+    def kill(self) -> None:
+        """Kill it, without an orderly end."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
