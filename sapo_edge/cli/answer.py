@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,13 +56,15 @@ class _NoNode:
 
     def __init__(self, workspace: Workspace) -> None:
         from sapo_edge.person import Outbox
-        from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
+        from sapo_edge.state.secret import SECRET_BYTES, read_secret, seed_from_secret
         from sapo_edge.tasks.source import TaskSource
 
         self._source = TaskSource(workspace.require_manifest())
-        workspace.paths.create()
+        self._paths = workspace.paths
         self._outbox = Outbox(workspace.paths.state / "outbox.json")
-        secret = read_or_create_secret(workspace.paths.identity)
+        # Without an identity any seed will do: the first answer to be kept creates the directories.
+        has_identity = workspace.paths.identity.exists()
+        secret = read_secret(workspace.paths.identity) if has_identity else secrets.token_bytes(SECRET_BYTES)
         self._seed = seed_from_secret(secret)
 
     def question(self) -> Question:
@@ -73,6 +76,7 @@ class _NoNode:
         from sapo_edge.person import Verdict, verify_answers
 
         task, rewards = verify_answers(self._source, answers)
+        self._paths.create()
         waiting = self._outbox.add(answers)
         narrate(f"no node runs: {counted(waiting, 'set')} of answers wait for the next `sapo run`, which shares them")
         return Verdict(rewards, task.ground_truth, False)

@@ -67,6 +67,8 @@ def restore(
     paths = Paths.default(home)
     with reported("read the backup", file), file.open("rb") as stream:
         data = stream.read(MAX_BACKUP_BYTES + 1)
+    _refuse_existing(paths, force)
+    secret = restore(data, _passphrase("passphrase: "))
     paths.create()
     lock = StateLock(paths.lock)
     try:
@@ -74,16 +76,19 @@ def restore(
     except StateLockedError as error:
         raise StateLockedError("a node runs with this state directory", "stop it first, with `sapo stop`") from error
     try:
-        if paths.identity.exists() and not force:
-            raise StateError(
-                f"{paths.identity} holds an identity already",
-                "back it up with `sapo identity backup`, then give --force to replace it",
-            )
-        secret = restore(data, _passphrase("passphrase: "))
+        _refuse_existing(paths, force)
         write_secret(paths.identity, secret)
     finally:
         lock.release()
     _print_identity(paths, secret, as_json=json)
+
+
+def _refuse_existing(paths: Paths, force: bool) -> None:
+    if paths.identity.exists() and not force:
+        raise StateError(
+            f"{paths.identity} holds an identity already",
+            "back it up with `sapo identity backup`, then give --force to replace it",
+        )
 
 
 def _read_existing(paths: Paths) -> bytes:

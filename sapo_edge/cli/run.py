@@ -85,6 +85,8 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     source = TaskSource(workspace.require_manifest())
     # An entry whose generator can't make tasks fails here, before the model is loaded.
     source.held_out("validation", 0)
+    # A missing model fails here, before the state directory is created.
+    _ = workspace.model
     with explained_lock(workspace.paths):
         opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
     with opened as store, ExitStack() as closing:

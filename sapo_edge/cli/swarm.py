@@ -50,8 +50,8 @@ def create(
     tasks = workspace.require_manifest()
     key = secrets.token_bytes(KEY_BYTES) if private else None
     swarm = Swarm.of(tasks, tuple(check_address(address) for address in bootstrap or ()), key)
-    workspace.paths.create()
     _check_state(workspace.paths, workspace.membership, swarm)
+    workspace.paths.create()
     workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest)
     _print_swarms(workspace, workspace.membership.join(swarm), as_json=json)
     if not private and not bootstrap:
@@ -133,10 +133,10 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
     from sapo_edge.swarm.joining.membership import Swarm
 
-    paths.create()
     is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
     swarm = membership.find(text.strip()) if is_known else Swarm.from_invite(parse_invite(text))
     _check_state(paths, membership, swarm)
+    paths.create()
     return membership.join(swarm)
 
 

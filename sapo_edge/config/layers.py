@@ -142,6 +142,8 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
         dict.fromkeys(after, f"file {file}"),
     )
     text = tomlkit.dumps(document)
+    if not text and not before:
+        return checked
     if "\r\n" in before:
         text = text.replace("\r\n", "\n").replace("\n", "\r\n")
     try:

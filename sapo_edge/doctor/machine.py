@@ -72,7 +72,7 @@ def _state(paths: Paths) -> Check:
     from sapo_edge.state.lock import lock_holder
 
     try:
-        paths.create()
+        paths.check()
     except SapoError as error:
         return Check("state", Status.FAIL, error.message, error.remedy)
     try:

@@ -97,6 +97,19 @@ def make_private_directory(path: Path) -> None:
         raise state_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "write to", path)
 
 
+def check_creatable(path: Path) -> None:
+    """Check that `make_private_directory` can create a directory, or use it as it is; creates nothing.
+
+    Raises:
+        StateError: if it can't, or if a file is in its place.
+    """
+    nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+    if not nearest.is_dir():
+        raise state_error(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "create", path)
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK if nearest == path else os.W_OK | os.X_OK):
+        raise state_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), "write to", nearest)
+
+
 def sync_directory(path: Path) -> None:
     """Flush a directory's entries to the disk; does nothing on Windows, which can't."""
     if os.name == "nt":

@@ -9,7 +9,7 @@ from pathlib import Path
 import platformdirs
 
 from sapo_edge.errors import StateError
-from sapo_edge.state.durable import make_private_directory
+from sapo_edge.state.durable import check_creatable, make_private_directory
 
 HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable with one directory for everything."""
@@ -117,3 +117,12 @@ class Paths:
         """
         for directory in (self.state, self.config, self.cache, self.runtime):
             make_private_directory(directory)
+
+    def check(self) -> None:
+        """Check that `create` would succeed; creates nothing.
+
+        Raises:
+            StateError: if it would not.
+        """
+        for directory in (self.state, self.config, self.cache, self.runtime):
+            check_creatable(directory)

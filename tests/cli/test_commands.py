@@ -201,6 +201,29 @@ def test_paths_are_all_below_the_home_and_nothing_is_created(sapo: Command, tmp_
     assert not home.exists()
 
 
+FRESH = (
+    ["--help"], ["--version"], ["paths"], ["doctor"], ["config", "show"], ["config", "validate"],
+    ["config", "set", "own"], ["config", "set", "own", "0"], ["eval"], ["export", "x", "--to", "peft"], ["status"],
+    ["stop", "--wait"], ["logs"], ["swarm", "show"], ["swarm", "invite"], ["swarm", "join", "nonsense"],
+    ["swarm", "create", "nonsense"], ["identity", "show"], ["identity", "backup", "x"],
+    ["identity", "restore", "stdin"], ["answer"], ["run", "--model", "missing.gguf"], ["run", "--bogus"],
+    ["bench", "--model", "missing.gguf"],
+    ["chat", "--model", "missing.gguf"], ["relay", "--announce", "bad!host"], ["bogus"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("arguments", FRESH, ids=" ".join)
+def test_a_command_that_only_looks_or_fails_creates_nothing(
+    invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
+    monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "a passphrase")
+    (tmp_path / "stdin").write_text("no backup")
+    result = invoke(*arguments, "--home", tmp_path / "home")
+    assert "Traceback" not in result.err and [path.name for path in tmp_path.iterdir()] == ["stdin"]
+
+
 def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command, tmp_path: Path) -> None:
     assert sapo("config", "set", "own", "4", "--home", tmp_path).code == 0
     arguments = ("config", "show", "--home", tmp_path)

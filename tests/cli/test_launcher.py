@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import sys
@@ -22,6 +23,7 @@ from sapo_edge.state import durable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import kill_node, wait_until
@@ -41,6 +43,22 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProgramLauncher
 def test_a_new_home_has_no_consent(launcher: ProgramLauncher) -> None:
     assert launcher.paths.state.name == "state" and not launcher.consented()
     assert not launcher.paths.state.exists(), "asking creates nothing"
+
+
+def test_leaving_the_first_screen_creates_nothing(
+    launcher: ProgramLauncher, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
+
+    async def leave() -> None:
+        app = SapoApp(launcher)
+        async with app.run_test(size=(100, 40)) as pilot:
+            await app.workers.wait_for_complete()
+            await pilot.pause()
+            await pilot.press("escape")
+
+    asyncio.run(leave())
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_machine_is_described_with_reasons(

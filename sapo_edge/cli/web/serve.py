@@ -58,7 +58,7 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
         ) from error
     import asyncio
 
-    Paths.default(home).create()
+    Paths.default(home).check()
     environment = {} if home is None else {HOME_VARIABLE: os.path.abspath(home.expanduser())}
     with _listen(port) as listening:
         server = PageServer(command, environment)
