@@ -92,7 +92,7 @@ def test_a_failed_restore_changes_nothing(
     for data, part in (
         (b"", "not a backup"),
         (b"x" * 10**6, "not a backup"),
-        (good[:-1] + bytes([good[-1] ^ 1]), "opened"),
+        (good[:-1] + bytes([good[-1] ^ 1]), "decrypted"),
         (good[:-1], "cut off"),
         (good[:40], "cut off"),
     ):
@@ -100,7 +100,7 @@ def test_a_failed_restore_changes_nothing(
         assert_refused(invoke("identity", "restore", file, *force), 1, part)
     file.write_bytes(good)
     monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "something else")
-    assert_refused(invoke("identity", "restore", file, *force), 1, "can't be opened", "check the passphrase")
+    assert_refused(invoke("identity", "restore", file, *force), 1, "can't be decrypted", "check the passphrase")
     monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "short")
     assert_refused(invoke("identity", "backup", tmp_path / "new", "--home", home), 2, "too short")
     assert secret_of(home) == before and not (tmp_path / "new").exists()
