@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.errors import CheckpointError
+from sapo_edge.events import RoundFinished
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
@@ -157,6 +159,17 @@ class LengthScored(TaskSource):
 def length_score(_task: Task, text: str) -> float:
     """1 for an answer of an even number of characters."""
     return float(len(text) % 2 == 0)
+
+
+def round_event(number: int, **changes: Any) -> RoundFinished:
+    """A finished round of eight own groups; modified by `changes`."""
+    return replace(
+        RoundFinished(
+            round=number, reward_own=0.25, reward_external=None, groups=8, informative=3, own=8, external=0,
+            tokens=1234, seconds_generate=1.5, seconds_update=2.5, statistics={"loss": 0.5},
+        ),
+        **changes,
+    )  # fmt: skip
 
 
 def make_rollout(

@@ -71,14 +71,6 @@ def start(*arguments: str | Path, directory: Path, before: str = "", **options: 
     )  # fmt: skip
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> bool:
-    """Wait until a condition holds; returns whether it does."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
-
-
 def kill_node(home: Path) -> None:
     """Kill the node of this home, if one runs."""
     try:

@@ -18,7 +18,8 @@ from sapo_edge.errors import NoNodeError
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
-from tests.cli.process import kill_node, wait_until
+from tests.cli.process import kill_node
+from tests.waiting import wait_until
 
 SECONDS = 120
 
@@ -79,7 +80,7 @@ time.sleep({SECONDS})
         background.start()
         client.request("stop")
         assert client.wait_for_end(SECONDS)
-    assert wait_until(lambda: background.ended() is not None)
+    wait_until(lambda: background.ended() is not None)
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
     assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
@@ -103,11 +104,11 @@ def test_a_signal_that_ends_it_is_named(
         pid = client.hello["pid"]
         os.kill(pid, number)
         assert client.wait_for_end(SECONDS)
-    assert wait_until(lambda: background.ended() is not None)
+    wait_until(lambda: background.ended() is not None)
     ended, elsewhere = background.ended(), Background(paths).ended()
     assert ended is not None and not ended.expected and ended.reason == known
     assert elsewhere is not None and not elsewhere.expected and elsewhere.reason.startswith(unknown)
-    assert wait_until(lambda: not psutil.pid_exists(pid)), "no zombie"
+    wait_until(lambda: not psutil.pid_exists(pid))  # no zombie
     if number == signal.SIGSEGV:
         assert any("Current thread" in line or "File " in line for line in ended.lines)
 
@@ -118,7 +119,7 @@ def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
     paths = Paths.default(home)
     background = Background(paths, home)
     background.start(["--model", "missing.gguf"])
-    assert wait_until(lambda: background.ended() is not None)
+    wait_until(lambda: background.ended() is not None)
     for found in (background.ended(), Background(paths).ended()):
         assert found is not None and not found.expected
         assert found.reason.startswith("there is no model file missing.gguf; give the path")
@@ -127,6 +128,6 @@ def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
     background.start([*options(model, home), "--rounds", "1"])
-    assert wait_until(lambda: background.ended() is not None)
+    wait_until(lambda: background.ended() is not None)
     ended = background.ended()
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

@@ -26,8 +26,9 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import kill_node, wait_until
+from tests.cli.process import kill_node
 from tests.undisturbed import UNDISTURBED
+from tests.waiting import wait_until
 
 STARTER = load_manifest("starter")
 PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
@@ -271,7 +272,7 @@ def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypat
         launcher.set(name, value)
     assert launcher.settings()
     launcher.start()
-    assert wait_until(lambda: launcher.ended() is not None)
+    wait_until(lambda: launcher.ended() is not None)
     ended = launcher.ended()
     assert ended is not None and ended.expected and ended.reason == "all 2 rounds are done", ended
     chat = launcher.chat()

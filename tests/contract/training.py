@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file
 
 from sapo_edge.policy import Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
-from tests.models import question
+from tests.models import encode_prompt, question
 
 PROMPT = question("What is 3 + 4?")
 STRONG = UpdateSettings(learning_rate=1e-2, warmup=1)
@@ -64,3 +65,17 @@ def assert_same_up_to_noise(first: list[list[Sample]], second: list[list[Sample]
         noise = np.subtract(left.logprobs[:common], right.logprobs[:common])
         assert np.abs(noise).max(initial=0.0) < LOGPROB_MAX
     assert equal and different <= 0.1 * equal
+
+
+def assert_as_reference(policy: Policy, model: Any, directory: Path) -> None:
+    """Check that a policy samples and learns as transformers computes: its base model, then an adapter it trained."""
+    group = own_group(policy, PROMPT)
+    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
+    directory.mkdir()
+    policy.save(directory)
+    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
+    for adapter, answers in ((None, group.answers), (directory, (sample,))):
+        for answer in answers:
+            assert answer.token_ids is not None and answer.logprobs is not None
+            expected = model.logprobs(encode_prompt(PROMPT), answer.token_ids, adapter=adapter)
+            assert np.abs(expected - answer.logprobs).max() < 1e-3

@@ -26,25 +26,11 @@ from sapo_edge.events import (
     to_json,
 )
 from sapo_edge.policy import UpdateStatistics
+from tests.fakes import round_event
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "events.md"
 
-ROUND = RoundFinished(
-    time=12.5,
-    round=3,
-    reward_own=0.25,
-    reward_external=None,
-    groups=8,
-    informative=3,
-    own=8,
-    external=0,
-    tokens=1234,
-    seconds_generate=1.5,
-    seconds_update=2.5,
-    statistics={"loss": 0.5},
-    shared=5,
-    received=7,
-)
+ROUND = round_event(3, time=12.5, shared=5, received=7)
 EXAMPLES: list[Event] = [
     ROUND,
     NodeStarted(

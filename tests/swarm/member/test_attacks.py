@@ -39,6 +39,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
 from tests.swarm.member.hostile import HostilePeer
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 NODE = """
@@ -60,15 +61,6 @@ PATIENCE = 40.0
 """Seconds to wait for what takes a moment on an idle machine."""
 GROWTH = 48 * 1024 * 1024
 """Bytes by which an attack may make the node grow: the most that it buffers for its connections."""
-
-
-def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
-    """Wait until a condition is true, and return its value."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"
-        time.sleep(0.1)
-    return result
 
 
 def free_port() -> int:
@@ -102,7 +94,7 @@ class RunningNode:
                 self._command, stdout=out, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment
             )
         self.memory = psutil.Process(self.process.pid)
-        until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
+        wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
 
     def status(self) -> dict[str, Any]:
         """Output of `sapo status --json`; empty while the node does not answer."""
@@ -169,7 +161,7 @@ class HonestPeer:
         self.transport = Libp2pTransport(config, self._admission, lambda event: None)
         self.published: list[Rollout] = []
         self._cursor = self._sequence = 0
-        until(lambda: self.transport.status().state == "connected")
+        wait_until(lambda: self.transport.status().state == "connected")
 
     def rollout(self) -> Rollout:
         """A new rollout."""
@@ -222,7 +214,7 @@ class Lab:
         """Check that the node pulls a rollout that is too large for a message."""
         before = self.node.counted("rollouts pulled")
         self.honest.transport.publish([large or self.honest.large()])
-        until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
+        wait_until(lambda: self.node.counted("rollouts pulled") == before + 1, seconds)
 
     def establish_honest_peer(self) -> None:
         """Wait until the honest peer is established."""
@@ -235,7 +227,7 @@ class Lab:
         """Check that the node finishes rounds and trains once on each rollout of the honest peer."""
         before = len(self.node.rounds())
         self.honest.publish()
-        until(lambda: self.trained() >= self.expected() and len(self.node.rounds()) >= before + 2)
+        wait_until(lambda: self.trained() >= self.expected() and len(self.node.rounds()) >= before + 2)
         assert self.trained() == self.expected()
 
     @contextmanager
@@ -319,14 +311,14 @@ def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, sourc
     with lab.attacked():
         failed = lab.node.counted("handshakes failed")
         noise, half_open = lab.hostile.begin("random_bytes"), lab.hostile.begin("half_open", sockets=160)
-        until(lambda: lab.node.counted("sockets refused") >= 160 - 2 * MAX_SOCKETS_PER_ADDRESS)
+        wait_until(lambda: lab.node.counted("sockets refused") >= 160 - 2 * MAX_SOCKETS_PER_ADDRESS)
         # From another machine, somebody new is let in meanwhile.
         HonestPeer(source, lab.node.address, 2).close()
         seen = lab.hostile.end(noise)
         assert seen["closed"] == seen["sockets"]
         seen = lab.hostile.end(half_open)
         assert seen["closed"] == 160 and seen["longest"] < 2 * UPGRADE_SECONDS
-        until(lambda: lab.node.counted("handshakes failed") >= failed + 2 * MAX_SOCKETS_PER_ADDRESS)
+        wait_until(lambda: lab.node.counted("handshakes failed") >= failed + 2 * MAX_SOCKETS_PER_ADDRESS)
 
 
 def test_malformed_frames(lab: Lab) -> None:
@@ -351,7 +343,7 @@ def test_replayed_and_reordered_rollouts(lab: Lab) -> None:
         sent = [[record.body.hex(), record.signature.hex()] for record in records]
         seen = lab.hostile.attack("replay", records=sent, times=30)
         # The replayer is ignored in the end; the other one's rollouts count in whatever order they come.
-        until(lambda: lab.node.counted_in() >= before + seen["reordered"])
+        wait_until(lambda: lab.node.counted_in() >= before + seen["reordered"])
         assert lab.node.refused("duplicate") >= 8 * 10
 
 
@@ -365,7 +357,7 @@ def test_rollouts_that_are_not_what_they_say(lab: Lab) -> None:
 
         lab.hostile.attack("false_rollouts", honest=lab.honest.identity.peer_id)
         # An author is ignored after two forgeries; its further rollouts are not examined.
-        until(lambda: rejections()["forged"] >= 4 and rejections()["task"] == 6)
+        wait_until(lambda: rejections()["forged"] >= 4 and rejections()["task"] == 6)
         assert rejections()["signature"] >= 3 and rejections()["swarm"] >= 2
         assert lab.node.counted("messages with a bad signature") == bad_messages + 1
 
@@ -374,7 +366,7 @@ def test_clocks_that_are_wrong_by_a_day(lab: Lab) -> None:
     with lab.attacked():
         before, old = lab.node.counted_in(), lab.node.refused("age")
         lab.hostile.attack("wrong_clocks")
-        until(lambda: lab.node.counted_in() == before + 7)
+        wait_until(lambda: lab.node.counted_in() == before + 7)
         assert lab.node.refused("age") == old + 4
 
 
@@ -382,7 +374,7 @@ def test_answers_that_are_too_long_to_train_on(lab: Lab) -> None:
     with lab.attacked():
         lab.others += 4
         lab.hostile.attack("long_answers", count=4)
-        until(lambda: lab.trained() == lab.expected())
+        wait_until(lambda: lab.trained() == lab.expected())
         assert all(event["seconds_update"] < 5 for event in lab.node.rounds()[-8:])
 
 
@@ -390,17 +382,17 @@ def test_a_flood(lab: Lab) -> None:
     with lab.attacked():
         lab.establish_honest_peer()
         attack = lab.hostile.begin("flood", seconds=3.0)
-        until(lambda: lab.node.refused("rate") > 0)
+        wait_until(lambda: lab.node.refused("rate") > 0)
         lab.keeps_training()
         lab.hostile.end(attack)
-        until(lambda: lab.node.counted("messages of peers that are cut off") > 0)
+        wait_until(lambda: lab.node.counted("messages of peers that are cut off") > 0)
 
 
 def test_peers_that_announce_what_they_never_deliver(lab: Lab, staller: HostilePeer) -> None:
     with lab.attacked(), staller:
         lab.establish_honest_peer()
         staller.begin("stalling_pulls", peers=5, announced=256)
-        until(lambda: lab.node.counted("announced rollouts given up") > 256)
+        wait_until(lambda: lab.node.counted("announced rollouts given up") > 256)
         started = time.monotonic()
         lab.pulls_from_honest()
         # Each of those who stall holds up a request for 20 s.
@@ -412,7 +404,7 @@ def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> N
         lab.establish_honest_peer()
         before, known = lab.node.counted_in(), lab.expected()
         attack = crowd.begin("identities", authors=1000, connections=32)
-        until(lambda: lab.node.counted_in() > before + 100)
+        wait_until(lambda: lab.node.counted_in() > before + 100)
         lab.keeps_training()
         seen = crowd.end(attack)
         assert seen["authors"] == 1000 and seen["connected"] <= MAX_SOCKETS_PER_ADDRESS
@@ -427,7 +419,7 @@ def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab, killer: HostilePeer) -> None
         failed = lab.node.counted("pulls failed")
         killer.begin("die_in_transfer", digest=lab.honest.record(large).digest.hex())
         assert killer.process.wait(PATIENCE) == -signal.SIGKILL
-        until(lambda: lab.node.counted("pulls failed") > failed)
+        wait_until(lambda: lab.node.counted("pulls failed") > failed)
         lab.pulls_from_honest(large)
 
 
@@ -440,15 +432,15 @@ def test_the_counters_are_shown_to_the_owner(lab: Lab) -> None:
 def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
     rounds, pulled = lab.node.rounds()[-1]["round"], lab.node.counted("rollouts pulled")
     lab.honest.transport.publish([lab.honest.large() for _ in range(16)])
-    until(lambda: lab.node.counted("rollouts pulled") > pulled)
+    wait_until(lambda: lab.node.counted("rollouts pulled") > pulled)
     lab.node.kill()
     lab.node.start()
     # It goes on from its last checkpoint, under its name, and the honest peer finds it again.
-    until(lambda: lab.node.rounds()[-1]["round"] > rounds + 2)
-    until(lambda: any(peer.mesh for peer in lab.honest.transport.status().peers))
+    wait_until(lambda: lab.node.rounds()[-1]["round"] > rounds + 2)
+    wait_until(lambda: any(peer.mesh for peer in lab.honest.transport.status().peers))
     before = lab.trained()
     lab.honest.publish()
-    until(lambda: lab.trained() >= before + 2)
+    wait_until(lambda: lab.trained() >= before + 2)
     assert lab.node.status()["swarm"]["faults"] == {}
 
 
@@ -491,13 +483,13 @@ def test_the_network_is_lost_and_returns(
             lab = Lab(node, honest)
             lab.keeps_training()
             set_cable("down")
-            until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
+            wait_until(lambda: node.status()["swarm"]["state"] == "alone" and not node.peers())
             rounds = len(node.rounds())
             # What nobody receives now is among what is asked for afterwards.
             honest.publish()
-            until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
+            wait_until(lambda: len(node.rounds()) > rounds + 2 and honest.transport.status().state == "alone")
             set_cable("up")
-            until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
+            wait_until(lambda: any(peer.mesh for peer in honest.transport.status().peers))
             lab.keeps_training()
             assert node.status()["swarm"]["faults"] == {} and node.status()["swarm"]["restarts"] == 0
         finally:

@@ -23,6 +23,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import StateError
 from sapo_edge.events import Event, Notice
+from tests.waiting import wait_until
 
 T = TypeVar("T")
 
@@ -361,14 +362,6 @@ def running(machine: Machine) -> Iterator[Machine]:
     assert not any(thread.name == "sapo-care" for thread in threading.enumerate())
 
 
-def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait for another thread."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
-
-
 def test_a_step_of_a_node_pauses_and_resumes(running: Machine) -> None:
     steps = 0
     ended = threading.Event()
@@ -384,15 +377,15 @@ def test_a_step_of_a_node_pauses_and_resumes(running: Machine) -> None:
     working = threading.Thread(target=work)
     working.start()
     try:
-        until(lambda: steps > 3)
+        wait_until(lambda: steps > 3)
         unplug(running)
-        until(lambda: running.stop.reasons)
+        wait_until(lambda: running.stop.reasons)
         time.sleep(0.05)
         before = steps
         time.sleep(0.1)
         assert steps - before <= 1
         running.battery = Battery(71, True)
-        until(lambda: steps > before + 3)
+        wait_until(lambda: steps > before + 3)
         assert running.reasons == [("on battery (71 %)",), ()]
     finally:
         ended.set()
@@ -406,14 +399,14 @@ def test_the_user_resumes_while_the_thread_runs(running: Machine) -> None:
 
     for _ in range(3):
         unplug(running)
-        until(lambda: running.stop.reasons)
+        wait_until(lambda: running.stop.reasons)
         running.stop.resume()
         later = running.now + 600
-        until(partial(passed, later))
+        wait_until(partial(passed, later))
         assert running.stop.reasons == ()
         calm(running)
         later = running.now + 120
-        until(partial(passed, later))
+        wait_until(partial(passed, later))
     assert running.reasons == [("on battery (71 %)",), ()] * 3
 
 
@@ -425,9 +418,9 @@ def test_the_thread_survives_a_callback_that_raises(machine: Machine, caplog: py
     machine.stop.changed = full
     night(machine)
     with machine.make_auto_pause(interval=0.005):
-        until(lambda: machine.reasons == [("quiet hours until 07:00",)])
+        wait_until(lambda: machine.reasons == [("quiet hours until 07:00",)])
         machine.local_time = at(12)
-        until(lambda: machine.reasons[-1] == ())
+        wait_until(lambda: machine.reasons[-1] == ())
     assert machine.stop.reasons == ()
     assert [record.message for record in caplog.records] == ["automatic pauses failed"]
 
@@ -453,7 +446,7 @@ def test_real_load_of_another_program_pauses_a_node(monkeypatch: pytest.MonkeyPa
     )
     with subprocess.Popen([sys.executable, "-c", BURN]) as burning, auto_pause:
         try:
-            until(lambda: stop.reasons, 30)
+            wait_until(lambda: stop.reasons, 30)
             (reason,) = stop.reasons
         finally:
             burning.kill()

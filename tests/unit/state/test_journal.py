@@ -14,22 +14,11 @@ from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress,
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.journal import Journal, JournaledRollout
+from tests.fakes import round_event
 
 
 def finished(round: int, loss: float = 0.5) -> RoundFinished:
-    return RoundFinished(
-        round=round,
-        reward_own=0.25,
-        reward_external=None,
-        groups=8,
-        informative=3,
-        own=8,
-        external=0,
-        tokens=1234,
-        seconds_generate=1.5,
-        seconds_update=2.5,
-        statistics={"loss": loss},
-    )
+    return round_event(round, statistics={"loss": loss})
 
 
 def scored(sequence: int = 1) -> JournaledRollout:

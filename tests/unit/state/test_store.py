@@ -7,27 +7,15 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import CheckpointError, StateError, StateLockedError
-from sapo_edge.events import RoundFinished
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
+from tests.fakes import round_event
 
 
 def record(store: Store, *rounds: int) -> None:
     for round in rounds:
-        event = RoundFinished(
-            round=round,
-            reward_own=0.0,
-            reward_external=None,
-            groups=1,
-            informative=0,
-            own=1,
-            external=0,
-            tokens=1,
-            seconds_generate=0.0,
-            seconds_update=0.0,
-        )
-        store.journal.record(event)
+        store.journal.record(round_event(round))
 
 
 def save(store: Store, round: int) -> None:

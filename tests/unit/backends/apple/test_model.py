@@ -17,7 +17,7 @@ from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
 from tests import needs
-from tests.contract.training import own_group
+from tests.contract.training import assert_as_reference, own_group
 from tests.directories import reference, write_directory
 from tests.models import SHAPES, ModelShape, ReferenceModel, encode_prompt, question, write_model
 
@@ -132,17 +132,7 @@ ROPES: dict[str, dict[str, Any]] = {
 def test_a_directory_is_sampled_and_trained_as_transformers_computes_it(tmp_path: Path, shape: str, rope: str) -> None:
     path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope])
     policy = MlxPolicy(path, lora=RANK, threads=1)
-    group = own_group(policy, PROMPT)
-    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
-    (tmp_path / "adapter").mkdir()
-    policy.save(tmp_path / "adapter")
-    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
-    model = reference(path)
-    for adapter, samples in ((None, group.answers), (tmp_path / "adapter", (sample,))):
-        for one in samples:
-            assert one.token_ids is not None and one.logprobs is not None
-            expected = model.logprobs(encode_prompt(PROMPT), one.token_ids, adapter=adapter)
-            assert np.abs(expected - one.logprobs).max() < 1e-3
+    assert_as_reference(policy, reference(path), tmp_path / "adapter")
     policy.close()
 
 

@@ -15,8 +15,8 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Message, UpdateSettings
-from tests.contract.training import own_group
+from sapo_edge.policy import LoraSettings, Message
+from tests.contract.training import assert_as_reference
 from tests.directories import reference, write_directory
 from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, question
 
@@ -58,17 +58,7 @@ def test_it_samples_and_learns_as_transformers_computes(
     if kind == "mistral":
         change(path, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
     policy = TorchPolicy(path, device="cpu", lora=RANK, threads=1)
-    group = own_group(policy, PROMPT)
-    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
-    (tmp_path / "adapter").mkdir()
-    policy.save(tmp_path / "adapter")
-    ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
-    model = reference(path)
-    for adapter, samples in ((None, group.answers), (tmp_path / "adapter", (sample,))):
-        for answer in samples:
-            assert answer.token_ids is not None and answer.logprobs is not None
-            expected = model.logprobs(encode_prompt(PROMPT), answer.token_ids, adapter=adapter)
-            assert np.abs(expected - answer.logprobs).max() < 1e-3
+    assert_as_reference(policy, reference(path), tmp_path / "adapter")
     policy.close()
 
 
