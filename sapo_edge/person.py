@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.errors import ConfigError, StateError, UnknownTaskError
+from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.fields import check_flag, check_list, check_map, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import reported, unused_path, write_atomically
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
@@ -188,12 +188,16 @@ def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: in
 class Outbox:
     """A person's answers that wait for a node, in a file of mode 0600.
 
+    A damaged file is renamed, so that it stops nothing.
+
     Args:
         path: the file; it need not exist.
+        warn: receives a message when the file is damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path = path
+        self._warn = warn
 
     def add(self, answers: PersonAnswers) -> int:
         """Keep answers for the next node.
@@ -202,7 +206,7 @@ class Outbox:
             Number of sets that wait now.
 
         Raises:
-            StateError: if the file can't be written, or is damaged.
+            StateError: if the file can't be read or written.
         """
         waiting = [*self.read(), answers][-MAX_OUTBOX:]
         while len(waiting) > 1 and len(_encode(waiting)) > MAX_OUTBOX_BYTES:
@@ -214,7 +218,7 @@ class Outbox:
         """All answers that wait, oldest first.
 
         Raises:
-            StateError: if the file can't be read or is damaged.
+            StateError: if the file can't be read.
         """
         if not self.path.exists():
             return []
@@ -226,8 +230,12 @@ class Outbox:
                 raise ValueError("another version, or too large")
             waiting = check_list("waiting", content.get("waiting"), MAX_OUTBOX)
             return [PersonAnswers.from_dict(check_map("answers", item)) for item in waiting]
-        except (ValueError, RecursionError, ConfigError) as error:
-            raise StateError(f"{self.path} is damaged", "remove it; the answers in it are lost") from error
+        except (ValueError, RecursionError, ConfigError):
+            aside = unused_path(self.path.with_name(f"{self.path.name}.damaged"))
+            with reported("rename", self.path):
+                self.path.rename(aside)
+            self._warn(f"{self.path} is damaged: it was renamed to {aside.name}, and the answers in it are not shared")
+            return []
 
     def take(self, manifest: str) -> list[PersonAnswers]:
         """Remove and return the answers to questions of a manifest.
@@ -236,7 +244,7 @@ class Outbox:
             manifest: its digest (hex).
 
         Raises:
-            StateError: if the file can't be read or written, or is damaged.
+            StateError: if the file can't be read or written.
         """
         waiting = self.read()
         taken = [answers for answers in waiting if answers.manifest == manifest]

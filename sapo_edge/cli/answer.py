@@ -61,7 +61,7 @@ class _NoNode:
 
         self._source = TaskSource(workspace.require_manifest())
         self._paths = workspace.paths
-        self._outbox = Outbox(workspace.paths.state / "outbox.json")
+        self._outbox = Outbox(workspace.paths.state / "outbox.json", narrate)
         # Without an identity any seed will do: the first answer to be kept creates the directories.
         has_identity = workspace.paths.identity.exists()
         secret = read_secret(workspace.paths.identity) if has_identity else secrets.token_bytes(SECRET_BYTES)

@@ -182,7 +182,6 @@ def _serve_control(
     from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.methods import handlers
     from sapo_edge.node.person import OutboxSharer
-    from sapo_edge.person import Outbox
 
     server = ControlServer(
         claim_socket_path(workspace.paths),
@@ -197,7 +196,7 @@ def _serve_control(
         closing.callback(server.stop)
         fanout.publish_on(server.publish)
     if status is not None:
-        outbox = Outbox(workspace.paths.state / "outbox.json")
+        outbox = workspace.paths.state / "outbox.json"
         node.between_rounds = OutboxSharer(node, outbox, lambda: bool(status().peers))
 
 

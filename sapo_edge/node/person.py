@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from sapo_edge.errors import UnknownTaskError
+from sapo_edge.errors import StateError, UnknownTaskError
 from sapo_edge.events import Notice
 from sapo_edge.node.rounds import Node
 from sapo_edge.person import Outbox, PersonAnswers, Verdict, person_rollout, verify_answers
@@ -27,24 +28,38 @@ class OutboxSharer:
 
     Args:
         node: publishes them.
-        outbox: holds the answers.
+        outbox: the file of the answers.
         is_connected: whether the swarm has peers.
     """
 
-    def __init__(self, node: Node, outbox: Outbox, is_connected: Callable[[], bool]) -> None:
-        self._node, self._outbox, self._is_connected = node, outbox, is_connected
+    def __init__(self, node: Node, outbox: Path, is_connected: Callable[[], bool]) -> None:
+        self._node, self._is_connected = node, is_connected
+        self._outbox = Outbox(outbox, self._warn)
+        self._last_warning = ""
 
     def __call__(self) -> None:
         """Publish all answers of the outbox; drop those that can't be verified, with a notice."""
         if not self._outbox.path.exists() or not self._is_connected():
             return
+        try:
+            waiting = self._outbox.take(self._node.source.manifest.digest)
+        except StateError as error:
+            # They wait in the file for the next time.
+            self._warn(f"a person's answers are not shared yet: {error}")
+            return
         shared = 0
-        for given in self._outbox.take(self._node.source.manifest.digest):
+        for given in waiting:
             try:
                 share(self._node, given, shared=True)
             except UnknownTaskError as error:
-                self._node.emit(Notice(level="warning", text=f"a person's answers were not shared: {error.message}"))
+                self._warn(f"a person's answers were not shared: {error.message}")
             else:
                 shared += 1
         if shared:
             self._node.emit(Notice(level="info", text=f"shared a person's answers to {shared} questions"))
+
+    def _warn(self, text: str) -> None:
+        """Emit a warning, but not the same one after every round."""
+        if text != self._last_warning:
+            self._last_warning = text
+            self._node.emit(Notice(level="warning", text=text))

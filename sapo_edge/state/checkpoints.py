@@ -16,7 +16,14 @@ from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, SapoError, StateError
 from sapo_edge.state.checkpoint import Checkpoint, read_checkpoint, read_record, sync_files
-from sapo_edge.state.durable import check_space, is_disk_full, make_private_directory, reported, sync_directory
+from sapo_edge.state.durable import (
+    check_space,
+    is_disk_full,
+    make_private_directory,
+    reported,
+    sync_directory,
+    unused_path,
+)
 
 _NAME = re.compile(r"round-(\d{6,18})")
 _WRITING = ".writing-"
@@ -172,7 +179,7 @@ class Checkpoints:
                 try:
                     return self.load(round), repairs
                 except CheckpointError as error:
-                    aside = _unused(self.directory / f"{_name(round)}.damaged")
+                    aside = unused_path(self.directory / f"{_name(round)}.damaged")
                     (self.directory / _name(round)).rename(aside)
                     repairs.append(
                         f"{error.message}; it was renamed to {aside.name} and an earlier one is used if there is any"
@@ -291,12 +298,3 @@ def _of_round(checkpoint: Checkpoint, round: int) -> Checkpoint:
             f"{checkpoint.directory} holds a checkpoint of round {checkpoint.round}", "use an earlier checkpoint"
         )
     return checkpoint
-
-
-def _unused(path: Path) -> Path:
-    number = 1
-    candidate = path
-    while candidate.exists():
-        number += 1
-        candidate = path.with_name(f"{path.name}-{number}")
-    return candidate

@@ -121,6 +121,16 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def unused_path(path: Path) -> Path:
+    """`path`, or the first of `path-2`, `path-3`, ... that does not exist."""
+    number = 1
+    candidate = path
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}-{number}")
+    return candidate
+
+
 def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace the content of `path` completely or not at all.
 

@@ -146,7 +146,7 @@ def test_answers_wait_for_a_node_if_none_runs(
     assert result.code == 0 and result.out == f"right  {right}\nwrong  {wrong}\n"
     assert question.text in result.err and "control characters" in result.err and "too long" in result.err
     assert "\x1b" not in result.err and "1 set of answers wait" in result.err
-    (given,) = Outbox(tmp_path / "state" / "outbox.json").take(STARTER.digest)
+    (given,) = Outbox(tmp_path / "state" / "outbox.json", pytest.fail).take(STARTER.digest)
     task, rewards = verify_answers(source, given)
     rollout = person_rollout(task, given, author="me", round=3, sequence=4)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
@@ -197,7 +197,8 @@ def test_a_question_with_escape_sequences_is_not_printed_raw(
 
 
 def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path / "outbox.json")
+    warnings: list[str] = []
+    outbox = Outbox(tmp_path / "outbox.json", warnings.append)
     ref = TaskRef("sums", "1", 1, 1)
     for number in range(MAX_OUTBOX + 5):
         outbox.add(PersonAnswers(ref, (str(number),), "a" if number % 2 else "b"))
@@ -206,6 +207,17 @@ def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
     for _ in range(12):
         outbox.add(PersonAnswers(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
     assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.take("c")
-    outbox.path.write_text("{}")
-    with pytest.raises(Exception, match="is damaged; remove it"):
-        outbox.read()
+    assert warnings == []
+
+
+@pytest.mark.parametrize("content", ["{}", "", "[" * 100_000, '{"v": 1, "waiting": [{}]}'])
+def test_a_damaged_outbox_is_set_aside_and_new_answers_are_kept(tmp_path: Path, content: str) -> None:
+    warnings: list[str] = []
+    outbox = Outbox(tmp_path / "outbox.json", warnings.append)
+    answers = PersonAnswers(TaskRef("sums", "1", 1, 1), ("1",), "a")
+    for number in (1, 2):
+        outbox.path.write_text(content)
+        assert outbox.add(answers) == 1 and outbox.take("a") == [answers]
+        assert len(warnings) == number and "is damaged: it was renamed to outbox.json.damaged" in warnings[-1]
+    assert sorted(path.name for path in tmp_path.glob("*.damaged*")) == ["outbox.json.damaged", "outbox.json.damaged-2"]
+    assert (tmp_path / "outbox.json.damaged").read_text() == content
