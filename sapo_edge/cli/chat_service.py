@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
-from typing import Any
+from typing import IO, Any
 
 from sapo_edge.cli.chat import MAX_TEMPERATURE, Models
 from sapo_edge.cli.output import SCHEMA
@@ -87,17 +87,22 @@ class ChatService:
 
     def _read(self) -> None:
         """Read requests until stdin ends."""
-        while sys.stdin is not None and (line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1)):
-            if len(line) > MAX_LINE_BYTES:
-                # The rest of the line is not a request.
-                break
-            if line.strip():
-                self._request(line)
+        if sys.stdin is not None:
+            # Not through sys.stdin: a thread that waits in it holds its lock, and the end of the process would abort.
+            self._read_lines(open(sys.stdin.fileno(), "rb", closefd=False))  # noqa: SIM115 - never closed
         with self._lock:
             self._ended = True
             if self._conversation is not None:
                 self._conversation.cancel()
         self._requests.put(None)
+
+    def _read_lines(self, stream: IO[bytes]) -> None:
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                # The rest of the line is not a request.
+                return
+            if line.strip():
+                self._request(line)
 
     def _request(self, line: bytes) -> None:
         try:

@@ -21,6 +21,7 @@ from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
+from tests.cli.process import start
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")
@@ -111,6 +112,28 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path
         told = process.stderr.read()
         assert process.wait(SECONDS) == 0, told
     assert "stopped" in told and "Traceback" not in told
+
+
+@pytest.mark.parametrize("at", ["loading", "ready"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_service_in_order_while_its_input_is_open(
+    home: Path, model: Path, at: str, number: signal.Signals
+) -> None:
+    with start("chat", "--json", "--home", home, "--model", model, directory=home, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert any(at in json.loads(line) for line in process.stdout)
+        process.send_signal(number)
+        error = process.stderr.read()
+        assert process.wait(SECONDS) == 128 + number, error
+    assert error == ""
+
+
+def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Path) -> None:
+    arguments = ("chat", "--json", "--home", tmp_path, "--model", "missing.gguf")
+    with start(*arguments, directory=tmp_path, stdin=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert "missing.gguf" in json.loads(process.stdout.readline())["error"]["message"]
+        assert process.wait(SECONDS) == 1 and process.stderr.read().startswith("sapo: there is no model file")
 
 
 def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
