@@ -7,7 +7,6 @@ are limited in rate, and what fails is tried less and less often.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +20,7 @@ from sapo_edge.swarm.addresses import Address, LocalNetworks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 DIAL_SECONDS = 10.0
@@ -90,7 +90,7 @@ class Dialler:
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
         self._dialling: set[str] = set()
         self._last_connected: set[str] = set()
-        self._recent: OrderedDict[tuple[str, int], float] = OrderedDict()
+        self._recent: Recent[tuple[str, int], float] = Recent(1024)
         self._topped_up = 0.0
 
     @property
@@ -207,6 +207,4 @@ class Dialler:
             if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:
                 return False
             self._recent[key] = now
-            while len(self._recent) > 1024:
-                self._recent.popitem(last=False)
         return True

@@ -6,7 +6,6 @@ The classes replace what lets a peer end the host, loses messages silently, or g
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from typing import Any
@@ -24,6 +23,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, Blame, quietly
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 MAX_RPC_BYTES = 256 * 1024
@@ -100,7 +100,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.check = check
         self.blame = blame
         self.tally = tally
-        self._rates: OrderedDict[ID, tuple[TokenBucket, TokenBucket]] = OrderedDict()
+        self._rates: Recent[ID, tuple[TokenBucket, TokenBucket]] = Recent(256)
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a peer's stream until it ends."""
@@ -160,14 +160,10 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         return rpc
 
     def _buckets(self, peer_id: ID) -> tuple[TokenBucket, TokenBucket]:
-        if peer_id not in self._rates:
-            self._rates[peer_id] = (
-                TokenBucket(MESSAGES_PER_SECOND, MESSAGE_BURST),
-                TokenBucket(MAX_CONTROL / 4, 2 * MAX_CONTROL),
-            )
-        self._rates.move_to_end(peer_id)
-        while len(self._rates) > 256:
-            self._rates.popitem(last=False)
+        self._rates[peer_id] = self._rates.get(peer_id) or (
+            TokenBucket(MESSAGES_PER_SECOND, MESSAGE_BURST),
+            TokenBucket(MAX_CONTROL / 4, 2 * MAX_CONTROL),
+        )
         return self._rates[peer_id]
 
     async def push_msg(self, msg_forwarder: ID, msg: rpc_pb2.Message) -> None:

@@ -7,7 +7,6 @@ every step has a time limit.
 from __future__ import annotations
 
 import struct
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import Blame, quietly
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally, innermost
 
 MAX_REMEMBERED_PEERS = 256
@@ -86,7 +86,7 @@ class RequestServer:
     ) -> None:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._buckets: Recent[str, TokenBucket] = Recent(MAX_REMEMBERED_PEERS)
         self.serving = 0
 
     def start(self) -> None:
@@ -119,10 +119,8 @@ class RequestServer:
         await stream.close()
 
     def _refusal(self, peer_id: str) -> str:
-        bucket = self._buckets.setdefault(peer_id, TokenBucket(self._protocol.rate, self._protocol.burst))
-        self._buckets.move_to_end(peer_id)
-        while len(self._buckets) > MAX_REMEMBERED_PEERS:
-            self._buckets.popitem(last=False)
+        bucket = self._buckets.get(peer_id) or TokenBucket(self._protocol.rate, self._protocol.burst)
+        self._buckets[peer_id] = bucket
         if not bucket.take():
             return "rate"
         return self._other_refusal(peer_id) or ("busy" if self.serving >= self._protocol.max_served else "")

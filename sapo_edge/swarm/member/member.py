@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.status import SwarmStatus
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_ANNOUNCED, encode_message, split_records
@@ -48,7 +49,7 @@ class Member:
         self.port = config.port
         self.wake: Callable[[], None] = lambda: None
         self._receivers: list[Receiver] = []
-        self._blamed: OrderedDict[str, Counter[str]] = OrderedDict()
+        self._blamed: Recent[str, Counter[str]] = Recent(MAX_BLAMED)
         self._rejections: Counter[str] = Counter()
         self._rollouts: Counter[str] = Counter()
         self._bytes_before: Counter[str] = Counter()
@@ -115,10 +116,7 @@ class Member:
         with self._lock:
             for reason in reasons:
                 self._rejections[reason.value] += 1
-                self._blamed.setdefault(peer, Counter())[reason.value] += 1
-                self._blamed.move_to_end(peer)
-            while len(self._blamed) > MAX_BLAMED:
-                self._blamed.popitem(last=False)
+                self._blamed[peer] = self._blamed.get(peer, Counter()) + Counter([reason.value])
 
     def rejections_of(self, peer: str) -> dict[str, int]:
         """Rejections of one peer, by reason."""

@@ -15,6 +15,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.member.member import Member
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import (
     MAX_REQUEST_BYTES,
@@ -134,7 +135,7 @@ class Puller:
         self._wanted: OrderedDict[bytes, _Want] = OrderedDict()
         self._busy: set[str] = set()
         # Failures in a row, and when to ask again; 0 failures for a peer that delivered.
-        self._answers: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._answers: Recent[str, tuple[int, float]] = Recent(MAX_REMEMBERED_PEERS)
         self._guesses = TokenBucket(GUESSES_PER_SECOND, GUESS_BURST)
         self._changed = trio.Event()
 
@@ -252,9 +253,6 @@ class Puller:
     def _remember(self, peer_id: str, failures: int) -> None:
         backoff = min(RETRY_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS) if failures else 0.0
         self._answers[peer_id] = failures, time.monotonic() + backoff
-        self._answers.move_to_end(peer_id)
-        while len(self._answers) > MAX_REMEMBERED_PEERS:
-            self._answers.popitem(last=False)
 
     async def _ask(self, peer_id: str, data: bytes) -> Sequence[RawRecord]:
         try:

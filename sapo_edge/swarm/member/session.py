@@ -175,10 +175,6 @@ class Session:
     def _queue(self, result: CheckResult, sender: str) -> None:
         self.member.count_rejections(sender, result.rejections)
         for signed in result.accepted:
-            if signed.rollout.author == self.member.config.identity.peer_id:
-                # By this node before a restart: others may pull it, but it is not new here.
-                self.member.records.add(signed.record)
-                continue
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
             is_established = self.member.admission.reputation.is_established(signed.rollout.author)
             queue = self._established if is_established else self._newcomers
