@@ -16,7 +16,7 @@ from textual.timer import Timer
 
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import counted, printable
 from sapo_edge.tui.keys import FILE as KEYS_FILE
 from sapo_edge.tui.keys import read_keys
 from sapo_edge.tui.look import terminal, themes
@@ -25,12 +25,14 @@ from sapo_edge.tui.node.launcher import Ending, Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
+COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
 REDRAW_SECONDS = 0.1
 """Shortest time in seconds between two updates of the screen from the node."""
 STATUS_SECONDS = 2.0
 """Seconds between two requests for the node's status."""
 SWITCH_SECONDS = 0.01
 """How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
+STOPPING = "The node finishes its round, saves, and stops."
 WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
 
@@ -38,7 +40,7 @@ WARM_SECONDS = 2.0
 def _load_screens() -> None:
     from importlib import import_module
 
-    for name in (*(f"{view}.screen" for view in VIEWS), "help", "dialogs.quit", "dialogs.ended"):
+    for name in (*(f"{view}.screen" for view in VIEWS), "help", "dialogs.quit", "dialogs.stop", "dialogs.ended"):
         import_module(f"sapo_edge.tui.screens.{name}")
 
 
@@ -88,12 +90,13 @@ class SapoApp(App[ExitCode]):
             "Stop",
             show=False,
             id="node.stop",
-            tooltip="Stop the node after its round, or start one",
+            tooltip="Stop the node after its round, once you confirm it, or start one",
         ),
         Binding("f1", "help", "Help", priority=True, id="app.help_anywhere", tooltip="Explain this screen"),
         Binding("question_mark", "help", "Help", show=False, id="app.help", tooltip="Explain this screen"),
         Binding("q", "ask_quit", "Quit", id="app.quit"),
-        Binding("ctrl+q,ctrl+c", "ask_quit", "Quit", show=False, priority=True, id="app.quit_anywhere"),
+        Binding("ctrl+q", "ask_quit", "Quit", show=False, priority=True, id="app.quit_anywhere"),
+        Binding("ctrl+c", "copy_or_quit", "Copy", show=False, priority=True, id="app.copy", tooltip=COPY_OR_QUIT),
         Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True, id="app.palette"),
     ]
 
@@ -101,7 +104,7 @@ class SapoApp(App[ExitCode]):
         super().__init__()
         self.launcher = launcher
         self.state = NodeState()
-        self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.ask_ended)
+        self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
         self._environ = environ
         self._ascii_filters = [terminal.AsciiFilter()] if terminal.lacks_unicode(environ) else []
         self._pending = Change(0)
@@ -145,6 +148,11 @@ class SapoApp(App[ExitCode]):
             first_run = FirstRun(self.launcher)
             self.push_screen(first_run, lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
 
+    async def _shutdown(self) -> None:
+        # Textual removes the widgets first; what a worker then finds in their place is nothing.
+        self.workers.cancel_all()
+        await super()._shutdown()
+
     def on_unmount(self) -> None:
         """Disconnect from the node, which keeps running."""
         self.keeper.close()
@@ -172,7 +180,7 @@ class SapoApp(App[ExitCode]):
         """Redraw after the node was found, lost, or is starting."""
         self._mark(Change.ALL)
 
-    async def ask_ended(self, ending: Ending, patience: float | None) -> None:
+    def show_ending(self, ending: Ending, patience: float | None) -> None:
         """Report that the node ended unexpectedly, and offer to start it again.
 
         Args:
@@ -181,8 +189,14 @@ class SapoApp(App[ExitCode]):
         """
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
-        if await self.push_screen_wait(NodeEnded(ending, patience, self.keeper.crashed_often)):
-            self.keeper.start()
+        often = self.keeper.crashed_often
+        for screen in self.screen_stack:
+            if isinstance(screen, NodeEnded):
+                # The user has not read yet why the node before ended.
+                screen.show(ending, patience, often)
+                return
+        dialog = NodeEnded(ending, patience, often, self.keeper.start)
+        self.push_screen(dialog, lambda again: self.keeper.start() if again else None)
 
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
         """Send a request to the node.
@@ -219,6 +233,8 @@ class SapoApp(App[ExitCode]):
         with contextlib.suppress(SapoError):
             # The other connection reports a node that has ended.
             self.state.set_status(await self.request("status"))
+            # Any client of the node may change them.
+            self.state.settings = (await self.request("settings"))["all"]
             self._mark(Change.STATUS)
 
     def _busy(self, group: str) -> bool:
@@ -240,22 +256,44 @@ class SapoApp(App[ExitCode]):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
-        """Start a node if none runs; else stop it after its round."""
+        """Start a node if none runs; else ask whether to stop it after its round."""
         if self.state.standing is Standing.ENDED:
             self.keeper.start()
-        elif self.state.standing is Standing.ATTACHED and not self._busy("ask"):
-            self._ask("stop", {"when": "after_round"}, "The node finishes its round, saves, and stops.")
+        elif self.state.stopping:
+            self.notify(STOPPING)
+        elif self.state.standing is Standing.ATTACHED:
+            from sapo_edge.tui.screens.dialogs.stop import Stop
+
+            self.push_screen(Stop(), lambda agreed: self._stop() if agreed else None)
+
+    def _stop(self) -> None:
+        if self.state.standing is Standing.ATTACHED and not self._busy("ask"):
+            self._ask("stop", {"when": "after_round"}, STOPPING)
 
     @work(group="ask")
     async def _ask(self, method: str, params: Mapping[str, Any] | None = None, done: str = "") -> None:
         try:
             await self.request(method, params)
-            if done:
-                self.notify(done)
-            self.state.set_status(await self.request("status"))
         except SapoError as error:
             self.show_error(error)
-        self._mark(Change.STATUS)
+            return
+        if method == "stop":
+            self.state.status = {**self.state.status, "state": "stopping"}
+            self._mark(Change.STATUS)
+        if done:
+            self.notify(done)
+        # Not awaited: the node may answer it slowly, and the next key must not wait for that.
+        self._poll()
+
+    def action_copy_or_quit(self) -> None:
+        """Copy the selected text, in a field or on the screen; quit without any."""
+        text = getattr(self.focused, "selected_text", "") or self.screen.get_selected_text()
+        if not text:
+            self.action_ask_quit()
+            return
+        self.copy_to_clipboard(text)
+        self.screen.clear_selection()
+        self.notify(f"copied {counted(len(text), 'character')}", timeout=3)
 
     def action_help(self) -> None:
         """Open or close the help for the current screen."""

@@ -25,7 +25,7 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
             yield SystemCommand("Resume the node", "Continue, whatever the reason for the pause", app.action_pause)
         else:
             yield SystemCommand("Pause the node", "Within a second; it still receives rollouts", app.action_pause)
-        yield SystemCommand("Stop the node", "Finish the round, save, and stop", app.action_start_or_stop)
+        yield SystemCommand("Stop the node", "Asks once; the round is finished and saved", app.action_start_or_stop)
     elif standing is Standing.ENDED:
         yield SystemCommand("Start the node", "Continue from the last checkpoint", app.action_start_or_stop)
     for number, (mode, title) in enumerate(VIEWS.items(), 1):

@@ -11,13 +11,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from sapo_edge.events import Notice
+from sapo_edge.events import NodeStopped, Notice
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.look.themes import LIGHT
+from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
-from sapo_edge.tui.screens.view import Head, NavItem
-from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import until
+from sapo_edge.tui.screens.view import VIEWS, Head, NavItem
+from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from tests.tui.shell import TRUECOLOR, screen, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -109,6 +110,76 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> Non
         assert app.screen.query_one(CurvesPlot).size.height > 5
 
 
+def panels(app: SapoApp) -> str:
+    """The words of the three panels, of the progress and of the verdict."""
+    return " ".join(shown(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
+
+
+@pytest.mark.parametrize("size", [(60, 20), (60, 24), (50, 12), (80, 18)])
+@pytest.mark.asyncio
+async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await pilot.pause(0.3)
+        # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more".
+        wanted = {word for word in panels(app).split() if "─" not in word} - {
+            "update",
+            "and",
+            "more:",
+            "reasons:",
+            "key",
+        }
+        await pilot.resize_terminal(*size)
+        await pilot.pause(0.3)
+        seen: set[str] = set()
+        for _ in range(30):
+            seen.update(screen(app).replace("│", " ").split())
+            await pilot.press("down")
+            await pilot.pause(0.05)
+        assert sorted(wanted - seen) == []
+        for title in VIEWS.values():
+            if size[0] >= 60 and size[1] >= 20:
+                assert title in " ".join(seen), title
+
+
+@pytest.mark.asyncio
+async def test_lines_without_room_are_counted(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await until(pilot, lambda: "3 reasons: key 3" in screen(app) and "and 4 more: key 3" in screen(app))
+
+
+@pytest.mark.parametrize("size", [*SIZES, (60, 20)])
+@pytest.mark.asyncio
+async def test_the_next_evaluation_is_known_after_attaching(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    assert launcher.node is not None
+    launcher.node.emit(launcher.node.finished(41))
+    launcher.node.progress("generate", 0, 32)
+    last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2000.0}
+    launcher.node.tell(last_round=last)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=size) as pilot:
+        await attached(pilot, app)
+        await until(pilot, lambda: "1 h 23 min left, held-out in 9" in screen(app))
+        launcher.node.live["evaluate_every"] = 6
+        await until(pilot, lambda: "held-out in 1" in screen(app) or "then held-out" in screen(app))
+        launcher.node.tell(rounds=44)
+        launcher.node.live["evaluate_every"] = 0
+        await until(pilot, lambda: "held-out in 3" in screen(app))
+        launcher.node.tell(rounds=0)
+        await until(pilot, lambda: "held-out in" not in screen(app))
+
+
+@pytest.mark.parametrize(("settings", "status"), [({"held_out": 0}, {}), ({}, {"role": "generator"})])
+def test_no_evaluation_is_announced_where_none_comes(settings: dict[str, int], status: dict[str, str]) -> None:
+    state = NodeState()
+    state.settings = {"evaluate_every": 10, "held_out": 100} | settings
+    state.status = {"round": 3, "role": "trainer"} | status
+    assert state.rounds_to_evaluation is None
+
+
 @pytest.mark.asyncio
 async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
@@ -181,3 +252,32 @@ def test_picture_without_colours(
     monkeypatch.setenv("NO_COLOR", "1")
     environ = {"COLORTERM": "truecolor", "TERM": "xterm-256color"}
     assert snap_compare(SapoApp(launcher, environ), terminal_size=(80, 24), run_before=_settled)
+
+
+@pytest.mark.parametrize("size", [(60, 20), (50, 12)])
+def test_picture_of_a_small_terminal(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
+) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_settled)
+
+
+def test_picture_on_a_light_background(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+    launcher.set("theme", LIGHT.name)
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=_settled)
+
+
+async def _ended(pilot: Pilot[object]) -> None:
+    await _settled(pilot)
+    app = pilot.app
+    assert isinstance(app, SapoApp) and isinstance(app.launcher, FakeLauncher) and app.launcher.node is not None
+    app.launcher.node.emit(NodeStopped(reason="all 40 rounds are done", rounds=40))
+    app.launcher.ending = FINISHED
+    app.launcher.node.stop()
+    await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in shown(app, "#progress"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_picture_of_a_node_that_has_ended(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
+) -> None:
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_ended)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from sapo_edge.events import HeldOut, to_json
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, MAX_LINES, NodeEnded
@@ -33,10 +34,11 @@ class Shown:
         self.app = SapoApp(launcher, TRUECOLOR)
         self.clock = Clock()
         self.answers: list[bool | None] = []
+        self.restarts: list[float] = []
 
     async def show(self, pilot: Pilot[Any], ending: Ending, patience: float | None, often: bool = False) -> None:
         await attached(pilot, self.app)
-        dialog = NodeEnded(ending, patience, often)
+        dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
         dialog.clock = self.clock
         self.app.push_screen(dialog, self.answers.append)
         await until(pilot, lambda: self.app.screen is dialog and "Restart" in screen(self.app))
@@ -79,17 +81,49 @@ async def test_clicks(shown: Shown, button: str, again: bool) -> None:
 
 
 @pytest.mark.asyncio
-async def test_it_counts_down_and_restarts_by_itself(shown: Shown) -> None:
-    async with shown.app.run_test(size=(80, 24)) as pilot:
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: tuple[int, int]) -> None:
+    async with shown.app.run_test(size=size) as pilot:
         await shown.show(pilot, KILLED, 10.0)
         assert "by itself in 10 seconds" in screen(shown.app)
         shown.clock.now += 8.5
         await until(pilot, lambda: "by itself in 2 seconds" in screen(shown.app))
         shown.clock.now += 1
         await until(pilot, lambda: "by itself in 1 second;" in screen(shown.app))
-        assert shown.answers == []
+        assert shown.restarts == []
         shown.clock.now += 1
-        await until(pilot, lambda: shown.answers == [True])
+        await until(pilot, lambda: "It was started again by itself at" in screen(shown.app))
+        shown.clock.now += 100
+        await pilot.press("r")
+        await pilot.pause(0.5)
+        assert len(shown.restarts) == 1 and shown.answers == [] and "SIGKILL" in screen(shown.app)
+        assert "Close" in screen(shown.app) and "Restart" not in screen(shown.app)
+        await pilot.press("enter")
+        await until(pilot, lambda: shown.answers == [False])
+
+
+@pytest.mark.asyncio
+async def test_the_last_lines_are_in_words(shown: Shown) -> None:
+    began = "2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: "
+    held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=1_800_002_400.0)
+    lines = (began + to_json(held_out), began.replace("INFO", "ERROR") + "the disk is full", "Killed")
+    async with shown.app.run_test(size=(120, 40)) as pilot:
+        await shown.show(pilot, Ending("the disk is full", False, lines), 10.0)
+        seen = text(shown.app, "#lines")
+        assert "held-out after round 40: 0.66 (66 of 100, 95 % 0.56 to 0.75)" in seen and "{" not in seen
+        assert "error: node  the disk is full" in seen and seen.endswith("\nKilled")
+
+
+@pytest.mark.asyncio
+async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        app.show_ending(KILLED, 0.0)
+        await until(pilot, lambda: "started again by itself" in screen(app))
+        app.show_ending(Ending("the disk is full", False), None)
+        await until(pilot, lambda: "The disk is full" in screen(app) and "does not restart by itself" in screen(app))
+        assert "Restart" in screen(app) and sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
 
 
 @pytest.mark.parametrize("key", ["x", "tab", "space", "up", "down", "f1"])

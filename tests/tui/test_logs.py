@@ -19,10 +19,10 @@ from sapo_edge import events
 from sapo_edge.errors import StateError
 from sapo_edge.state import logs
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.records import MAX_TEXT, Level, parse_record
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.detail import LogDetail
 from sapo_edge.tui.screens.logs.reader import MAX_FILE_BYTES, LogReader
-from sapo_edge.tui.screens.logs.records import MAX_TEXT, Level, parse_record
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.logs.view import LogView, row_starts
 from tests.tui.fake_launcher import FINISHED, FakeLauncher

@@ -1,4 +1,4 @@
-"""Quitting asks once whether the node keeps running, remembers the answer, and says how to come back."""
+"""Quitting asks once whether the node keeps running, remembers the answer if asked to, and says how to come back."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ def requests(launcher: FakeLauncher) -> list[str]:
 
 @pytest.mark.parametrize("key", ["enter", "k"])
 @pytest.mark.asyncio
-async def test_by_default_the_node_keeps_running_and_the_answer_is_saved(launcher: FakeLauncher, key: str) -> None:
+async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher, key: str) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
-        assert app.focused is app.screen.query_one("#keep") and "[x] remember" in screen(app)
+        assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
         assert "on_quit" in screen(app)
         await pilot.press(key)
         await until(pilot, lambda: ended(app))
         text = message(app)
-    assert launcher.running and requests(launcher) == [] and launcher.changes == [("on_quit", "keep")]
+    assert launcher.running and requests(launcher) == [] and launcher.changes == []
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
@@ -83,19 +83,30 @@ async def test_it_stops_after_the_round(launcher: FakeLauncher) -> None:
         await pilot.press("s")
         await until(pilot, lambda: ended(app))
         text = message(app)
-    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")] and text == STOPPED
+    assert requests(launcher) == ["after_round"] and launcher.changes == [] and text == STOPPED
+
+
+@pytest.mark.parametrize(("key", "answer"), [("k", "keep"), ("s", "stop")])
+@pytest.mark.asyncio
+async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher, key: str, answer: str) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await asked(pilot, app)
+        await pilot.press("r", key)
+        await until(pilot, lambda: ended(app))
+    assert launcher.changes == [("on_quit", answer)]
 
 
 @pytest.mark.asyncio
-async def test_buttons_by_mouse_and_without_remembering(launcher: FakeLauncher) -> None:
+async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
         await pilot.click("#remember")
-        assert "[ ] remember" in screen(app)
+        assert "[x] remember" in screen(app)
         await pilot.click("#stop")
         await until(pilot, lambda: ended(app))
-    assert requests(launcher) == ["after_round"] and launcher.changes == []
+    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")]
 
 
 @pytest.mark.parametrize("how", ["escape", "button"])
@@ -131,7 +142,7 @@ async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launche
     async with app.run_test(size=(80, 24)) as pilot:
         await asked(pilot, app)
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
-        await pilot.press("enter")
+        await pilot.press("r", "enter")
         await until(pilot, lambda: ended(app))
         text = message(app)
     assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
@@ -243,14 +254,14 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> Non
         await pilot.press("r")
         await pilot.resize_terminal(40, 10)
         await pilot.pause(0.3)
-        for words in ("Keep learning", "Stop after this round", "Cancel", "[ ] remember"):
+        for words in ("Keep learning", "Stop after this round", "Cancel", "[x] remember"):
             assert words in screen(app), words
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
-        assert "[ ] remember" in screen(app) and app.focused is app.screen.query_one("#keep")
+        assert "[x] remember" in screen(app) and app.focused is app.screen.query_one("#keep")
         await pilot.press("right", "enter")
         await until(pilot, lambda: ended(app))
-    assert requests(launcher) == ["after_round"] and launcher.changes == []
+    assert requests(launcher) == ["after_round"] and launcher.changes == [("on_quit", "stop")]
 
 
 async def _asked(pilot: Pilot[Any]) -> None:

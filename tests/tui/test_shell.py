@@ -18,10 +18,12 @@ import pytest
 from rich.cells import cell_len
 from textual.command import CommandPalette
 from textual.pilot import Pilot
+from textual.widgets import Static
 
 from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
+from sapo_edge.plain import format_time
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
@@ -29,9 +31,11 @@ from sapo_edge.tui.node import keeper, link
 from sapo_edge.tui.node.launcher import Ending
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs.ended import NodeEnded
+from sapo_edge.tui.screens.dialogs.quit import Quit
+from sapo_edge.tui.screens.dialogs.stop import Stop
 from sapo_edge.tui.screens.first_run.screen import FirstRun
-from sapo_edge.tui.screens.view import VIEWS
-from tests.tui.fake_launcher import FakeLauncher
+from sapo_edge.tui.screens.view import VIEWS, Change, View
+from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, Stuck, attached, lines, notices, screen, text, until
 
 PLAIN = {"TERM": "vt100", "LANG": "C"}
@@ -151,10 +155,11 @@ async def test_it_restarts_by_itself_until_the_third_crash(
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         for crash in range(1, keeper.CRASHES):
-            await attached(pilot, app)
+            await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
             await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
-        await attached(pilot, app)
+            await until(pilot, lambda: "started again by itself" in screen(app))
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         assert "several times within minutes" in screen(app)
@@ -174,7 +179,7 @@ async def test_crashes_long_ago_do_not_count(
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         for crash in range(1, keeper.CRASHES + 2):
-            await attached(pilot, app)
+            await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
             launcher.die()
             await until(pilot, lambda crash=crash: launcher.starts == crash)  # type: ignore[misc]
         assert not app.keeper.crashed_often
@@ -200,12 +205,168 @@ async def test_an_expected_end_shows_no_dialog(launcher: FakeLauncher, quick: No
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        await pilot.press("s")
+        await pilot.press("s", "enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        assert not isinstance(app.screen, NodeEnded) and app.keeper.reason == "asked to stop"
+        assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
         await pilot.press("s")
         await attached(pilot, app)
         assert launcher.starts == 1
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.asyncio
+async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None, size: tuple[int, int]) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=size) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        for key in ("escape", "k"):
+            await pilot.press("s")
+            await until(pilot, lambda: isinstance(app.screen, Stop) and "nothing is lost" in screen(app))
+            await pilot.press(key)
+            await until(pilot, lambda: not isinstance(app.screen, Stop))
+        await pilot.pause(0.3)
+        assert launcher.node.asked == [] and launcher.running
+
+
+@pytest.mark.asyncio
+async def test_s_typed_several_times_stops_once_and_starts_nothing(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        node = launcher.node
+        assert node is not None
+        # The round takes longer than the keys.
+        monkeypatch.setattr(node, "_end", lambda reason: node.tell(state="stopping"))
+        await pilot.press("s", "s", "s", "s")
+        await until(pilot, lambda: "finishing the round" in text(app, "#head"))
+        await pilot.press("s", "s")
+        await pilot.pause(0.3)
+        assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Stop)
+        assert "finishes its round" in notices(app)
+
+
+@pytest.mark.asyncio
+async def test_a_slow_request_does_not_hold_up_pause_resume_and_stop(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        node = launcher.node
+        assert node is not None
+        free, waits = threading.Event(), threading.Event()
+
+        def slowly() -> Any:
+            waits.set()
+            free.wait(30)
+            return {}
+
+        monkeypatch.setattr(node, "status", slowly)
+        await until(pilot, waits.is_set)
+        for count, method in enumerate(["pause", "resume", "pause"], 1):
+            await pilot.press("p")
+            await until(pilot, lambda count=count: len(node.asked) == count, 3)  # type: ignore[misc]
+            assert node.asked[-1] == method
+            await until(pilot, lambda method=method: bool(app.state.paused) == (method == "pause"), 3)  # type: ignore[misc]
+        await pilot.press("s", "s")
+        await until(pilot, lambda: node.asked[-1] == "after_round", 3)
+        free.set()
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.asyncio
+async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
+    launcher: FakeLauncher, quick: None, size: tuple[int, int]
+) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=size) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None and "left" in screen(app) and "1.4 GB" in screen(app)
+        stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
+        launcher.node.emit(stopped)
+        launcher.ending = FINISHED
+        launcher.node.stop()
+        await until(pilot, lambda: app.state.standing is Standing.ENDED and "no node runs" in text(app, "#head"))
+        at = format_time(launcher.node.tick(0))[11:16]
+        assert f"no node runs since {at}: s starts it" in text(app, "#head") and "peer" not in text(app, "#head")
+        await until(pilot, lambda: f"No node runs: all 40 rounds are done ({at})." in text(app, "#progress"))
+        assert "s starts it from the last checkpoint" in text(app, "#progress")
+        seen = screen(app)
+        for stale in ("left", "━", "5 peers", "1.4 GB", "silent-rabbit", "held-out in"):
+            assert stale not in seen, stale
+        assert "held-out 0.04 → 0.66" in seen and "not connected" in seen and "best 0.68" in seen
+        await pilot.press("3")
+        await until(pilot, lambda: f"all 40 rounds are done ({at})" in screen(app) and "Press s" in screen(app))
+        await pilot.press("2")
+        await until(pilot, lambda: "all 40 rounds are done" in screen(app))
+        launcher.hold = True
+        await pilot.press("1", "s")
+        await until(pilot, lambda: "Starting the node: loading the model into torch" in text(app, "#progress"))
+        assert "left" not in screen(app) and "starting the node" in text(app, "#head")
+        launcher.arrive()
+        await attached(pilot, app)
+        await until(pilot, lambda: "1.4 GB" in screen(app) and "5 peers" in screen(app))
+
+
+@pytest.mark.asyncio
+async def test_the_time_of_a_killed_nodes_end_is_when_its_connection_broke(launcher: FakeLauncher, quick: None) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        launcher.die()
+        await until(pilot, lambda: shows_dialog(app))
+        assert abs(app.state.ended_at - time.time()) < 30
+        await pilot.press("escape")
+        await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
+
+
+@pytest.mark.asyncio
+async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        app.screen.query_one("#verdict", Static).text_select_all()
+        await pilot.pause(0.1)
+        await pilot.press("ctrl+c")
+        await until(pilot, lambda: "Is it working?" in app.clipboard)
+        assert not isinstance(app.screen, Quit) and "copied" in notices(app)
+        await pilot.press("6", "slash", *"held", "shift+home", "ctrl+c")
+        await until(pilot, lambda: app.clipboard == "held")
+        assert not isinstance(app.screen, Quit)
+        await pilot.press("escape", "ctrl+c")
+        await until(pilot, lambda: isinstance(app.screen, Quit))
+
+
+@pytest.mark.asyncio
+async def test_while_a_lost_connection_is_found_again_nothing_is_drawn_as_if_it_were_new(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, opened = threading.Event(), link.Link.open
+    found.set()
+
+    def late(self: link.Link) -> None:
+        assert found.wait(10)
+        opened(self)
+
+    monkeypatch.setattr(link.Link, "open", late)
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        first = app.keeper.link
+        assert first is not None and first._events is not None
+        found.clear()
+        first._events.close()
+        await until(pilot, lambda: "looking for a node" in text(app, "#head"))
+        await until(pilot, lambda: "connection to the node is lost" in text(app, "#progress"))
+        assert "left" not in screen(app)
+        await pilot.press("q")
+        await until(pilot, lambda: isinstance(app.screen, Quit))
+        await pilot.press("escape")
+        found.set()
+        await attached(pilot, app)
 
 
 @pytest.mark.asyncio
@@ -339,6 +500,46 @@ async def test_a_stuck_node_does_not_freeze_the_keys(launcher: FakeLauncher) -> 
         # A request waits for ten seconds; the first drawing of a screen may take a second on a slow machine.
         assert slowest < 3
         stuck.go_on()
+
+
+@pytest.mark.parametrize("mode", VIEWS)
+@pytest.mark.asyncio
+async def test_news_at_the_end_of_the_app_break_nothing(launcher: FakeLauncher, mode: str) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await pilot.press(str([*VIEWS].index(mode) + 1))
+        await until(pilot, lambda: app.current_mode == mode and app.screen.is_mounted)
+        view = app.screen
+        assert isinstance(view, View)
+    # Its widgets are gone, and it is still mounted.
+    assert view.is_mounted
+    app.keeper.link = None
+    view.refresh_node(Change.ALL)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_at_the_end_of_the_app_breaks_nothing(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(launcher)
+    read, asked = launcher.settings, threading.Event()
+
+    def late() -> Any:
+        asked.set()
+        # Until the widgets are removed.
+        until_end = time.monotonic() + 5
+        while app.screen.children and time.monotonic() < until_end:
+            time.sleep(0.0001)
+        return read()
+
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        monkeypatch.setattr(launcher, "settings", late)
+        await pilot.press("7")
+        await until(pilot, asked.is_set)
+        workers = list(app.workers)
+    assert all(worker.is_finished for worker in workers)
 
 
 @pytest.mark.asyncio
@@ -634,3 +835,14 @@ def test_picture_without_unicode_and_colours(launcher: FakeLauncher, snap_compar
     assert launcher.node is not None
     launcher.node.pause_for("asked to pause")
     assert snap_compare(make_app(launcher, PLAIN), terminal_size=(80, 24), run_before=_settled)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+def test_picture_of_the_question_before_a_stop(
+    launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
+) -> None:
+    async def ask(pilot: Pilot[Any]) -> None:
+        await _settled(pilot)
+        await pilot.press("s")
+
+    assert snap_compare(make_app(launcher), terminal_size=size, run_before=ask)

@@ -34,7 +34,18 @@ def test_it_got_worse() -> None:
 
 def test_an_earlier_better_checkpoint_is_named() -> None:
     mood, text = is_it_working(history((0, 0.1), (10, 0.7), (20, 0.4)), TEACHES)
-    assert mood == "bad" and "it was 0.70 after round 10, which is kept" in text and "got worse" not in text
+    assert mood == "unsure" and "it was 0.70 after round 10, which is kept" in text and "got worse" not in text
+
+
+@pytest.mark.parametrize("later", [(), ((20, 0.7),)])
+def test_a_rise_is_no_alarm(later: tuple[tuple[int, float], ...]) -> None:
+    mood, text = is_it_working(history((0, 0.04), *later, (40, 0.47)), TEACHES)
+    assert mood == ("unsure" if later else "good") and "held-out 0.04 → 0.47 in 40 rounds" in text
+
+
+def test_a_fall_below_the_start_is_an_alarm_whatever_came_between() -> None:
+    mood, _ = is_it_working(history((0, 0.5), (10, 0.9), (20, 0.2)), TEACHES)
+    assert mood == "bad"
 
 
 def test_overlapping_intervals_are_too_close_to_tell() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from textual.theme import Theme
 
@@ -37,6 +38,24 @@ LIGHT = Theme(
     dark=False,
     variables={"footer-key-foreground": "#1a7f4b", "border": "#b8c4cc", "border-blurred": "#d3dbe0"},
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CurveColors:
+    """Colours of the curves, and of what belongs to them. A mark or a word says the same without colours."""
+
+    own: str
+    external: str
+    held_out: str
+
+
+_ON_DARK = CurveColors("#5fd38d", "#6cb6ff", "#f2b36f")
+_ON_LIGHT = CurveColors("#17713f", "#0b63b5", "#a4560a")
+
+
+def curve_colors(theme: Theme) -> CurveColors:
+    """The colours for a theme."""
+    return _ON_DARK if theme.dark else _ON_LIGHT
 
 
 def default_theme(environ: Mapping[str, str] | None = None) -> str:

@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from sapo_edge import events
 from sapo_edge.control.protocol import ControlError
@@ -35,8 +35,8 @@ class Keeper:
         state: updated with the node's standing.
         on_event: called with each event of the node.
         on_change: called after each change of the standing, or of `lines`.
-        on_crash: called when no node can start, or one ended unexpectedly, with the seconds until it restarts, if it
-            does. It may call `start`.
+        on_crash: called when no node can start, or one ended unexpectedly, with the seconds after which to call
+            `start`, unless the user decides otherwise; None if only the user may.
 
     Attributes:
         link: to the node; None while there is none.
@@ -51,7 +51,7 @@ class Keeper:
         state: NodeState,
         on_event: Callable[[events.Event], None],
         on_change: Callable[[], None],
-        on_crash: Callable[[Ending, float | None], Awaitable[None]],
+        on_crash: Callable[[Ending, float | None], None],
     ) -> None:
         self._launcher = launcher
         self._state = state
@@ -62,13 +62,9 @@ class Keeper:
         self.lines: tuple[str, ...] = ()
         self.ending: Ending | None = None
         self.crashed_often = False
+        self._stopped_at: float | None = None
         self._start = asyncio.Event()
         self._crashes: deque[float] = deque(maxlen=CRASHES)
-
-    @property
-    def reason(self) -> str:
-        """Why no node runs; empty while one does."""
-        return "" if self.ending is None else self.ending.reason
 
     async def run(self) -> None:
         """Connect to a node, follow it to its end, wait for `start`, and repeat."""
@@ -79,17 +75,19 @@ class Keeper:
                 ending = Ending(error.message, False, (error.remedy,))
                 self._set_ended(ending)
                 self.crashed_often = False
-                await self._on_crash(ending, None)
+                self._on_crash(ending, None)
             else:
                 followed = await self._follow(link, gone)
                 if followed is None:
                     # The node dropped this client, which was suspended and read nothing for too long.
+                    self._state.standing = Standing.LOOKING
+                    self._on_change()
                     continue
                 self._set_ended(followed)
                 if followed.expected:
                     self._crashes.clear()
                 else:
-                    await self._on_crash(followed, self._seconds_until_restart())
+                    self._on_crash(followed, self._seconds_until_restart())
             await self._start.wait()
 
     def close(self) -> None:
@@ -118,6 +116,8 @@ class Keeper:
         context = contextvars.copy_context()
 
         def on_event(event: events.Event) -> None:
+            if isinstance(event, events.NodeStopped):
+                self._stopped_at = event.time
             with contextlib.suppress(RuntimeError):  # the app has just ended
                 loop.call_soon_threadsafe(self._on_event, event, context=context)
 
@@ -152,11 +152,12 @@ class Keeper:
 
     async def _follow(self, link: Link, gone: asyncio.Event) -> Ending | None:
         """Show the node until it has gone; return how it ended, or None if its process still runs."""
-        self.lines, self.ending = (), None
+        self.lines, self.ending, self._stopped_at = (), None, None
         self._state.attach(link.status, link.settings, link.history)
         link.follow()
         self._on_change()
         await gone.wait()
+        ended_at = time.time()
         link.close()
         self.link = None
         deadline = time.monotonic() + GONE_SECONDS
@@ -164,12 +165,18 @@ class Keeper:
             if time.monotonic() > deadline:
                 return None
             await asyncio.sleep(LOOK_SECONDS)
+        if self._stopped_at is None:
+            # It was killed: the end of the connection tells when.
+            self._stopped_at = ended_at
         return ending
 
     def _set_ended(self, ending: Ending) -> None:
         self._start.clear()
         self.ending = ending
         self._state.standing = Standing.ENDED
+        self._state.ending, self._state.ended_in_order = ending.reason, ending.expected
+        self._state.ended_at = time.time() if self._stopped_at is None else self._stopped_at
+        self._stopped_at = None
         self._on_change()
 
     def _seconds_until_restart(self) -> float | None:

@@ -15,12 +15,14 @@ from sapo_edge.errors import NoNodeError, SapoError
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS, History
 
+URGENT = frozenset({"pause", "resume", "stop"})
+"""Methods that do not wait for earlier requests."""
 OPEN_SECONDS = 3.0
 """Time limit in seconds for the node's greeting; quitting the app waits for it, too."""
 
 
 class Link:
-    """Two connections to one node: one for events, one for requests.
+    """Two connections to one node: one for events, one for requests. Urgent requests open another.
 
     Args:
         paths: of the installation.
@@ -34,6 +36,7 @@ class Link:
         self._on_end = on_end
         self._requests: ControlClient | None = None
         self._events: ControlClient | None = None
+        self._urgent: set[ControlClient] = set()
         self._lock = threading.Lock()
         self.history = History()
         self.status: Mapping[str, Any] = {}
@@ -68,13 +71,26 @@ class Link:
             NoNodeError: if the node has ended or does not answer in time.
             ControlError: if the node refuses the request.
         """
-        return await asyncio.to_thread(self._request, method, params, timeout)
+        send = self._request_urgently if method in URGENT else self._request
+        return await asyncio.to_thread(send, method, params, timeout)
 
     def close(self) -> None:
         """Close the connections; can be called from any thread, and more than once."""
-        for client in (self._requests, self._events):
+        for client in (self._requests, self._events, *self._urgent.copy()):
             if client is not None:
                 client.close()
+
+    def _request_urgently(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
+        """Send a request over a connection of its own: a node answers those of one connection one by one."""
+        if self._requests is None:
+            raise NoNodeError("no node runs", "start one")
+        deadline = time.monotonic() + timeout
+        with connect(self._paths, min(OPEN_SECONDS, timeout)) as client:
+            self._urgent.add(client)
+            try:
+                return client.request(method, params, max(0.1, deadline - time.monotonic()))
+            finally:
+                self._urgent.discard(client)
 
     def _request(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
         if self._requests is None:

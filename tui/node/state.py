@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from sapo_edge import events
+from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import Evaluation, History
 
@@ -32,6 +33,9 @@ class NodeState:
         history: the curves and evaluations.
         clock: progress of the current round.
         paused: why the node is paused; empty if it isn't.
+        ending: why the last node ended; empty while one runs. Unescaped.
+        ended_at: when it ended, in Unix seconds.
+        ended_in_order: whether it was stopped, or had finished its rounds.
     """
 
     standing: Standing = Standing.LOOKING
@@ -40,15 +44,41 @@ class NodeState:
     history: History = field(default_factory=History)
     clock: RoundClock = field(default_factory=RoundClock)
     paused: tuple[str, ...] = ()
+    ending: str = ""
+    ended_at: float = 0.0
+    ended_in_order: bool = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the node stops after its round."""
+        return self.standing is Standing.ATTACHED and self.status.get("state") == "stopping"
 
     @property
     def round(self) -> int:
         """The last finished round."""
         return max(int(self.status.get("round") or 0), self.history.last_round)
 
+    @property
+    def ended_text(self) -> str:
+        """Why and when the last node ended; empty while one runs."""
+        return f"{printable(self.ending)} ({format_time(self.ended_at)[11:16]})" if self.ending else ""
+
+    @property
+    def rounds_to_evaluation(self) -> int | None:
+        """Rounds to finish before the next held-out evaluation; None if there is none to come, or it is unknown."""
+        every, limit = int(self.settings.get("evaluate_every") or 0), int(self.status.get("rounds") or 0)
+        if not self.settings.get("held_out") or self.status.get("role") != "trainer":
+            return None
+        waits = [every - self.round % every] if every else []
+        if limit > self.round:
+            # The last round is always evaluated.
+            waits.append(limit - self.round)
+        return min(waits, default=None)
+
     def attach(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
         """Start with a node that the app has just connected to."""
         self.standing = Standing.ATTACHED
+        self.ending = ""
         self.history = history
         self.clock = RoundClock()
         self.settings = settings

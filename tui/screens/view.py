@@ -12,7 +12,7 @@ from textual.events import Click, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static
 
-from sapo_edge.plain import counted, printable
+from sapo_edge.plain import counted, format_time, printable
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
 
@@ -41,19 +41,56 @@ VIEWS: dict[str, str] = {
     "settings": "Settings",
 }
 """Titles of the main screens by mode, in the order of their keys, 1 to 7."""
+NAV_COLUMNS = sum(len(title) + 4 for title in VIEWS.values()) + 2
+"""Columns that the titles of all screens need."""
+NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values())
+"""Columns that they need at least."""
 
 
 class NavItem(Static):
-    """The title of a screen; a click shows the screen."""
+    """The number and title of a screen; a click shows the screen."""
 
     def __init__(self, mode: str, number: int) -> None:
-        super().__init__(Text.assemble((f"{number} ", "dim"), VIEWS[mode]), markup=False)
+        super().__init__(markup=False)
         self.mode = mode
+        self._number = number
+
+    def fit(self, width: int) -> None:
+        """Leave out what does not fit into a terminal of so many columns: the space, then titles of other screens."""
+        self.set_class(width < NAV_COLUMNS, "-tight")
+        titled = width >= NAV_TIGHT_COLUMNS or self.has_class("-here")
+        space = " " if width >= NAV_COLUMNS else ""
+        self.update(Text.assemble((f"{self._number}{space}", "dim"), VIEWS[self.mode] if titled else ""))
 
     def on_click(self, event: Click) -> None:
         """Show the screen."""
         event.stop()
         self.app.switch_mode(self.mode)
+
+
+class Nav(Horizontal):
+    """The row of screens.
+
+    Args:
+        current: mode of the screen that it is on.
+    """
+
+    def __init__(self, current: str) -> None:
+        super().__init__(id="nav")
+        self._current = current
+
+    def compose(self) -> ComposeResult:
+        """One title for each screen."""
+        for number, mode in enumerate(VIEWS, 1):
+            item = NavItem(mode, number)
+            item.set_class(mode == self._current, "-here")
+            item.fit(self.app.size.width)
+            yield item
+
+    def on_resize(self) -> None:
+        """Fit the titles."""
+        for item in self.query(NavItem):
+            item.fit(self.app.size.width)
 
 
 class Head(Static):
@@ -87,11 +124,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         """The head, the row of screens, the content, the footer."""
         yield Head(markup=False, id="head")
-        with Horizontal(id="nav"):
-            for number, mode in enumerate(VIEWS, 1):
-                item = NavItem(mode, number)
-                item.set_class(mode == self.MODE, "-here")
-                yield item
+        yield Nav(self.MODE)
         yield from self.content()
         yield KeyFooter(compact=True)
 
@@ -115,7 +148,8 @@ class View(Screen[None]):
 
     def refresh_node(self, change: Change) -> None:
         """Show changes, the head first."""
-        if not self.is_mounted:
+        # While the app ends, a mounted screen may have lost its widgets already; `display` is then false.
+        if not (self.is_mounted and self.display):
             return
         if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):
             self.query_one("#head", Head).show(self.sapo.state)
@@ -131,8 +165,9 @@ def head_text(state: NodeState, width: int) -> Text:
         rounds = status.get("rounds")
         number = f"{state.round}/{rounds}" if rounds else f"{state.round}"
         parts = [f"round {number}", printable(status.get("manifest", ""))]
-        swarm = status.get("swarm")
-        parts.append("alone" if swarm is None else counted(len(swarm.get("peers") or ()), "peer"))
+        if state.standing is Standing.ATTACHED:
+            swarm = status.get("swarm")
+            parts.append("alone" if swarm is None else counted(len(swarm.get("peers") or ()), "peer"))
         if status.get("role") == "generator":
             parts.append("generator")
         parts.append(printable(status.get("model", "")))
@@ -149,8 +184,9 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
         case Standing.STARTING:
             return "◌", "yellow", "starting the node"
         case Standing.ENDED:
-            return "○", "red", "no node runs"
-    if state.status.get("state") == "stopping":
+            at = format_time(state.ended_at)[11:16]
+            return "○", "" if state.ended_in_order else "red", f"no node runs since {at}: s starts it"
+    if state.stopping:
         return "●", "yellow", "finishing the round"
     if state.paused:
         return "■", "yellow", "paused: " + printable(", ".join(state.paused))

@@ -11,8 +11,8 @@ from textual.color import Color
 from textual.geometry import Size
 from textual_plotext import PlotextPlot
 
+from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.screens.dashboard.texts import EXTERNAL, HELD_OUT, OWN
 
 
 class CurvesPlot(PlotextPlot):
@@ -22,11 +22,20 @@ class CurvesPlot(PlotextPlot):
         super().__init__(id=id, classes=classes)
         # The background of the app's theme shows.
         self.theme = "clear"
-        self.border_title = f"Reward by round  [{OWN}]⠒⠒ own[/]  [{EXTERNAL}]∙∙ others[/]  [{HELD_OUT}]● held-out[/]"
         self._history = History()
         self._drawn: tuple[Size, str] | None = None
         self._version: tuple[int, ...] = ()
         self._picture = Text()
+
+    def on_mount(self) -> None:
+        """Colour the legend for the theme."""
+        self._color_legend()
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._color_legend())
+
+    def _color_legend(self) -> None:
+        colors = curve_colors(self.app.current_theme)
+        curves = f"[{colors.own}]⠒⠒ own[/]  [{colors.external}]∙∙ others[/]  [{colors.held_out}]● held-out[/]"
+        self.border_title = f"Reward by round  {curves}"
 
     def show(self, history: History) -> None:
         """Draw a history, if it has changed."""
@@ -54,8 +63,9 @@ class CurvesPlot(PlotextPlot):
         plot.clear_figure()
         curves = self._history.curves
         highest = 0.0
+        colors = curve_colors(self.app.current_theme)
         for values, color, marker in (
-            (curves.external, EXTERNAL, "∙"), (curves.own, OWN, "braille")
+            (curves.external, colors.external, "∙"), (curves.own, colors.own, "braille")
         ):  # fmt: skip
             rounds, rewards = _without_gaps(curves.round, values)
             if rewards:
@@ -64,7 +74,7 @@ class CurvesPlot(PlotextPlot):
         if self._history.held_out:
             rounds = [evaluation.round for evaluation in self._history.held_out]
             accuracy = [evaluation.accuracy for evaluation in self._history.held_out]
-            plot.scatter(rounds, accuracy, color=Color.parse(HELD_OUT).rgb, marker="●")
+            plot.scatter(rounds, accuracy, color=Color.parse(colors.held_out).rgb, marker="●")
             highest = max(highest, *accuracy)
         top = min(1.0, max(0.2, math.ceil(highest * 5 + 0.2) / 5))
         last = max(self._history.last_round, 10)

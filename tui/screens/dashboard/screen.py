@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from textual.app import ComposeResult
-from textual.containers import Horizontal
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import ContentSwitcher, Static
 
+from sapo_edge.plain import printable
+from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
-from sapo_edge.tui.screens.dashboard.texts import batch_text, is_it_working, machine_text, peers_text, progress_text
+from sapo_edge.tui.screens.dashboard.texts import batch_text, is_it_working, machine_text, now_text, peers_text
 from sapo_edge.tui.screens.view import Change, View
 
 MOODS = {"good": "▲", "bad": "▼", "unsure": "•", "early": "•"}
 """A mark for each verdict."""
+ABREAST = (78, 20)
+"""Columns and lines of a terminal from which the three panels have room beside each other below the curves."""
+
+TALL, TALL_LINES, LINES = 32, 7, 5
+"""Lines from which a terminal is tall; lines of text in a panel then, and else."""
 
 
 class Dashboard(View):
@@ -23,19 +33,25 @@ class Dashboard(View):
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #now { height: 1fr; }
-    Dashboard #progress { height: 1; padding: 0 1; }
+    Dashboard #progress { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict { height: auto; max-height: 3; padding: 0 1; }
     Dashboard #verdict.-good { color: $text-success; }
     Dashboard #verdict.-bad { color: $text-error; }
-    Dashboard #verdict.-unsure { color: $text-warning; }
     Dashboard #verdict.-early { color: $text-muted; }
     Dashboard #curves { height: 1fr; min-height: 5; }
     Dashboard #panels { height: 7; }
     Dashboard #panels Static { width: 1fr; height: 1fr; }
     Dashboard.-tall #panels { height: 9; }
-    Dashboard.-tiny #panels { display: none; }
+    Dashboard #now { scrollbar-size: 1 1; }
+    Dashboard.-stacked #panels { layout: vertical; height: auto; }
+    Dashboard.-stacked #panels Static { height: auto; }
+    Dashboard.-stacked #verdict { max-height: 6; }
     Dashboard #waiting { height: 1fr; padding: 1 2; }
     """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,pageup", "scroll(-1)", "Scroll up", show=False, id="dashboard.up"),
+        Binding("down,pagedown", "scroll(1)", "Scroll down", show=False, id="dashboard.down"),
+    ]
     HELP_TEXT = """\
 **Round**: the model answers questions, then learns from those whose answers did not all get the same reward
 (*update*). Every few rounds it answers *held-out* questions, which it is never trained on.
@@ -45,13 +61,15 @@ accuracy tells whether the model got better.
 
 **Last batch**: own and other nodes' groups in the last update. The model learns only from *informative* groups.
 **Rejected**: rollouts of others that this node did not accept, by reason.
+
+In a small terminal the panels stand one below the other: `↑` and `↓` scroll.
 """
 
     def content(self) -> ComposeResult:
         """The widgets."""
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
-            with Static(id="now"):
+            with VerticalScroll(id="now", can_focus=False):
                 yield Static(id="progress", markup=False)
                 yield Static(id="verdict", markup=False)
                 yield CurvesPlot(id="curves", classes="panel")
@@ -70,8 +88,15 @@ accuracy tells whether the model got better.
             self.query_one(f"#{name}").border_title = title
 
     def on_resize(self) -> None:
-        """Redraw for the new size."""
+        """Arrange the panels for the new size, and redraw."""
+        columns, rows = ABREAST
+        self.set_class(self.app.size.width < columns or self.app.size.height < rows, "-stacked")
         self.refresh_node(Change.ALL)
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll to the panels, where they don't fit."""
+        now = self.query_one("#now")
+        now.scroll_relative(y=pages * max(1, now.size.height - 2), animate=False)
 
     def node_changed(self, change: Change) -> None:
         """Show changes."""
@@ -82,8 +107,11 @@ accuracy tells whether the model got better.
             self.query_one("#waiting", Static).update(self._waiting())
             return
         if change & (Change.PROGRESS | Change.ROUND | Change.STATUS | Change.STANDING):
-            width = max(38, self.app.size.width - 2)
-            self.query_one("#progress", Static).update(progress_text(state, width), layout=False)
+            # Without padding and, if there is one, the scroll bar.
+            width = self.app.size.width - 2 - self.has_class("-stacked")
+            line = now_text(state, self.sapo.keeper.lines, max(36, width))
+            # Only a sentence may need more than one line.
+            self.query_one("#progress", Static).update(line, layout=bool(change & Change.STANDING))
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = is_it_working(state.history, state.status)
             text = f"{MOODS[mood]} Is it working? {sentences}"
@@ -93,9 +121,12 @@ accuracy tells whether the model got better.
                 verdict.set_classes(f"-{mood}")
                 verdict.update(text)
                 self._verdict = text
-            self.query_one("#batch", Static).update(batch_text(state.status), layout=False)
-            self.query_one("#company", Static).update(peers_text(state.status), layout=False)
-            self.query_one("#machine", Static).update(machine_text(state.status), layout=False)
+            stacked = self.has_class("-stacked")
+            lines = 100 if stacked else TALL_LINES if self.app.size.height >= TALL else LINES
+            colors = curve_colors(self.app.current_theme)
+            self.query_one("#batch", Static).update(batch_text(state.status, colors, lines), layout=stacked)
+            self.query_one("#company", Static).update(peers_text(state, lines), layout=stacked)
+            self.query_one("#machine", Static).update(machine_text(state), layout=stacked)
         if change & Change.ROUND:
             self.query_one(CurvesPlot).show(state.history)
 
@@ -104,9 +135,9 @@ accuracy tells whether the model got better.
             case Standing.LOOKING:
                 return "Looking for a running node ..."
             case Standing.STARTING:
-                lines = "\n".join(f"  {line}" for line in self.sapo.keeper.lines[-12:])
+                lines = "\n".join(f"  {printable(line)}" for line in self.sapo.keeper.lines[-12:])
                 return (
                     f"A node is starting in the background. The first time it measures what is fastest here.\n\n{lines}"
                 )
             case _:
-                return f"No node runs: {self.sapo.keeper.reason}\n\nPress s to start one."
+                return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from sapo_edge.plain import counted, duration, printable, size
+from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.node.state import NodeState
+from sapo_edge.tui.node.state import NodeState, Standing
 
 PHASES = {"generate": "answers", "update": "update", "evaluate": "held-out"}
 """Names of the phases."""
@@ -19,43 +20,67 @@ ENOUGH_ROUNDS = 5
 """Rounds before which nothing is said about learning."""
 BAR = 6
 """Columns of the bar of own and external groups; a panel has 22 columns in a terminal of 80."""
-OWN, EXTERNAL, HELD_OUT = "#5fd38d", "#6cb6ff", "#f2b36f"
-"""Colours of the curves and of what belongs to them; a mark or a word says the same without colours."""
+MOST_ROWS = 5
+"""Most reasons and peers that a panel lists."""
+MOST_BAR, LEAST_BAR = 24, 4
+"""Most columns of the bar of a phase; columns below which only the current phase has one."""
 
 
-def progress_text(state: NodeState, width: int) -> Text:
-    """The progress of the round in one line of `width` columns."""
+def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
+    """What the node does, in one line; without a running node, why not.
+
+    Args:
+        state: of the node.
+        output: of a node that is starting, newest line last.
+        width: columns of the line.
+    """
+    match state.standing:
+        case Standing.ATTACHED:
+            return _progress_text(state, width)
+        case Standing.STARTING:
+            return Text(f"Starting the node: {printable(output[-1])}" if output else "Starting the node ...")
+        case Standing.LOOKING:
+            return Text("The connection to the node is lost; looking for it ...")
+        case _:
+            style = "" if state.ended_in_order else "bold red"
+            return Text(f"No node runs: {state.ended_text}. s starts it from the last checkpoint.", style)
+
+
+def _progress_text(state: NodeState, width: int) -> Text:
+    """The progress of the round; the bars take what the words leave."""
     clock = state.clock
-    text = Text(no_wrap=True, overflow="ellipsis")
     evaluating = clock.phase == "evaluate"
     before_training = evaluating and not state.round
     number = state.round if evaluating else state.round + 1
-    text.append("before training  " if before_training else f"round {number}  ", style="bold")
-    bar = max(4, min(24, (width - 58) // 2))
-    for step in STEPS:
-        if (step == "evaluate") != evaluating and (before_training or not evaluating):
-            continue
+    title = "before training  " if before_training else f"round {number}  "
+    steps = [step for step in STEPS if (step == "evaluate") == evaluating or (evaluating and not before_training)]
+    counts = {step: f"{clock.done}/{clock.total}  " if clock.phase == step else "" for step in steps}
+    tail = _time_left(state)
+    words = sum(len(f"{PHASES[step]}  {counts[step]}") for step in steps)
+    bar = (width - len(title) - words - len(tail)) // len(steps)
+    if bar < LEAST_BAR:
+        steps = [step for step in steps if step == clock.phase] or steps[:1]
+        bar = (width - len(title) - len(f"{PHASES[steps[0]]}  {counts[steps[0]]}") - len(tail)) // len(steps)
+    bar = max(0, min(MOST_BAR, bar))
+    text = Text(no_wrap=True, overflow="ellipsis").append(title, style="bold")
+    for step in steps:
         share = clock.share(step)
         style = "bold green" if clock.phase == step else "" if share else "dim"
         text.append(f"{PHASES[step]} ", style=style)
         filled = round(share * bar)
         text.append("━" * filled, style="green")
         text.append("─" * (bar - filled), style="dim")
-        text.append(f" {clock.done}/{clock.total} " if clock.phase == step else "  ")
-    seconds = clock.left()
-    text.append("paused" if state.paused else "" if seconds is None else f"{duration(seconds)} left", style="dim")
-    next_evaluation = _next_evaluation(state)
-    if next_evaluation and text.cell_len + len(next_evaluation) + 2 <= width:
-        text.append(f", {next_evaluation}", style="dim")
-    return text
+        text.append(f" {counts[step]}")
+    return text.append(tail, style="dim")
 
 
-def _next_evaluation(state: NodeState) -> str:
-    every = int(state.settings.get("evaluate_every") or 0)
-    if not every or state.clock.phase == "evaluate":
-        return ""
-    rounds = every - state.round % every
-    return f"held-out in {rounds}" if rounds > 1 else "then held-out"
+def _time_left(state: NodeState) -> str:
+    """The time left of the round, and when the next held-out evaluation comes."""
+    seconds, rounds = state.clock.left(), state.rounds_to_evaluation
+    parts = ["paused" if state.paused else "" if seconds is None else f"{duration(seconds)} left"]
+    if rounds is not None and state.clock.phase != "evaluate":
+        parts.append(f"held-out in {rounds}" if rounds > 1 else "then held-out")
+    return ", ".join(filter(None, parts))
 
 
 def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str]:
@@ -83,7 +108,9 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
     else:
         mood, course = "unsure", f"{course}: too close to tell"
     if best.low > last.high:
-        mood, course = "bad", f"{course}; it was {best.accuracy:.2f} after round {best.round}, which is kept"
+        # Still better than at the start, or still open: that is no alarm.
+        mood = "bad" if mood == "bad" else "unsure"
+        course = f"{course}; it was {best.accuracy:.2f} after round {best.round}, which is kept"
     if share is not None and share < 0.05:
         informative = "hardly any group is informative: little is learned now"
     return mood, f"{course}; {informative}" if informative else course
@@ -110,8 +137,14 @@ def _mean(values: list[float]) -> float:
     return sum(numbers) / len(numbers) if numbers else math.nan
 
 
-def batch_text(status: Mapping[str, Any]) -> Text:
-    """Own and external groups of the last update, how many were informative, and what was rejected."""
+def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Text:
+    """Own and external groups of the last update, how many were informative, and what was rejected.
+
+    Args:
+        status: of the node.
+        colors: of the bar.
+        lines: most lines.
+    """
     own, external = status.get("own"), status.get("external")
     if own is None:
         return Text("no round is finished yet", style="dim")
@@ -119,8 +152,8 @@ def batch_text(status: Mapping[str, Any]) -> Text:
     filled = round(BAR * own / (own + external)) if own + external else 0
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append(f"{own} own ")
-    text.append("█" * filled, style=OWN)
-    text.append("▒" * (BAR - filled), style=EXTERNAL)
+    text.append("█" * filled, style=colors.own)
+    text.append("▒" * (BAR - filled), style=colors.external)
     text.append(f" {external} others\n")
     groups = (status.get("last_round") or {}).get("groups") or 0
     text.append(f"{status.get('informative')}/{groups} informative\n")
@@ -128,42 +161,66 @@ def batch_text(status: Mapping[str, Any]) -> Text:
     text.append("\n" if share is None else f"{100 * share:.0f} % in 10 rounds\n", style="dim")
     rejections = status.get("rejections") or {}
     if not rejections:
-        text.append("none rejected", style="dim")
-        return text
+        return text.append("none rejected", style="dim")
     text.append(f"{sum(rejections.values())} rejected\n")
-    for reason, number in sorted(rejections.items(), key=lambda item: (-item[1], item[0]))[:4]:
-        text.append(f"  {printable(reason)} {number}\n", style="dim")
-    return text
+    ordered = sorted(rejections.items(), key=lambda item: (-item[1], item[0]))
+    return _listed(text, [f"  {printable(reason)} {number}" for reason, number in ordered], "reason", lines - 4, "dim")
 
 
-def peers_text(status: Mapping[str, Any]) -> Text:
-    """Connected peers, and the rollouts and bytes exchanged."""
-    swarm = status.get("swarm")
+def peers_text(state: NodeState, lines: int) -> Text:
+    """Connected peers, and the rollouts and bytes exchanged.
+
+    Args:
+        state: of the node.
+        lines: most lines.
+    """
+    status = state.status
+    swarm, attached = status.get("swarm"), state.standing is Standing.ATTACHED
     if swarm is None:
-        return Text("alone: nothing is sent to anybody. The setting network (7) changes that.", style="dim")
+        alone = "alone: nothing is sent to anybody. The setting network (7) changes that."
+        return Text(alone if attached else "alone: nothing was sent to anybody.", style="dim")
     peers = swarm.get("peers") or ()
     waiting = (status.get("pool") or {}).get("rollouts", 0)
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append(f"{counted(len(peers), 'peer')}, {waiting} waiting\n")
+    text.append(f"{counted(len(peers), 'peer')}, {waiting} waiting\n" if attached else "not connected\n")
     text.append(f"{swarm.get('rollouts_out', 0)} sent, {swarm.get('rollouts_in', 0)} got\n")
     text.append(f"{size(swarm.get('bytes_out', 0))} / {size(swarm.get('bytes_in', 0))}\n", style="dim")
+    if not attached:
+        return text
     if not peers:
         return text.append("nobody yet: learning\nfrom own answers", style="yellow")
-    for peer in sorted(peers, key=lambda peer: -int(peer.get("received") or 0))[:4]:
-        text.append(f"{printable(peer.get('name', ''))[:14]:14} {size(float(peer.get('received') or 0)):>7}\n")
-    return text
+    ordered = sorted(peers, key=lambda peer: -int(peer.get("received") or 0))
+    names = [printable(peer.get("name", ""))[:14] for peer in ordered]
+    received = [size(float(peer.get("received") or 0)) for peer in ordered]
+    rows = [f"{name:14} {bytes:>7}" for name, bytes in zip(names, received, strict=True)]
+    return _listed(text, rows, "peer", lines - 3)
 
 
-def machine_text(status: Mapping[str, Any]) -> Text:
+def _listed(text: Text, rows: Sequence[str], noun: str, lines: int, style: str = "") -> Text:
+    """Append rows; if they need more lines than there are, the last line says how many are missing."""
+    lines = min(max(1, lines), MOST_ROWS)
+    if len(rows) <= lines:
+        return text.append("\n".join(rows), style=style)
+    text.append("".join(f"{row}\n" for row in rows[: lines - 1]), style=style)
+    missing = len(rows) - lines + 1
+    return text.append(f"  {f'and {missing} more' if lines > 1 else counted(missing, noun)}: key 3", style="dim")
+
+
+def machine_text(state: NodeState) -> Text:
     """Speed, memory, best checkpoint, seconds of a round."""
+    status = state.status
     speed, memory, best = status.get("tokens_per_second"), status.get("memory") or {}, status.get("best")
     last = status.get("last_round") or {}
     lines = [
         "no speed yet" if speed is None else f"{speed:.0f} tokens/s",
-        f"{size(memory['rss'])}, peak {size(memory['peak'])}" if memory.get("rss") else "memory unknown",
+        _memory_text(memory) if state.standing is Standing.ATTACHED else "no memory in use",
         f"best {best['accuracy']:.2f}, round {best['round']}" if best else "best: none yet",
     ]
     if last:
         lines.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
     lines.append(printable(status.get("backend", "")))
     return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+
+
+def _memory_text(memory: Mapping[str, Any]) -> str:
+    return f"{size(memory['rss'])}, peak {size(memory['peak'])}" if memory.get("rss") else "memory unknown"

@@ -12,10 +12,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Click, Key
-from textual.widgets import Static
+from textual.widgets import Button, Static
 
-from sapo_edge.plain import counted, printable
+from sapo_edge.plain import counted, format_time, printable
 from sapo_edge.tui.node.launcher import Ending
+from sapo_edge.tui.node.records import parse_record
 from sapo_edge.tui.widgets.dialog import Dialog
 
 MAX_LINES = 30
@@ -26,6 +27,8 @@ MAX_TEXT = 10_000
 """Most characters read of an entry that holds several lines."""
 MAX_REASON = 600
 """Most characters shown of the reason."""
+COUNT_SECONDS = 0.2
+"""Seconds between two looks at the countdown."""
 SAFE = "The last checkpoint is safe: at most the round in progress was lost."
 NEVER_STARTED = "Nothing is lost: the last checkpoint has all progress."
 AGAIN_AND_AGAIN = (
@@ -37,12 +40,13 @@ _BUTTON_KEYS = ("enter", "r", "l", "escape", "ctrl+q", "ctrl+c")
 
 
 class NodeEnded(Dialog[bool]):
-    """Dismissed with whether to start a node again.
+    """Dismissed with whether to start a node again. It stays until the user closes it, even after a restart.
 
     Args:
         ending: how it ended.
         patience: seconds until it restarts by itself; None if it doesn't.
         often: whether it doesn't because it has crashed several times.
+        restart: called at the end of the countdown.
 
     Attributes:
         clock: a monotonic clock, in seconds.
@@ -51,6 +55,7 @@ class NodeEnded(Dialog[bool]):
     HELP_TEXT = """\
 The node is a separate process: this window stays open when it crashes. **Restart** continues from the last checkpoint.
 **Leave it** keeps this window open without a node; `s` starts one later. The screen Logs shows more of its output.
+After a restart by itself, the message stays until you close it.
 """
 
     DEFAULT_CSS = """
@@ -82,30 +87,60 @@ The node is a separate process: this window stays open when it crashes. **Restar
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
-    def __init__(self, ending: Ending, patience: float | None, often: bool = False) -> None:
+    def __init__(
+        self, ending: Ending, patience: float | None, often: bool = False, restart: Callable[[], None] = lambda: None
+    ) -> None:
         super().__init__()
         self._ending = ending
         self._patience = patience
         self._often = often
+        self._restart = restart
         self._until: float | None = None
-        self._had_started = patience is not None or often
-        self.heading = "The node ended" if self._had_started else "No node runs"
+        self._restarted_at: float | None = None
 
     def body(self) -> ComposeResult:
         """The reason, the last lines, what is lost, and what happens next."""
-        yield Static(Text(self._reason), id="why")
-        with VerticalScroll(id="log", can_focus=False, classes="" if self._ending.lines else "-none"):
-            yield Static(Text(self._lines), id="lines")
-        yield Static(SAFE if self._had_started else NEVER_STARTED, id="safe", markup=False)
+        yield Static(id="why", markup=False)
+        with VerticalScroll(id="log", can_focus=False):
+            yield Static(id="lines", markup=False)
+        yield Static(id="safe", markup=False)
         yield Static(id="then", markup=False)
 
     def on_mount(self) -> None:
-        """Start the countdown, and show the newest line."""
-        self.call_after_refresh(self.query_one("#log").scroll_end, animate=False)
-        if self._patience is not None:
-            self._until = self.clock() + self._patience
-            self.set_interval(0.2, self._count)
+        """Start the countdown."""
+        self.set_interval(COUNT_SECONDS, self._count)
+        self._fill()
+
+    def show(self, ending: Ending, patience: float | None, often: bool) -> None:
+        """Show an ending, with its newest line, and count down if the node restarts by itself."""
+        self._ending, self._patience, self._often, self._restarted_at = ending, patience, often, None
+        if self.is_mounted:
+            self._fill()
+
+    def _fill(self) -> None:
+        ending, patience, often = self._ending, self._patience, self._often
+        had_started = patience is not None or often
+        self.query_one(".dialog").border_title = "The node ended" if had_started else "No node runs"
+        self.query_one("#why", Static).update(Text(self._reason))
+        self.query_one("#lines", Static).update(Text(self._lines))
+        log = self.query_one("#log")
+        log.set_class(not ending.lines, "-none")
+        self.call_after_refresh(log.scroll_end, animate=False)
+        self.query_one("#safe", Static).update(SAFE if had_started else NEVER_STARTED)
+        self._until = None if patience is None else self.clock() + patience
+        self._show_buttons()
         self._show_countdown()
+
+    def _show_buttons(self) -> None:
+        restart, leave = self.query_one("#restart", Button), self.query_one("#leave", Button)
+        restart.display = self._restarted_at is None
+        leave.label = "Leave it" if self._restarted_at is None else "Close"
+        (restart if restart.display else leave).focus()
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide the key that restarts a node after that has happened."""
+        return not (action == "again" and parameters == (True,) and self._restarted_at is not None)
 
     @property
     def _reason(self) -> str:
@@ -115,15 +150,17 @@ The node is a separate process: this window stays open when it crashes. **Restar
     @property
     def _lines(self) -> str:
         lines = [line for entry in self._ending.lines[-MAX_LINES:] for line in entry[-MAX_TEXT:].split("\n")]
-        return "\n".join(printable(line[:MAX_CHARACTERS]) for line in lines[-MAX_LINES:])
+        return "\n".join(_in_words(line[:MAX_TEXT])[:MAX_CHARACTERS] for line in lines[-MAX_LINES:])
 
     def _count(self) -> None:
         if self.app.screen is not self:
             # The user reads the help.
             self._stop_counting()
         elif self._until is not None and self.clock() >= self._until:
-            self._until = None
-            self.dismiss(True)
+            self._until, self._restarted_at = None, time.time()
+            self._show_buttons()
+            self._show_countdown()
+            self._restart()
         else:
             self._show_countdown()
 
@@ -133,6 +170,8 @@ The node is a separate process: this window stays open when it crashes. **Restar
         if self._until is not None:
             left = max(1, math.ceil(self._until - self.clock()))
             then.update(f"It restarts by itself in {counted(left, 'second')}; any key stops the countdown.")
+        elif self._restarted_at is not None:
+            then.update(f"It was started again by itself at {format_time(self._restarted_at)[11:]}.")
         elif self._patience is not None:
             then.update("The countdown is stopped.")
         else:
@@ -166,3 +205,10 @@ The node is a separate process: this window stays open when it crashes. **Restar
         """Copy the reason and the last lines."""
         self.app.copy_to_clipboard(f"{self._reason}\n{self._lines}")
         self.notify("Reason and last lines are copied.")
+
+
+def _in_words(line: str) -> str:
+    """A line of the log or of the output: time of day, level if it is a warning or an error, and words."""
+    record = parse_record((0, 0), line.encode())
+    level = f"{record.level}: " if record.level in ("warning", "error") else ""
+    return f"{record.local_time('%H:%M:%S')}  {level}{record.line}".strip()

@@ -93,7 +93,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
             id="asked",
             markup=False,
         )
-        yield Tick("remember: don't ask again", not self._failed, id="remember")
+        yield Tick("remember: don't ask again", False, id="remember")
         yield Static("The setting on_quit (key 7) changes it.", id="later", markup=False)
 
     def action_leave(self, choice: Fate) -> None:
@@ -148,9 +148,9 @@ async def _stop(app: SapoApp) -> None:
     Raises:
         SapoError: if it can't be reached.
     """
-    if app.state.standing is Standing.STARTING:
+    if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
-        while app.state.standing is Standing.STARTING:
+        while app.state.standing in (Standing.STARTING, Standing.LOOKING):
             await asyncio.sleep(START_SECONDS)
     if app.state.standing is Standing.ATTACHED:
         await app.request("stop", {"when": "after_round"}, STOP_SECONDS)
@@ -176,4 +176,6 @@ def _lines(*texts: str) -> str:
 
 
 def _runs(app: SapoApp) -> bool:
-    return app.state.standing in (Standing.STARTING, Standing.ATTACHED)
+    # The app looks for a node again whose connection it has lost.
+    lost = app.state.standing is Standing.LOOKING and bool(app.state.status)
+    return lost or app.state.standing in (Standing.STARTING, Standing.ATTACHED)

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from sapo_edge.tui.screens.logs.records import MAX_RAW, Record, format_raw
+from sapo_edge.tui.node.records import MAX_RAW, Record, format_raw
 
 
 class LogDetail(ModalScreen[None]):

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from sapo_edge.errors import StateError
 from sapo_edge.state.logs import MAX_BYTES, OLDER_FILES
-from sapo_edge.tui.screens.logs.records import Record, parse_record
+from sapo_edge.tui.node.records import Record, parse_record
 
 MAX_FILE_BYTES = 2 * MAX_BYTES
 """Bytes that are read of a file, from its end."""

@@ -16,10 +16,10 @@ from textual.widgets import ContentSwitcher, Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
+from sapo_edge.tui.node.records import Level, Place
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.detail import LogDetail, copy_record
 from sapo_edge.tui.screens.logs.reader import LogReader
-from sapo_edge.tui.screens.logs.records import Level, Place
 from sapo_edge.tui.screens.logs.view import LogView
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine

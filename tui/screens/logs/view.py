@@ -17,7 +17,7 @@ from textual.scroll_view import ScrollView
 from textual.selection import Selection
 from textual.strip import Strip
 
-from sapo_edge.tui.screens.logs.records import Place, Record
+from sapo_edge.tui.node.records import Place, Record
 
 MAX_ROWS = 8
 """Rows that one record takes when lines are wrapped; its details have the rest."""

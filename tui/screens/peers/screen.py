@@ -85,7 +85,7 @@ Click a column's title to sort by it, and again to reverse the order.
         if swarm is not None:
             line.update(swarm_text(swarm))
         peers = (swarm or {}).get("peers") or ()
-        self.peers.say("" if peers else nothing_text(state, self.sapo.keeper.reason))
+        self.peers.say("" if peers else nothing_text(state))
         self.peers.show(peers, float((swarm or {}).get("time") or 0))
         self.set_class(not peers, "-empty")
         if not peers:

@@ -49,15 +49,10 @@ _STATES = {
 }
 
 
-def nothing_text(state: NodeState, why: str) -> str:
-    """Why no peer is shown, and what to do.
-
-    Args:
-        state: of the node.
-        why: why no node runs; empty while one does.
-    """
+def nothing_text(state: NodeState) -> str:
+    """Why no peer is shown, and what to do."""
     if state.standing is Standing.ENDED:
-        return f"No node runs: {printable(why)}\n\nPress s to start one."
+        return f"No node runs: {state.ended_text}.\n\nPress s to start one."
     if state.standing is not Standing.ATTACHED:
         return "Peers appear here as soon as the node runs."
     return ALONE if state.status.get("swarm") is None else NOBODY

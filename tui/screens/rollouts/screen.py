@@ -132,7 +132,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def _why_no_node(self, standing: Standing) -> str:
         if standing is Standing.ENDED:
-            return f"No node runs: {printable(self.sapo.keeper.reason)}\n\nPress s to start one."
+            return f"No node runs: {self.sapo.state.ended_text}.\n\nPress s to start one."
         return "Questions and answers appear here as soon as the node runs."
 
     # Keys.

@@ -1,0 +1,62 @@
+"""Curves are readable in both themes."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+
+import pytest
+from textual.color import Color
+from textual.theme import Theme
+
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
+from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import TRUECOLOR, attached, until
+
+READABLE = 4.5
+"""Contrast of WCAG 2.1, level AA."""
+
+
+def luminance(color: Color) -> float:
+    """The relative luminance of WCAG 2.1."""
+    parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+def contrast(one: Color, other: Color) -> float:
+    """The contrast ratio of WCAG 2.1, 1 to 21."""
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+def test_curves_stand_out_from_every_background(theme: Theme) -> None:
+    for background in (theme.background, theme.surface, theme.panel):
+        for color in astuple(curve_colors(theme)):
+            assert contrast(Color.parse(color), Color.parse(str(background))) >= READABLE, (color, background)
+
+
+@pytest.mark.parametrize("theme", [DARK, LIGHT], ids=lambda theme: theme.name)
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.asyncio
+async def test_what_the_dashboard_draws_in_colour_can_be_read(
+    launcher: FakeLauncher, theme: Theme, size: tuple[int, int]
+) -> None:
+    launcher.set("theme", theme.name)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=size) as pilot:
+        await attached(pilot, app)
+        plot = app.screen.query_one(CurvesPlot)
+        await until(pilot, lambda: "●" in "".join(strip.text for strip in app.screen._compositor.render_strips()))
+        drawn = {
+            (segment.style.color.get_truecolor(), segment.style.bgcolor.get_truecolor())
+            for strip in app.screen._compositor.render_strips()[plot.region.y : plot.region.bottom]
+            for segment in strip
+            if segment.style and segment.style.color and segment.style.bgcolor and segment.text.strip(" │─╭╮╰╯┤└┬")
+        }
+        curves = {tuple(Color.parse(color).rgb) for color in astuple(curve_colors(theme))}
+        assert curves <= {tuple(color) for color, _ in drawn}
+        for color, background in drawn:
+            if tuple(color) in curves:
+                assert contrast(Color(*color), Color(*background)) >= READABLE, (color, background)
