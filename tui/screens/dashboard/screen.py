@@ -46,6 +46,7 @@ class Dashboard(View):
     Dashboard.-stacked #panels { layout: vertical; height: auto; }
     Dashboard.-stacked #panels Static { height: auto; }
     Dashboard.-stacked #verdict { max-height: 6; }
+    Dashboard.-stacked #curves { height: 9; }
     Dashboard #waiting { height: 1fr; padding: 1 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
