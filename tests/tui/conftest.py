@@ -11,6 +11,7 @@ import pytest
 from textual import _wait
 from textual.pilot import Pilot
 
+from sapo_edge.tui.node.clock import RoundClock
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import still
 
@@ -28,8 +29,9 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 
 @pytest.fixture
-def snap_compare(snap_compare: Callable[..., bool]) -> Callable[..., bool]:
-    """The plugin's fixture, which also waits until the picture no longer changes."""
+def snap_compare(snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
+    """The plugin's fixture, which also stops the clock of a round and waits until the picture no longer changes."""
+    monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
     def compare(app: Any, *, run_before: Callable[[Pilot[Any]], Any] | None = None, **more: Any) -> bool:
         async def before(pilot: Pilot[Any]) -> None:

@@ -74,6 +74,20 @@ def test_an_evaluation_that_may_follow_is_not_counted(round_clock: RoundClock, c
     assert round_clock.left() == pytest.approx(10)
 
 
+def test_a_phase_that_was_joined_in_its_middle_is_not_taken_for_a_quick_one(
+    round_clock: RoundClock, clock: Clock
+) -> None:
+    round_clock.round_finished(8.0, 3.0)
+    round_clock.progress("generate", 16, 32, "answers")
+    assert round_clock.left() == pytest.approx(4 + 3)
+    clock.pass_by(2)
+    assert round_clock.left() == pytest.approx(2 + 3)
+    round_clock.progress("generate", 24, 32, "answers")
+    assert round_clock.left() == pytest.approx(2 + 3), "8 answers took 2 s"
+    round_clock.progress("generate", 32, 32, "answers")
+    assert round_clock.seconds["generate"] == 8.0, "only a part was seen"
+
+
 def test_a_pause_does_not_count(round_clock: RoundClock, clock: Clock) -> None:
     round_clock.round_finished(4.0, 3.0)
     round_clock.progress("generate", 0, 32, "answers")

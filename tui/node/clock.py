@@ -27,15 +27,17 @@ class RoundClock:
     seconds: dict[str, float] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
     _phase_start: float = 0.0
+    # More than 0 if the app connected in the middle of the phase.
+    _first_done: int = 0
     _paused: float = 0.0
     _paused_since: float | None = None
 
     def progress(self, phase: str, done: int, total: int, unit: str) -> None:
         """Apply a `progress` event."""
         if phase != self.phase or done < self.done:
-            self._phase_start, self._paused = self.clock(), 0.0
+            self._phase_start, self._paused, self._first_done = self.clock(), 0.0, done
         self.phase, self.done, self.total, self.unit = phase, done, total, unit
-        if total and done >= total:
+        if total and done >= total and not self._first_done:
             self.seconds[phase] = self._elapsed()
 
     def round_finished(self, seconds_generate: float, seconds_update: float) -> None:
@@ -74,10 +76,14 @@ class RoundClock:
         elapsed = self._elapsed()
         if self.total and self.done >= self.total:
             return 0.0
-        if self.total and self.done / self.total > 0.1:
-            return elapsed * (self.total - self.done) / self.done
+        seen = self.done - self._first_done
+        if self.total and seen / self.total > 0.1:
+            return elapsed * (self.total - self.done) / seen
         last_time = self.seconds.get(self.phase)
-        return None if last_time is None else max(0.0, last_time - elapsed)
+        if last_time is None:
+            return None
+        to_see = 1 - self._first_done / self.total if self.total else 1.0
+        return max(0.0, last_time * to_see - elapsed)
 
     def _elapsed(self) -> float:
         pause = 0.0 if self._paused_since is None else self.clock() - self._paused_since
