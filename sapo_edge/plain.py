@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import textwrap
 import time
 import unicodedata
@@ -97,3 +98,26 @@ def did_you_mean(name: object, options: Iterable[str], otherwise: str) -> str:
     # The comparison is quadratic and the name may be a peer's.
     nearest = difflib.get_close_matches(str(name)[:64].lower().replace("-", "_"), folded, n=1)
     return f"did you mean {folded[nearest[0]]}?" if nearest else otherwise
+
+
+def shared_ends(texts: Iterable[str]) -> tuple[str, str]:
+    """The whole words that all texts begin with, and those that all end with; they never overlap.
+
+    Fewer than two different texts share nothing.
+    """
+    different = sorted(set(texts))
+    if len(different) < 2:
+        return "", ""
+    begin = os.path.commonprefix(different)  # noqa: RUF071 - of characters, not of paths
+    begin = begin[: max((index + 1 for index, character in enumerate(begin) if character.isspace()), default=0)]
+    end = os.path.commonprefix([text[len(begin) :][::-1] for text in different])[::-1]  # noqa: RUF071
+    end = end[next((index for index, character in enumerate(end) if character.isspace()), len(end)) :]
+    return begin, end
+
+
+def without_ends(text: str, ends: tuple[str, str]) -> str:
+    """A text without the ends that it shares with others (see `shared_ends`); "…" stands for each."""
+    begin, end = ends
+    if not text.startswith(begin) or not text[len(begin) :].endswith(end):
+        return text
+    return f"{'…' if begin else ''}{text[len(begin) : len(text) - len(end)]}{'…' if end else ''}"

@@ -9,7 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.plain import WIDTH, counted, did_you_mean, duration, format_time, line, printable, reasons, size
+from sapo_edge.plain import (
+    WIDTH,
+    counted,
+    did_you_mean,
+    duration,
+    format_time,
+    line,
+    printable,
+    reasons,
+    shared_ends,
+    size,
+    without_ends,
+)
 
 
 @pytest.mark.parametrize(
@@ -71,3 +83,37 @@ def test_a_line_is_wrapped_without_breaking_a_digest() -> None:
     wrapped = line("digest", f"of the model {digest} and more words").splitlines()
     assert wrapped[0].startswith("digest      of the model") and any(digest in row for row in wrapped)
     assert all(len(row) <= WIDTH for row in wrapped if digest not in row)
+
+
+@pytest.mark.parametrize(
+    ("texts", "shown"),
+    [
+        (["these numbers: 10, 14. Give it.", "these numbers: 4, 8. Give it."], ["…10, 14.…", "…4, 8.…"]),
+        (["Calculate 29 - 68 =", "Calculate 25 + 68 ="], ["…29 -…", "…25 +…"]),
+        (["State it: 56 + 65 =", "State it: 8 - 2 ="], ["…56 + 65…", "…8 - 2…"]),
+        (["one text"], ["one text"]),
+        (["the same", "the same"], ["the same", "the same"]),
+        (["a b", "a b c"], ["…b", "…b c"]),
+        (["nothing", "alike"], ["nothing", "alike"]),
+    ],
+)
+def test_of_similar_texts_the_distinctive_part_is_shown(texts: list[str], shown: list[str]) -> None:
+    ends = shared_ends(texts)
+    assert [without_ends(text, ends) for text in texts] == shown
+
+
+WORDS = st.lists(st.sampled_from(["find", "the", "sum", "of", "1", "12", "123", ""]), max_size=6).map(" ".join)
+
+
+@given(begin=WORDS, end=WORDS, middles=st.lists(WORDS | st.text(max_size=8), min_size=1, max_size=5), other=WORDS)
+def test_shared_ends_are_shared_and_keep_texts_apart(begin: str, end: str, middles: list[str], other: str) -> None:
+    texts = [f"{begin} {middle} {end}" for middle in middles]
+    first, last = shared_ends(texts)
+    assert shared_ends(reversed(texts)) == (first, last)
+    for text in texts:
+        assert text.startswith(first) and text.endswith(last) and len(first) + len(last) <= len(text)
+    assert not first or first[-1].isspace()
+    assert not last or last[0].isspace()
+    shown = [without_ends(text, (first, last)) for text in texts]
+    assert len(set(shown)) == len(set(texts)), "different texts stay different"
+    assert without_ends(other, ("no such beginning ", last)) == other

@@ -10,7 +10,7 @@ from textual.containers import Horizontal
 from textual.events import Click
 from textual.widgets import Static
 
-from sapo_edge.plain import format_time, printable
+from sapo_edge.plain import format_time, printable, shared_ends, without_ends
 from sapo_edge.tui.screens.rollouts.pages import Filter, Row
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
@@ -38,6 +38,7 @@ class RolloutList(CursorList):
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._rows: Sequence[Row] = ()
+        self._ends: dict[str, tuple[str, str]] = {}
 
     def show(self, rows: Sequence[Row], *, shift: int = 0, cursor: int | None = None) -> None:
         """Show rows. The sequence is read whenever a line is drawn.
@@ -48,6 +49,10 @@ class RolloutList(CursorList):
             cursor: index that the cursor moves to; None keeps it on its row.
         """
         self._rows = rows
+        questions: dict[str, list[str]] = {}
+        for row in rows:
+            questions.setdefault(row.entry, []).append(row.question)
+        self._ends = {entry: shared_ends(texts) for entry, texts in questions.items()}
         self.take(len(rows), shift=shift, cursor=cursor)
 
     def cell(self, index: int, key: str) -> tuple[str, str]:
@@ -75,7 +80,8 @@ class RolloutList(CursorList):
             case "time":
                 return format_time(row.time)[5:16], "muted"
             case _:
-                return row.question, "" if row.informative else "muted"
+                question = without_ends(row.question, self._ends.get(row.entry, ("", "")))
+                return question, "" if row.informative else "muted"
 
 
 class FilterChip(Static):
