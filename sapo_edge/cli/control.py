@@ -11,7 +11,7 @@ import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.control.client import connect
+from sapo_edge.control.client import START_SECONDS, connect
 from sapo_edge.errors import ConfigError
 from sapo_edge.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.events import from_dict
@@ -73,7 +73,7 @@ def stop(
 ) -> None:
     """Stop the running node after it has finished its round and saved."""
     paths = Paths.default(home)
-    with connect(paths) as client:
+    with connect(paths, patience=START_SECONDS) as client:
         client.request("stop", {"when": "at_once" if now else "after_round"})
         narrate("stopping; the round in progress is lost" if now else "finishing the round and saving it")
         if wait:

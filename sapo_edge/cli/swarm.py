@@ -13,7 +13,7 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.control.client import ControlClient, connect, node_runs
+from sapo_edge.control.client import START_SECONDS, ControlClient, connect, node_runs
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError, ConfigError, NoNodeError, StateError
 from sapo_edge.plain import counted, line
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
-START_SECONDS = 30.0
-"""How long `sapo swarm invite` waits for a node that has just started."""
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Create, join and leave swarms; invite others.")
 
@@ -163,7 +161,7 @@ def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
 def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
     """Addresses of the running node; empty without one."""
     try:
-        with connect(paths) as client:
+        with connect(paths, patience=START_SECONDS) as client:
             status = _wait_until_listening(client)
     except NoNodeError:
         return []

@@ -25,10 +25,13 @@ from sapo_edge.control.protocol import (
     socket_path,
 )
 from sapo_edge.errors import NoNodeError, StateLockedError
+from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 
 TIMEOUT = 10.0
 """Seconds to wait for an answer by default."""
+START_SECONDS = 30.0
+"""How long commands wait for a node that is starting."""
 
 
 class ControlClient:
@@ -156,7 +159,7 @@ class ControlClient:
                     raise TimedOutError from error
                 time.sleep(0.02)
             except OSError as error:
-                raise NoNodeError("no node runs here", "start one with `sapo run`") from error
+                raise NotListeningError from error
 
     def _greeting(self, until: float) -> dict[str, Any]:
         hello = self._next(until)
@@ -218,8 +221,20 @@ class TimedOutError(NoNodeError):
         super().__init__("the node does not answer", "wait, or see its log, which `sapo paths` locates")
 
 
-def connect(paths: Paths, timeout: float = TIMEOUT) -> ControlClient:
+class NotListeningError(NoNodeError):
+    """Nobody listens on the control socket."""
+
+    def __init__(self) -> None:
+        super().__init__("no node runs here", "start one with `sapo run`")
+
+
+def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) -> ControlClient:
     """Connect to the node that uses `paths`.
+
+    Args:
+        paths: the node's directories.
+        timeout: seconds to connect, and to wait for the greeting.
+        patience: seconds to wait for a node that holds the lock and does not listen yet, because it is starting.
 
     Raises:
         NoNodeError: if no node answers.
@@ -229,7 +244,20 @@ def connect(paths: Paths, timeout: float = TIMEOUT) -> ControlClient:
     path = socket_path(paths)
     if path.parent != paths.runtime and path.parent.exists():
         check_private(path.parent)
-    return ControlClient(path, timeout)
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return ControlClient(path, timeout)
+        except NotListeningError as error:
+            holder = lock_holder(paths.lock)
+            if holder is None:
+                raise
+            if time.monotonic() >= until:
+                process = f"process {holder}" if holder else "unknown process"
+                raise NoNodeError(
+                    f"the node here is starting or stopping ({process})", "try again in a few seconds"
+                ) from error
+            time.sleep(0.1)
 
 
 def node_runs(paths: Paths) -> bool:

@@ -32,6 +32,7 @@ from sapo_edge.control.protocol import (
 from sapo_edge.control.server import MAX_CLIENTS, ControlServer
 from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, Notice, Progress
+from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 
 SECONDS = 10
@@ -400,3 +401,25 @@ def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch:
             with pytest.raises(StateError, match="other users can enter"):
                 use()
         server.stop()
+
+
+def test_a_node_that_holds_the_lock_and_does_not_listen_yet_is_waited_for() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        paths = Paths.default(Path(directory))
+        paths.create()
+        lock = StateLock(paths.lock)
+        lock.acquire()
+        with pytest.raises(NoNodeError, match=f"starting or stopping .process {os.getpid()}."):
+            connect(paths)
+        server = ControlServer(claim_socket_path(paths), {"echo": dict}, lambda count: [])
+        starter = threading.Timer(0.5, server.start)
+        starter.start()
+        try:
+            with connect(paths, patience=SECONDS) as client:
+                assert client.request("echo") == {}
+        finally:
+            starter.join()
+            server.stop()
+            lock.release()
+        with pytest.raises(NoNodeError, match="no node runs here"):
+            connect(paths, patience=SECONDS)
