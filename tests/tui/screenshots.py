@@ -1,7 +1,7 @@
 """Pictures of all screens for the documents, of a real run: `python -m tests.tui.screenshots WORK docs/images`.
 
-Three nodes on this machine train the embedded model in a private swarm until the first has finished its rounds. Then a
-browser shows `sapo serve` for that node while all three continue, so Chromium is needed. WORK keeps the nodes: the
+Two nodes on this machine train the embedded model in a private swarm until the first has finished its rounds. Then a
+browser shows `sapo serve` for that node while both continue, so Chromium is needed. WORK keeps the nodes: the
 command resumes, and takes new pictures of the same run. The same fonts give the same look: Roboto Mono comes with
 textual-serve, missing characters come from DejaVu.
 """
@@ -34,8 +34,8 @@ SETTLED = 0.6
 """Seconds without a change after which a screen counts as drawn; a training node changes it again and again."""
 PATIENCE = 8.0
 """Seconds after which the picture is taken anyway."""
-NODES = 3
-ROUNDS = 40
+NODES = 2
+ROUNDS = 30
 APP = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
 ENTER, ESCAPE, F1, CTRL_P, CTRL_S = "\r", "\x1b", "\x1bOP", "\x10", "\x13"
 
@@ -57,13 +57,13 @@ class Shot:
 
 AT_WORK = (
     Shot("dashboard", (), "Reward"),
-    Shot("rollouts", ("2",), "arith"),
+    Shot("rollouts", ("2",), "author"),
     Shot("rollout", (ENTER,), "<answer>"),
-    Shot("peers", (ESCAPE, "3"), "in"),
-    Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "tokens/s"),
+    Shot("peers", (ESCAPE, "3"), "score"),
+    Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "17 + 25"),
     Shot("answer", (ESCAPE, "5"), "nswer"),
     Shot("logs", ("6",), "round"),
-    Shot("settings", ("7",), "learning_rate"),
+    Shot("settings", ("7",), "ettings"),
     Shot("help", ("1", F1), "Dashboard"),
     Shot("commands", (ESCAPE, CTRL_P), "Search"),
 )
