@@ -112,6 +112,7 @@ class Node:
         self._received = 0
         self._pool_saved = time.monotonic()
         self._reported_counts: dict[str, int] = {}
+        self._lacks_external = False
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy,
@@ -263,16 +264,19 @@ class Node:
         return received
 
     def _report_problems(self, result: RoundResult) -> None:
-        """Warn about a failed update, and about rejected, missing or unscored rollouts when their number changes."""
+        """Warn about a failed update and rejected or unscored rollouts; say when external ones are missing, once."""
         if result.statistics.informative and not result.statistics.steps:
             self._warn(f"round {result.number}: the gradient was not finite, the adapter is unchanged")
         counts = {f"external rollouts rejected: {reason}": count for reason, count in self._external.rejected.items()}
         counts["answers scored 0 because their verifier failed"] = self.source.verifier_errors
-        counts["external rollouts missing in each round, replaced by own ones"] = result.missing
         for text, count in counts.items():
             if count != self._reported_counts.get(text, 0):
                 self._reported_counts[text] = count
                 self._warn(f"round {result.number}: {text}: {count}")
+        if (result.missing > 0) != self._lacks_external:
+            self._lacks_external = result.missing > 0
+            state = "own rollouts replace missing external ones" if result.missing else "no external rollout is missing"
+            self.emit(Notice(level="info", text=f"round {result.number}: {state}"))
 
     def _call_handle(self, phase: Phase, unit: str) -> CallHandle:
         last = 0.0

@@ -521,10 +521,10 @@ def warnings(machine: Machine) -> list[str]:
     return [event.text for event in machine.events if isinstance(event, events.Notice) and event.level == "warning"]
 
 
-def test_missing_rollouts_are_reported_when_their_number_changes(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, external=2))
-    (text,) = warnings(machine)
-    assert text.startswith("round 1: ") and "missing" in text and text.endswith(": 2")
+def test_missing_external_rollouts_are_reported_once_and_are_no_warning(machine: Machine) -> None:
+    machine.start(replace(SETTINGS, external=2, rounds=3))
+    (notice,) = [event for event in machine.events if isinstance(event, events.Notice)]
+    assert notice.level == "info" and notice.text == "round 1: own rollouts replace missing external ones"
 
 
 def test_after_a_kill_rollouts_that_were_trained_on_do_not_come_back(machine: Machine) -> None:
