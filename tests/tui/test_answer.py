@@ -274,10 +274,8 @@ async def test_without_a_node_it_waits_for_one(tmp_path: Path) -> None:
 async def test_typed_answers_are_kept_when_the_node_ends(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def say_nothing(*args: object) -> None:
-        """In place of the dialog about the end, which is not of this screen."""
-
-    monkeypatch.setattr(SapoApp, "ask_ended", say_nothing)
+    # The dialog about the end is not of this screen.
+    monkeypatch.setattr(SapoApp, "show_ending", lambda *args: None)
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         await pilot.press("i", *"42")

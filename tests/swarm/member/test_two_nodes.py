@@ -142,10 +142,11 @@ def test_the_update_depends_on_what_others_shared(lab: Lab) -> None:
         own = [scored.rollout.answers for scored in reader.node.store.journal.rollouts(1) if scored.own]
         assert reader.policy.learner is not None
         weights = {name: value.tobytes() for name, value in reader.policy.learner.weights().items()}
-        outcomes[peer] = (own, event.statistics["loss"], weights)
+        outcomes[peer] = (own, weights)
     first, second = outcomes["first"], outcomes["second"]
     assert first[0] == second[0], "the node itself did the same"
-    assert first[1] != second[1] and first[2] != second[2]
+    # Losses may be equal: with one epoch they depend on advantages and lengths, not on texts.
+    assert first[1] != second[1]
 
 
 def test_a_node_alone_replaces_external_rollouts_by_own_ones(lab: Lab) -> None:
