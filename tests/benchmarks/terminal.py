@@ -131,7 +131,7 @@ def run(repeats: int) -> None:
                 app.close()
             _row("first paint, a node trains beside it (s)", paints, "1")
             _row("key to another screen, a node trains beside it (ms)", [1000 * value for value in keys], "50")
-            _row("F1 to the help, which is made anew each time (ms)", [1000 * value for value in helps], "50")
+            _row("F1 to the help (ms)", [1000 * value for value in helps], "50")
             print(f"| the app's own load while a node trains (% of a core) | {100 * load:.1f} | | |")
     _idle_and_memory()
 
@@ -144,7 +144,7 @@ def _idle_and_memory() -> None:
         app = Terminal(home)
         app.wait_for("Is it working?")
         app.drain(5.0)
-        _row("idle, a node rests (% of a core)", [100 * app.cpu(IDLE_SECONDS)], "3")
+        _row("idle, a node is paused (% of a core)", [100 * app.cpu(IDLE_SECONDS)], "3")
         sizes = []
         for number in range(HISTORY + 1, 2 * HISTORY + 1):
             if number % (HISTORY // 4) == 1:
