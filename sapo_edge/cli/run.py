@@ -36,7 +36,9 @@ def run(
     backend: Backend = None,
     own: Annotated[int | None, typer.Option(help="I: own rollouts in an update.")] = None,
     external: Annotated[int | None, typer.Option(help="J: external rollouts in an update.")] = None,
-    questions: Annotated[int | None, typer.Option(help="Questions to answer in a round; 0: as many as I.")] = None,
+    questions: Annotated[
+        int | None, typer.Option(help="Questions in a round, if more than needed; 0: as many as needed.")
+    ] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
     role: Annotated[str | None, typer.Option(help="trainer, or generator: answers and shares, never learns.")] = None,
