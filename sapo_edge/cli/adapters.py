@@ -78,16 +78,20 @@ def export(
 
 
 def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
-    """The adapter in a directory that the user names, or the best one of the state directory.
+    """The adapter in a directory that the user names, or the best one of the state directory, verified.
 
     Raises:
-        CheckpointError: if there is none.
+        CheckpointError: if there is none, or the named checkpoint is damaged.
     """
+    from sapo_edge.state.checkpoint import RECORD, read_checkpoint
+
     if directory is not None:
         if not (directory / "adapter_config.json").is_file():
             raise CheckpointError(
                 f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )
+        if (directory / RECORD).is_file():
+            read_checkpoint(directory)
         return directory
     best = best_adapter(workspace)
     if best is None:
@@ -110,17 +114,17 @@ def check_model(adapter: Path, digest: str) -> None:
     """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
 
     Args:
-        adapter: directory of a checkpoint, or of a PEFT adapter, which doesn't name its model.
+        adapter: directory of a verified checkpoint, or of a PEFT adapter, which doesn't name its model.
         digest: SHA-256 (hex) of the model's file.
 
     Raises:
-        CheckpointError: if it was made with another one, or is damaged.
+        CheckpointError: if it was made with another one.
     """
-    from sapo_edge.state.checkpoint import RECORD, read_checkpoint
+    from sapo_edge.state.checkpoint import RECORD, read_record
 
     if not (adapter / RECORD).is_file():
         return
-    if read_checkpoint(adapter).model_digest != digest:
+    if read_record(adapter).model_digest != digest:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,7 +143,7 @@ class Checkpoints:
             StateError: if one may not be read, or was written by a newer version.
         """
         evaluated = self._evaluated(warn)
-        newest = [checkpoint for checkpoint in evaluated if checkpoint.questions == evaluated[-1].questions]
+        newest = _ranked(checkpoint for checkpoint in evaluated if checkpoint.questions == evaluated[-1].questions)
         return _first_complete(newest, verified, warn)
 
     def record_accuracy(self, round: int, accuracy: float, questions: int) -> Checkpoint:
@@ -239,21 +239,25 @@ class Checkpoints:
                 evaluated.append(checkpoint)
         return evaluated
 
-    def _best_rounds(self) -> set[int]:
-        """The round of the best checkpoint for each number of questions."""
+    def _best_rounds(self, old: list[int]) -> set[int]:
+        """The round of the best checkpoint for each number of questions.
+
+        Files are read only where an evaluated checkpoint among the `old` ones would be removed in favour of the best.
+        """
         evaluated = self._evaluated(_logger.warning)
         rounds: set[int] = set()
         for questions in {checkpoint.questions for checkpoint in evaluated}:
-            group = [checkpoint for checkpoint in evaluated if checkpoint.questions == questions]
-            # A lone one is kept without reading its files.
-            best = group[0] if len(group) == 1 else _first_complete(group, None, _logger.warning)
+            ranked = _ranked(checkpoint for checkpoint in evaluated if checkpoint.questions == questions)
+            best: Checkpoint | None = ranked[0]
+            if any(checkpoint.round in old for checkpoint in ranked[1:]):
+                best = _first_complete(ranked, None, _logger.warning)
             if best is not None:
                 rounds.add(best.round)
         return rounds
 
     def _remove_old(self) -> None:
         old = self.rounds()[: -self.keep]
-        best = self._best_rounds() if old else set()
+        best = self._best_rounds(old) if old else set()
         for round in old:
             if round not in best:
                 try:
@@ -277,11 +281,16 @@ def _name(round: int) -> str:
     return f"round-{round:06d}"
 
 
+def _ranked(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
+    """Evaluated checkpoints, the highest accuracy first, the earliest on a tie."""
+    return sorted(checkpoints, key=lambda checkpoint: (-(checkpoint.accuracy or 0.0), checkpoint.round))
+
+
 def _first_complete(
-    checkpoints: list[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
+    ranked: list[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
 ) -> Checkpoint | None:
-    """The complete checkpoint with the highest accuracy, the earliest on a tie."""
-    for checkpoint in sorted(checkpoints, key=lambda checkpoint: (-(checkpoint.accuracy or 0.0), checkpoint.round)):
+    """The first complete checkpoint."""
+    for checkpoint in ranked:
         try:
             if verified is None or (checkpoint.round, checkpoint.files) != (verified.round, verified.files):
                 checkpoint.verify_files()
