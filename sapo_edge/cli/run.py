@@ -111,9 +111,9 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
             fanout.record(events.Notice(level="warning", text=text))
         with AutoPause(stop, lambda: node.settings, fanout.record):
             stopped = node.run()
-        course, comparison = store.journal.held_out_course(), store.journal.last_comparison()
+        course = store.journal.held_out_course()
     if not as_json:
-        _print_result(stopped, course, comparison, was_done)
+        _print_result(stopped, course, node.comparison, was_done)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
 
 

@@ -52,7 +52,7 @@ class NodeControl:
         last = recent[-1] if recent else None
         step, best = node.progress, node.best
         base, held_out = node.store.journal.held_out_course() or (None, None)
-        comparison = node.store.journal.last_comparison()
+        comparison = node.comparison
         return {
             "v": STATUS_VERSION,
             "version": __version__,

@@ -78,32 +78,34 @@ class Evaluations:
         if latest is not None and latest.round == round and not latest.questions:
             self._store.record_accuracy(round, event.accuracy, event.questions)
 
-    def compare(self, best: Checkpoint) -> None:
+    def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
 
         Loads the checkpoint into the policy.
+
+        Returns:
+            The newest comparison; None if there is none.
 
         Raises:
             Cancelled: between decode steps.
         """
         questions = len(self._source.held_out("test", self._questions))
-        last = self._store.journal.last_comparison()
         if not questions or (last is not None and (last.round, last.questions) == (best.round, questions)):
-            return
+            return last
         self._policy.load(best.directory)
         base, adapter = self._answer("test", use_adapter=False), self._answer("test")
         gain = paired_gain(base, adapter)
-        self._emit(
-            Comparison(
-                round=best.round,
-                questions=base.questions,
-                base=base.right,
-                adapter=adapter.right,
-                gain=gain.value,
-                low=gain.low,
-                high=gain.high,
-            )
+        comparison = Comparison(
+            round=best.round,
+            questions=base.questions,
+            base=base.right,
+            adapter=adapter.right,
+            gain=gain.value,
+            low=gain.low,
+            high=gain.high,
         )
+        self._emit(comparison)
+        return comparison
 
     def _answer(self, split: Split, *, use_adapter: bool = True) -> Evaluation:
         return evaluate(

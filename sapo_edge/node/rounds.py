@@ -11,6 +11,7 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
 from sapo_edge.events import (
     CheckpointSaved,
+    Comparison,
     Event,
     NodeStarted,
     NodeStopped,
@@ -69,6 +70,7 @@ class Node:
         progress: of this phase; None before the first report.
         recent: the last `RECENT` finished rounds, oldest first.
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
+        comparison: the last one of base model and adapter on the test questions; None before the first.
         between_rounds: called before each round.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
@@ -101,6 +103,7 @@ class Node:
         self.progress: Progress | None = None
         self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
         self.best: Checkpoint | None = None
+        self.comparison: Comparison | None = None
         self.between_rounds: Callable[[], None] = lambda: None
         self.interrupted = False
         self._emit = emit
@@ -184,6 +187,7 @@ class Node:
         """
         self._restore_checkpoint()
         self.best = self.store.checkpoints.best(self.store.latest, self.store.notices.append)
+        self.comparison = self.store.journal.last_comparison()
         self.recent.extend(self.store.journal.rounds(RECENT))
         try:
             self.pool.load(self.store.paths.pool)
@@ -311,7 +315,7 @@ class Node:
         if self.trains and self.store.latest is not None:
             self._validate()
             if self.best is not None:
-                self._evaluations.compare(self.best)
+                self.comparison = self._evaluations.compare(self.best, self.comparison)
 
     def _validate(self) -> None:
         self._evaluations.validate(self.round)
