@@ -211,7 +211,7 @@ async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: isinstance(app.screen, FirstRun) and getattr(app.focused, "id", "") == "start")
+        await until(pilot, lambda: isinstance(app.screen, FirstRun) and "✓" in picture(app))
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
         await pilot.press("4")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from textual.widgets import Button, Input
 
 from sapo_edge.errors import BackendError, ExitCode, StateError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import Consent, Finding, Findings
+from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
@@ -66,6 +67,25 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         await pilot.press("enter")
         await attached(pilot, app)
         assert launcher.consents == [Consent()] and launcher.starts == 1
+
+
+@pytest.mark.asyncio
+async def test_enter_works_as_soon_as_the_findings_are_visible(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    show_choices = FirstRun._show_choices
+
+    async def show_slowly(asking: FirstRun, choices: Choices, cores: int) -> None:
+        await show_choices(asking, choices, cores)
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("enter")
+        await attached(pilot, app)
+        assert launcher.consents == [Consent()]
 
 
 @pytest.mark.asyncio

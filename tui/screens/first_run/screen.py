@@ -165,13 +165,15 @@ need most of the processor.
             findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
             findings = Findings((Finding("Host", error.message, error.remedy, good=False),), 0, False, error.message)
-        await panel.remove_children()
-        # Problems come first, to be seen without scrolling.
-        await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
-        self.query_one("#page").set_class(findings.battery, "-battery")
-        await self._show_choices(self._launcher.choices(), findings.cores)
-        self._findings = findings
-        self._block(findings.blocked)
+        # Drawn all at once: what is visible can be agreed to.
+        with self.app.batch_update():
+            await panel.remove_children()
+            # Problems come first, to be seen without scrolling.
+            await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
+            self.query_one("#page").set_class(findings.battery, "-battery")
+            await self._show_choices(self._launcher.choices(), findings.cores)
+            self._findings = findings
+            self._block(findings.blocked)
         problems = [row for row in findings.rows if not row.good]
         if problems and not findings.blocked:
             # An estimate, such as that of memory, may be wrong: the user decides.
