@@ -19,6 +19,7 @@ from sapo_edge.errors import CheckpointError, ConfigError
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
     from sapo_edge.policy import CallHandle
+    from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.tasks.manifest import Manifest
 
 
@@ -83,15 +84,14 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
     Raises:
         CheckpointError: if there is none, or the named checkpoint is damaged.
     """
-    from sapo_edge.state.checkpoint import RECORD, read_checkpoint
-
     if directory is not None:
         if not (directory / "adapter_config.json").is_file():
             raise CheckpointError(
                 f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )
-        if (directory / RECORD).is_file():
-            read_checkpoint(directory)
+        checkpoint = find_record(directory)
+        if checkpoint is not None:
+            checkpoint.verify_files()
         return directory
     best = best_adapter(workspace)
     if best is None:
@@ -110,6 +110,18 @@ def best_adapter(workspace: Workspace) -> Path | None:
     return None if checkpoint is None else checkpoint.directory
 
 
+def find_record(adapter: Path) -> Checkpoint | None:
+    """The record of a checkpoint; None for a PEFT adapter that is no checkpoint.
+
+    Raises:
+        CheckpointError: if the record is damaged.
+        StateError: if it may not be read, or was written by a newer version.
+    """
+    from sapo_edge.state.checkpoint import RECORD, read_record
+
+    return read_record(adapter) if (adapter / RECORD).is_file() else None
+
+
 def check_model(adapter: Path, digest: str) -> None:
     """Make sure that a checkpoint was made with this model; another one may have weights of the same shapes.
 
@@ -120,11 +132,8 @@ def check_model(adapter: Path, digest: str) -> None:
     Raises:
         CheckpointError: if it was made with another one.
     """
-    from sapo_edge.state.checkpoint import RECORD, read_record
-
-    if not (adapter / RECORD).is_file():
-        return
-    if read_record(adapter).model_digest != digest:
+    checkpoint = find_record(adapter)
+    if checkpoint is not None and checkpoint.model_digest != digest:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
@@ -166,12 +175,8 @@ def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]
 
 def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
     """Whether a checkpoint may have been trained on questions of this manifest that are held out now."""
-    from sapo_edge.state.checkpoint import RECORD, read_record
-
-    if not (adapter / RECORD).is_file():
-        return False
-    checkpoint = read_record(adapter)
-    return checkpoint.seen_held_out or checkpoint.manifest_digest != manifest.digest
+    checkpoint = find_record(adapter)
+    return checkpoint is not None and (checkpoint.seen_held_out or checkpoint.manifest_digest != manifest.digest)
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter
+from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter, find_record
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.errors import Cancelled, SapoError, StateError
+from sapo_edge.errors import Cancelled, SapoError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
@@ -115,12 +115,8 @@ def open_conversation(
 
 
 def _with_adapter(models: Models, directory: Path) -> Models:
-    from sapo_edge.state.checkpoint import read_record
-
-    try:
-        checkpoint = read_record(directory)
-    except StateError:
-        # A PEFT adapter that is no checkpoint.
+    checkpoint = find_record(directory)
+    if checkpoint is None:
         return Models(models.model, models.manifest, str(directory))
     return Models(models.model, models.manifest, str(directory), checkpoint.round, checkpoint.accuracy)
 
