@@ -1,0 +1,1 @@
+"""Whole swarms in one process, to compare configurations: plans, records, statistics and reports."""
