@@ -1,0 +1,142 @@
+"""The number of external rollouts by validation accuracy: falls that are noise, falls that are not, recovery."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.balance import STEADY, Balance, is_fall, reduced, sign_test
+
+
+def answers(right: int, questions: int = 200) -> list[bool]:
+    return [number < right for number in range(questions)]
+
+
+def observe(balance: Balance, *rights: int, took_external: bool = True) -> list[int]:
+    return [balance.observe(answers(right), took_external) for right in rights]
+
+
+def test_the_sign_test_is_exact() -> None:
+    # By hand: (1 + 3) / 8 throws with at least two of three heads; 1 / 2**5; all of no throw.
+    assert sign_test(2, 1) == 0.5
+    assert sign_test(5, 0) == 1 / 32
+    assert sign_test(0, 0) == sign_test(0, 7) == 1.0
+
+
+def test_a_number_is_halved_down_to_none_and_never_above_the_setting() -> None:
+    balance = Balance(4)
+    assert observe(balance, 120, 60, 60, 60, 60) == [4, 2, 1, 0, 0]
+    assert balance.fell
+
+
+def test_an_odd_setting_comes_back_whole() -> None:
+    balance = Balance(5)
+    assert observe(balance, 120, 60, 60, 60) == [5, 2, 1, 0]
+    assert observe(balance, 120, 120, 120, 120, 120, 120) == [0, 1, 1, 2, 2, 5]
+
+
+def test_two_evaluations_without_a_fall_or_a_new_best_double_the_number() -> None:
+    balance = Balance(4)
+    assert observe(balance, 120, 60, 60) == [4, 2, 1]
+    assert observe(balance, 119) == [1]
+    assert observe(balance, 119) == [2], f"{STEADY} in a row"
+    assert observe(balance, 121) == [4], "a new best"
+    assert observe(balance, 60, 119, 60) == [2, 2, 1], "a fall begins the count again"
+
+
+def test_a_small_fall_changes_nothing() -> None:
+    balance = Balance(4)
+    assert observe(balance, 120, 115, 117) == [4, 4, 4] and not balance.fell
+
+
+def test_a_fall_without_external_rollouts_is_not_blamed_on_them() -> None:
+    balance = Balance(4)
+    assert observe(balance, 120, 60, took_external=False) == [4, 4]
+    assert balance.fell
+
+
+def test_the_luck_of_the_best_of_many_is_accounted_for() -> None:
+    best, worse = answers(120), answers(110)
+    assert is_fall(best, worse, 1) and not is_fall(best, worse, 10)
+
+
+def test_other_questions_start_a_new_comparison() -> None:
+    balance = Balance(4)
+    balance.observe(answers(120), True)
+    assert balance.observe(answers(10, 100), True) == 4
+    assert balance.compared == 1 and balance.best == tuple(answers(10, 100))
+
+
+def test_a_changed_setting_keeps_the_reduction() -> None:
+    balance = Balance(4)
+    observe(balance, 120, 60)
+    balance.external = 8
+    assert balance.taken == 4
+    balance.external = 1
+    assert balance.taken == 0 and observe(balance, 120, 120) == [0, 1]
+
+
+def test_without_external_rollouts_there_is_nothing_to_decide() -> None:
+    assert observe(Balance(0), 120, 60, 120, 120) == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("numbers", [(-1, 0, 0, 0), (4, -1, 0, 0), (4, 0, -1, 0), (4, 0, 0, -1)])
+def test_negative_numbers_are_rejected(numbers: tuple[int, int, int, int]) -> None:
+    with pytest.raises(ValueError, match="not negative"):
+        Balance(*numbers)
+
+
+EVALUATIONS = st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=20)
+
+
+@given(st.integers(0, 300), EVALUATIONS)
+def test_the_number_stays_within_the_setting_and_moves_one_step(
+    external: int, evaluations: list[tuple[int, bool]]
+) -> None:
+    balance = Balance(external)
+    steps = [reduced(external, halvings) for halvings in range(external.bit_length() + 1)]
+    before = external
+    for right, took in evaluations:
+        taken = balance.observe(answers(right, 60), took)
+        assert 0 <= taken == balance.taken <= external
+        assert abs(steps.index(taken) - steps.index(before)) <= 1
+        assert taken >= before or took
+        before = taken
+
+
+@given(st.integers(0, 300), EVALUATIONS, EVALUATIONS)
+def test_a_restored_balance_continues_like_an_unbroken_one(
+    external: int, first: list[tuple[int, bool]], second: list[tuple[int, bool]]
+) -> None:
+    unbroken = Balance(external)
+    for right, took in first:
+        unbroken.observe(answers(right, 60), took)
+    restored = Balance(external, unbroken.halvings, unbroken.steady, unbroken.compared, unbroken.best)
+    for right, took in second:
+        assert restored.observe(answers(right, 60), took) == unbroken.observe(answers(right, 60), took)
+
+
+@pytest.mark.parametrize("accuracy", [0.2, 0.5, 0.8])
+def test_noise_alone_seldom_counts_as_a_fall(accuracy: float) -> None:
+    """Every answer is drawn anew: no pair of real evaluations differs in more questions at the same accuracy."""
+    generator = random.Random(1)
+    sequences = 100
+    fell = 0
+    for _ in range(sequences):
+        balance = Balance(4)
+        fell += any(balance.observe([generator.random() < accuracy for _ in range(200)], True) < 4 for _ in range(10))
+    assert fell / sequences < 0.1
+
+
+def test_a_real_fall_is_mostly_seen_at_once() -> None:
+    generator = random.Random(1)
+    seen = 0
+    for _ in range(100):
+        balance = Balance(4)
+        for _ in range(5):
+            balance.observe([generator.random() < 0.62 for _ in range(200)], True)
+        seen += balance.observe([generator.random() < 0.42 for _ in range(200)], True) < 4
+    assert seen >= 90
