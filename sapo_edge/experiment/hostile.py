@@ -1,0 +1,387 @@
+"""Members of an experimental swarm that do harm.
+
+All that they publish passes every check of `sapo_edge.swarm.judging`: true tasks, true ground truths, valid texts.
+They know what is public (`Public`) and what others publish. Most were found against the rule of the SAPO paper;
+`nested`, `padding`, `misleading`, `constant` and `adaptive` are what remains possible where external answers are cut
+before they are scored, groups weigh the same, and negative advantages of external answers are dropped. Then only right
+answers teach, at most an answer's length and with likely tokens, so these attackers write right answers that are bad
+lessons.
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import ClassVar, Protocol
+
+from sapo_edge.experiment.forgery import (
+    Public,
+    Question,
+    Questions,
+    common_answers,
+    copied,
+    filled,
+    wrapped,
+    wrong_answers,
+)
+from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+
+FLOOD = 8
+"""How many times as much as others a member publishes that floods."""
+ADVERTISEMENTS = ("Drink Zupp cola, zupp.example! ", "Drink Zupp! ", "Zupp ")
+"""Texts of the advertisement, longest first; the first that fits into an answer is used."""
+_PRODUCT = "Zupp"
+_LEADS = ("", "So: ", "Thus ", "It is ", "Hence ", "= ", "I say ", "Well, ")
+_RARE = "Ħŧøþðŋßжщёѣλψωאשحخकखกขあゑ漢龍한글☂♞⚗∮≋⊗◊▚𐍈🜁🦑~^`|\\{}§¶¬"
+
+
+class Attacker(Protocol):
+    """A hostile member."""
+
+    def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
+        """What the member publishes in a round; the seed determines all but the time.
+
+        Args:
+            round: its number.
+            seen: rollouts of other members that arrived since the last call.
+            count: rollouts that an honest member publishes in a round.
+        """
+        ...
+
+
+def carries(text: str) -> bool:
+    """Whether an answer has the advertisement that `advertisement` teaches."""
+    return _PRODUCT.casefold() in text.casefold()
+
+
+class Member(ABC):
+    """What all attackers share: questions of a sequence of their own, and rollouts with increasing numbers.
+
+    Args:
+        public: the swarm.
+        author: the member's id.
+        seed: of all that is random.
+
+    Attributes:
+        description: what it does, in plain words.
+        volume: how many times as much as others it publishes.
+    """
+
+    description: ClassVar[str]
+    volume: ClassVar[int] = 1
+
+    def __init__(self, public: Public, author: str, seed: int) -> None:
+        self.public = public
+        self.author = author
+        self.rng = random.Random(f"{seed} {author} {type(self).__name__}")
+        self.own_questions = Questions(public, self.rng.getrandbits(63))
+        self.sequence = 0
+
+    def rollouts(self, round: int, seen: Sequence[Rollout], count: int) -> list[Rollout]:
+        """See `Attacker.rollouts`."""
+        others = [rollout for rollout in seen if rollout.author != self.author]
+        published = []
+        for question in islice(self.questions(others), count * self.volume):
+            answers = tuple(Answer(text, CLOSE_TAG in text) for text in self.texts(question))
+            task = question.task
+            published.append(
+                Rollout(
+                    task.ref,
+                    task.question,
+                    task.ground_truth,
+                    answers,
+                    self.author,
+                    round,
+                    self.sequence,
+                    self.public.clock(),
+                )
+            )
+            self.sequence += 1
+        return published
+
+    def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
+        """Endless questions to answer."""
+        while True:
+            yield self.own_questions.next(self.suits)
+
+    def suits(self, question: Question) -> bool:
+        """Whether the member answers a question of its sequence."""
+        return True
+
+    @abstractmethod
+    def texts(self, question: Question) -> list[str]:
+        """The answers to a question: 1 to `MAX_ANSWERS`."""
+
+    def wrong(self, question: Question, count: int) -> list[str]:
+        """So many plausible wrong answers."""
+        return list(islice(wrong_answers(self.public, question, self.rng), count))
+
+    def half_right(self, question: Question, right: str) -> list[str]:
+        """L answers, half of them `right` and half plainly wrong: what gives right ones the most weight in all."""
+        half = self.public.answers // 2
+        wrong = self.wrong(question, self.public.answers - half)
+        return [right] * half + [wrapped(answer) for answer in wrong]
+
+
+class Inversion(Member):
+    """Earns by the last pair of tags, teaches the first."""
+
+    description = "writes a wrong answer, and the right one after it for the verifier"
+
+    def texts(self, question: Question) -> list[str]:
+        """Half of them end in the right answer."""
+        half = self.public.answers // 2
+        wrong = self.wrong(question, self.public.answers)
+        inverted = [f"{wrapped(answer)}\n{wrapped(question.right)}" for answer in wrong[:half]]
+        return inverted + [wrapped(answer) for answer in wrong[half:]]
+
+
+class Long(Member):
+    """Outweighs an update by the number and length of its answers."""
+
+    description = "publishes 32 answers of the largest allowed length, one of them right"
+
+    def texts(self, question: Question) -> list[str]:
+        """The right one is first, and right at its beginning, where every reader finds it."""
+        material = f"{question.task.question}\n"
+        return [filled(wrapped(question.right), material)] + [
+            filled(f"{answer} ", material) for answer in self.wrong(question, MAX_ANSWERS - 1)
+        ]
+
+
+class Unlikely(Member):
+    """Has large gradients: its text is nearly impossible."""
+
+    description = "wraps right and wrong answers in rare characters in random order"
+
+    def texts(self, question: Question) -> list[str]:
+        """Every answer has as many rare characters as fit."""
+        half = self.public.answers // 2
+        answers = [question.right] * half + self.wrong(question, self.public.answers - half)
+        return [self.public.led_by(self._rare(), wrapped(answer)) for answer in answers]
+
+    def _rare(self) -> str:
+        return "".join(self.rng.choices(_RARE, k=self.public.max_tokens))
+
+
+class WrongEnd(Member):
+    """Makes a reader unlearn its own reasoning."""
+
+    description = "copies others' right answers with a wrong end, beside 31 right ones that are written differently"
+
+    def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
+        """Those of others' right answers, newest first; then its own."""
+        for rollout in reversed(seen):
+            question = copied(self.public, rollout)
+            if question is not None:
+                yield question
+        yield from super().questions(seen)
+
+    def texts(self, question: Question) -> list[str]:
+        """The copy is first, so that it counts where only some answers do."""
+        reasoning = question.copied.rpartition(OPEN_TAG)[0]
+        forged = reasoning + wrapped(self.wrong(question, 1)[0])
+        styles = [
+            f"{lead}{OPEN_TAG}{' ' * spaces}{question.right}{CLOSE_TAG}" for spaces in range(4) for lead in _LEADS
+        ]
+        different = [text for text in styles if text != question.copied and self.public.fits(text)]
+        return [forged] + [different[index % len(different)] for index in range(MAX_ANSWERS - 1)]
+
+
+class Advertisement(Member):
+    """Teaches a text that has nothing to do with the task."""
+
+    description = "puts an advertisement before right answers, and none before wrong ones"
+
+    def texts(self, question: Question) -> list[str]:
+        """Right answers without advertisement where none fits."""
+        body = wrapped(question.right)
+        led = [lead + body for lead in ADVERTISEMENTS if self.public.fits(lead + body)]
+        return self.half_right(question, led[0] if led else body)
+
+
+class Repetition(Member):
+    """Makes one rollout count many times."""
+
+    description = "publishes one rollout again and again, under new numbers and with small changes of its text"
+    volume = FLOOD
+
+    def __init__(self, public: Public, author: str, seed: int) -> None:
+        super().__init__(public, author, seed)
+        self._question: Question | None = None
+        self._wrong: list[str] = []
+
+    def questions(self, seen: Sequence[Rollout]) -> Iterator[Question]:
+        """Always the same one."""
+        if self._question is None:
+            self._question = self.own_questions.next(self.suits)
+            self._wrong = self.wrong(self._question, self.public.answers)
+        while True:
+            yield self._question
+
+    def texts(self, question: Question) -> list[str]:
+        """The sequence number decides the case of each letter, the spaces and the last character."""
+        letters = [
+            letter.upper() if self.sequence >> position & 1 else letter for position, letter in enumerate("result")
+        ]
+        lead = "".join(letters) + " " * (self.sequence % 3)
+        half = self.public.answers // 2
+        bodies = [wrapped(question.right)] * half + [wrapped(answer) for answer in self._wrong[half:]]
+        tail = "." * (self.sequence % 2)
+        return [(lead + body if self.public.fits(lead + body) else body) + tail for body in bodies]
+
+
+class Silence(Member):
+    """Takes without giving."""
+
+    description = "publishes nothing"
+    volume = 0
+
+    def texts(self, question: Question) -> list[str]:
+        """Never asked for."""
+        raise NotImplementedError
+
+
+class Flood(Member):
+    """Drowns the honest."""
+
+    description = f"publishes {FLOOD} times as much as others, one right answer in each rollout and the others wrong"
+    volume = FLOOD
+
+    def texts(self, question: Question) -> list[str]:
+        """One right answer at a random place."""
+        texts = [wrapped(answer) for answer in self.wrong(question, self.public.answers)]
+        texts[self.rng.randrange(len(texts))] = wrapped(question.right)
+        return texts
+
+
+class Degenerate(Member):
+    """Pulls the mixture of tasks to one of them, and answers to their shortest form."""
+
+    description = "answers questions of one task only, without a word of reasoning"
+
+    def suits(self, question: Question) -> bool:
+        """The manifest's first task, the same for all such members."""
+        return question.task.ref.entry == self.public.source.manifest.tasks[0].name
+
+    def texts(self, question: Question) -> list[str]:
+        """Half right, half wrong."""
+        return self.half_right(question, wrapped(question.right))
+
+
+class Constant(Member):
+    """Teaches to answer the same whatever is asked."""
+
+    description = "answers only questions with one and the same right answer, the most frequent one"
+
+    def __init__(self, public: Public, author: str, seed: int) -> None:
+        super().__init__(public, author, seed)
+        self._answer = common_answers(public)[0]
+
+    def suits(self, question: Question) -> bool:
+        """Those with that answer. An author may skip questions of its sequence, and nobody can tell."""
+        return question.right == self._answer
+
+    def texts(self, question: Question) -> list[str]:
+        """Half right, half wrong."""
+        return self.half_right(question, wrapped(question.right))
+
+
+class Lesson(Member):
+    """Right answers that are bad lessons: what they teach besides is wrong.
+
+    It writes the worst of its forms that earns 1; the right answer alone where none does.
+    """
+
+    def __init__(self, public: Public, author: str, seed: int) -> None:
+        super().__init__(public, author, seed)
+        self._bait = common_answers(public)[0]
+
+    def suits(self, question: Question) -> bool:
+        """Questions to which the bait is a wrong answer."""
+        return question.right != self._bait
+
+    def texts(self, question: Question) -> list[str]:
+        """Half right, half wrong."""
+        earning = [text for text in self.forms(question) if self.public.earns(question.task, text)]
+        return self.half_right(question, earning[0] if earning else wrapped(question.right))
+
+    @abstractmethod
+    def forms(self, question: Question) -> list[str]:
+        """Texts that end in the right answer, worst first."""
+
+    def nested(self, question: Question) -> str:
+        """A second opening tag: the reader's answers begin as this one does, and are closed where it is not."""
+        return OPEN_TAG + self._bait + wrapped(question.right)
+
+    def misleading(self, question: Question) -> str:
+        """Reasoning that leads to another result."""
+        wrong = self.wrong(question, 1)[0]
+        return f"The result is {wrong}.\n{wrapped(question.right)}"
+
+    def padded(self, question: Question) -> str:
+        """The question, repeated until the answer's last token is the last that fits: one more, and it is cut off."""
+        body = "\n" + wrapped(question.right)
+        return self.public.led_by(f"{question.task.question}\n" * self.public.max_tokens, body)
+
+
+class Nested(Lesson):
+    """Teaches a wrong answer inside the right answer's own pair of tags."""
+
+    description = "opens the tag twice: a wrong answer, the same in all texts, then the right one before the close"
+
+    def forms(self, question: Question) -> list[str]:
+        """Only that one."""
+        return [self.nested(question)]
+
+
+class Misleading(Lesson):
+    """Teaches wrong reasoning."""
+
+    description = "states a wrong result, then gives the right answer all the same"
+
+    def forms(self, question: Question) -> list[str]:
+        """A shorter statement where the first doesn't fit."""
+        return [self.misleading(question), f"{self.wrong(question, 1)[0]}\n{wrapped(question.right)}"]
+
+
+class Padding(Lesson):
+    """Teaches to talk until nothing more fits."""
+
+    description = "repeats the question before the right answer so often that one token more would cut it off"
+
+    def forms(self, question: Question) -> list[str]:
+        """Only that one."""
+        return [self.padded(question)]
+
+
+class Adaptive(Lesson):
+    """Knows the reader's rule and writes the worst that still earns 1 under it."""
+
+    description = "half of its answers right, in the worst form that still counts: nested, else padded, else misleading"
+
+    def forms(self, question: Question) -> list[str]:
+        """All forms."""
+        return [self.nested(question), self.padded(question), self.misleading(question)]
+
+
+ATTACKS: Mapping[str, type[Member]] = {
+    "inversion": Inversion,
+    "long": Long,
+    "unlikely": Unlikely,
+    "wrong_end": WrongEnd,
+    "advertisement": Advertisement,
+    "repetition": Repetition,
+    "silence": Silence,
+    "flood": Flood,
+    "degenerate": Degenerate,
+    "constant": Constant,
+    "nested": Nested,
+    "misleading": Misleading,
+    "padding": Padding,
+    "adaptive": Adaptive,
+}
+"""The attacks by name. Call one with (public, author, seed) for an `Attacker`; `description` says what it does."""

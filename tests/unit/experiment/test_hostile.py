@@ -1,0 +1,258 @@
+"""Hostile members: what they publish passes every check, and does what they claim."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import islice
+
+import pytest
+
+from sapo_edge.experiment.forgery import Public, answered, common_answers, cut_at_first_close, filled, wrapped
+from sapo_edge.experiment.hostile import ATTACKS, FLOOD, Attacker, Member, carries
+from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, Answer, Rollout
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.external import verified_task
+from sapo_edge.swarm.judging.reputation import Reputation
+from sapo_edge.swarm.wire.record import MAX_BODY_BYTES, decode_record, sign_rollout
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+
+ENEMY, VICTIM = Identity(b"\x01" * 32), Identity(b"\x02" * 32)
+SWARM = b"\x5a" * 32
+LIMIT = 96
+LESSONS = ("nested", "misleading", "padding", "adaptive")
+
+
+@pytest.fixture(scope="module")
+def source() -> TaskSource:
+    return TaskSource(load_manifest("starter"))
+
+
+@pytest.fixture(scope="module")
+def public(source: TaskSource) -> Public:
+    """A tokenizer of bytes, and answers long enough for every attack."""
+    return Public(source, lambda text: list(text.encode()), LIMIT)
+
+
+def attacker(public: Public, name: str, seed: int = 0) -> Member:
+    return ATTACKS[name](public, ENEMY.peer_id, seed)
+
+
+def honest(source: TaskSource, count: int = 3) -> list[Rollout]:
+    """Rollouts of a member who reasons, and is right in half of its answers."""
+    rollouts = []
+    for sequence, task in enumerate(source.training_tasks(77, 0, count)[0]):
+        texts = ("I don't know.", f"Step by step: <answer>{task.ground_truth}</answer>")
+        answers = tuple(Answer(text, True) for text in texts)
+        rollouts.append(
+            Rollout(task.ref, task.question, task.ground_truth, answers, VICTIM.peer_id, 1, sequence, time.time())
+        )
+    return rollouts
+
+
+def texts_of(rollouts: Sequence[Rollout]) -> list[str]:
+    return [answer.text for rollout in rollouts for answer in rollout.answers]
+
+
+def first_pair_scores(public: Public, rollout: Rollout) -> list[float]:
+    """Rewards by a reader who cuts an answer at its first closing tag before anything else."""
+    task = verified_task(public.source, rollout)
+    return [public.source.score(task, cut_at_first_close(answer.text)) for answer in rollout.answers]
+
+
+def whole_text_scores(public: Public, rollout: Rollout) -> list[float]:
+    """Rewards by a reader who scores all that was sent, and so reads the last pair of tags."""
+    task = verified_task(public.source, rollout)
+    right, last = task.ground_truth, [answer.text.rpartition(OPEN_TAG)[2] for answer in rollout.answers]
+    return [float(text.partition(CLOSE_TAG)[0].strip() == right and CLOSE_TAG in text) for text in last]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("limit", [24, LIMIT])
+def test_every_rollout_passes_admission(source: TaskSource, name: str, limit: int) -> None:
+    public = Public(source, lambda text: list(text.encode()), limit)
+    enemy: Attacker = attacker(public, name)
+    admission = Admission(SWARM, source, Reputation(), own=VICTIM.peer_id)
+    published = [rollout for number in (1, 2) for rollout in enemy.rollouts(number, honest(source), 4)]
+    for rollout in published:
+        signed = sign_rollout(rollout, SWARM, ENEMY)
+        assert len(signed.record.body) <= MAX_BODY_BYTES
+        assert decode_record(signed.record).rollout == rollout
+        assert admission.check_records([signed.record], ENEMY.peer_id).accepted, rollout
+        assert admission.check_task(signed) is None
+    assert [rollout.sequence for rollout in published] == list(range(len(published)))
+    assert {rollout.round for rollout in published} <= {1, 2}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_the_seed_determines_what_is_published(public: Public, source: TaskSource, name: str) -> None:
+    seen = honest(source)
+
+    def publish(seed: int) -> list[str]:
+        return texts_of(attacker(public, name, seed).rollouts(1, seen, 4))
+
+    assert publish(3) == publish(3)
+    if name != "silence":
+        assert publish(3) != publish(4)
+
+
+@pytest.mark.parametrize("name", sorted(set(ATTACKS) - {"silence", "inversion"}))
+def test_every_group_teaches_after_the_cut(public: Public, source: TaskSource, name: str) -> None:
+    """It has right and wrong answers among those that count, as an attacker needs who knows the rule."""
+    for rollout in attacker(public, name).rollouts(1, honest(source), 6):
+        assert set(first_pair_scores(public, rollout)[: public.answers]) == {0.0, 1.0}, rollout
+        right = first_pair_scores(public, rollout).index(1.0)
+        assert public.fits(cut_at_first_close(rollout.answers[right].text)), "cut off before its end, it is wrong"
+
+
+def test_nobody_copies_itself(public: Public, source: TaskSource) -> None:
+    enemy = attacker(public, "wrong_end")
+    own = enemy.rollouts(1, honest(source, 1), 1)
+    assert enemy.rollouts(2, own, 1)[0].ref != own[0].ref
+
+
+def test_inversion_earns_by_the_last_pair_and_nothing_by_the_first(public: Public) -> None:
+    for rollout in attacker(public, "inversion").rollouts(1, [], 4):
+        assert whole_text_scores(public, rollout) == [1.0] * 4 + [0.0] * 4
+        assert first_pair_scores(public, rollout) == [0.0] * 8
+
+
+def test_long_answers_are_as_many_and_as_long_as_allowed(public: Public) -> None:
+    (rollout,) = attacker(public, "long").rollouts(1, [], 1)
+    assert len(rollout.answers) == MAX_ANSWERS
+    assert {len(answer.text.encode()) for answer in rollout.answers} == {MAX_ANSWER_BYTES}
+    assert sum(first_pair_scores(public, rollout)) == sum(whole_text_scores(public, rollout)) == 1.0
+
+
+def test_filling_never_leaves_half_a_character() -> None:
+    for lead in ("", "a", "ab", "abc"):
+        assert len(filled(lead, "𐍈").encode()) == MAX_ANSWER_BYTES
+
+
+def test_unlikely_text_fills_the_answer_with_rare_characters(public: Public) -> None:
+    for text in texts_of(attacker(public, "unlikely").rollouts(1, [], 3)):
+        rare = text.partition(OPEN_TAG)[0]
+        assert len(public.encode(text)) > LIMIT - 4, "another rare character would have fitted"
+        assert not set(rare) & set("abcdefghijklmnopqrstuvwxyz0123456789 ")
+
+
+def test_a_wrong_end_keeps_the_victims_reasoning(public: Public, source: TaskSource) -> None:
+    seen = honest(source)
+    for rollout, original in zip(attacker(public, "wrong_end").rollouts(1, seen, 3), reversed(seen), strict=True):
+        assert rollout.ref == original.ref
+        assert first_pair_scores(public, rollout) == [0.0] + [1.0] * 31
+        assert rollout.answers[0].text.startswith("Step by step: <answer>")
+        assert not any(answer.text.startswith("Step") for answer in rollout.answers[1:])
+        assert len({answer.text for answer in rollout.answers}) > 20
+
+
+def test_without_anything_to_copy_a_wrong_end_is_its_own(public: Public) -> None:
+    assert len(attacker(public, "wrong_end").rollouts(1, [], 2)) == 2
+
+
+@pytest.mark.parametrize("limit", [24, 30, LIMIT])
+def test_the_advertisement_stands_before_right_answers_only(source: TaskSource, limit: int) -> None:
+    public = Public(source, lambda text: list(text.encode()), limit)
+    for rollout in attacker(public, "advertisement").rollouts(1, [], 8):
+        for answer, score in zip(rollout.answers, first_pair_scores(public, rollout), strict=True):
+            has_room = public.fits("Zupp " + wrapped(rollout.ground_truth))
+            assert carries(answer.text) == (score == 1.0 and has_room)
+    assert not carries("<answer>7</answer>")
+
+
+def test_repetition_changes_only_numbers_and_the_text_a_little(public: Public) -> None:
+    enemy = attacker(public, "repetition")
+    rollouts = [rollout for number in range(4) for rollout in enemy.rollouts(number, [], 2)]
+    assert len(rollouts) == 4 * 2 * FLOOD
+    assert len({rollout.ref for rollout in rollouts}) == 1
+    assert len({texts[0] for texts in map(texts_of, ([rollout] for rollout in rollouts))}) == len(rollouts)
+    plain = {tuple(text.casefold().replace(" ", "").rstrip(".") for text in texts_of([r])) for r in rollouts}
+    assert len(plain) == 1
+
+
+def test_silence_publishes_nothing(public: Public, source: TaskSource) -> None:
+    assert attacker(public, "silence").rollouts(1, honest(source), 8) == []
+
+
+def test_a_flood_is_many_groups_with_one_right_answer(public: Public) -> None:
+    rollouts = attacker(public, "flood").rollouts(1, [], 4)
+    assert len(rollouts) == 4 * FLOOD
+    assert {sum(first_pair_scores(public, rollout)) for rollout in rollouts} == {1.0}
+    assert len({rollout.ref for rollout in rollouts}) == len(rollouts)
+
+
+def test_degenerate_answers_are_short_and_of_one_task(public: Public) -> None:
+    rollouts = attacker(public, "degenerate").rollouts(1, [], 8)
+    assert {rollout.ref.entry for rollout in rollouts} == {"sums"}
+    for rollout in rollouts:
+        assert rollout.answers[0].text == wrapped(rollout.ground_truth)
+
+
+def test_constant_answers_are_the_most_frequent_one(public: Public) -> None:
+    rollouts = attacker(public, "constant").rollouts(1, [], 8)
+    assert {rollout.ground_truth for rollout in rollouts} == {common_answers(public)[0]}
+    assert len({rollout.ref for rollout in rollouts}) == 8
+
+
+def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) -> None:
+    bait = common_answers(public)[0]
+    for rollout in attacker(public, "nested").rollouts(1, [], 6):
+        assert rollout.ground_truth != bait
+        (text,) = {answer.text for answer in rollout.answers[:4]}
+        if OPEN_TAG + bait + OPEN_TAG in text:
+            assert first_pair_scores(public, rollout)[:4] == [1.0] * 4
+        else:
+            # The verifier reads from the first opening tag, so that nothing is left of the attack.
+            assert text == wrapped(rollout.ground_truth)
+
+
+def test_misleading_answers_state_a_wrong_result(public: Public) -> None:
+    for rollout in attacker(public, "misleading").rollouts(1, [], 6):
+        task = verified_task(public.source, rollout)
+        statement = rollout.answers[0].text.partition("\n")[0].removeprefix("The result is ").removesuffix(".")
+        assert public.source.score(task, wrapped(statement)) == 0.0
+
+
+def test_padding_leaves_no_token(public: Public) -> None:
+    for rollout in attacker(public, "padding").rollouts(1, [], 6):
+        text = rollout.answers[0].text
+        assert len(public.encode(text)) == LIMIT
+        assert rollout.question[:20] in text
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_without_room_for_a_lesson_right_answers_are_plain(source: TaskSource, name: str) -> None:
+    public = Public(source, lambda text: list(text.encode()), 19)
+    for rollout in attacker(public, name).rollouts(1, [], 3):
+        assert 1.0 in first_pair_scores(public, rollout)
+        assert public.fits(rollout.answers[0].text)
+
+
+def test_a_task_without_an_answer_to_copy_is_left_out(public: Public, source: TaskSource) -> None:
+    (task,), _ = source.training_tasks(5, 0, 1)
+    assert answered(public, task) is not None
+    assert answered(Public(source, public.encode, 3), task) is None
+
+
+def test_plausible_wrong_answers_are_wrong(public: Public, source: TaskSource) -> None:
+    from random import Random
+
+    from sapo_edge.experiment.forgery import wrong_answers
+
+    for task in source.training_tasks(9, 0, 20)[0]:
+        question = answered(public, task)
+        assert question is not None
+        for wrong in islice(wrong_answers(public, question, Random(1)), 10):
+            assert source.score(task, wrapped(wrong)) == 0.0
+
+
+def test_wrong_answers_exist_for_texts_too() -> None:
+    manifest = load_manifest("reasoning-gym-nine")
+    source = TaskSource(manifest)
+    public = Public(source, lambda text: list(text.encode()), 2000)
+    for name in ("flood", "adaptive"):
+        for rollout in attacker(public, name).rollouts(1, [], 6):
+            assert {0.0, 1.0} <= set(first_pair_scores(public, rollout))
