@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from sapo_edge.policy import ExternalRule
+
 EPSILON = 1e-4
 """Added to the standard deviation, as in the published experiment's trainer, to bound nearly flat groups."""
 
@@ -20,6 +22,15 @@ def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
     mean = math.fsum(rewards) / len(rewards)
     deviation = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / len(rewards))
     return tuple((reward - mean) / (deviation + EPSILON) for reward in rewards)
+
+
+def external_advantages(rewards: Sequence[float], rule: ExternalRule) -> tuple[float, ...]:
+    """The advantages of another node's answers under a rule: shifted, then negative ones scaled down."""
+    if not informative(rewards):
+        return (0.0,) * len(rewards)
+    shifted = (advantage + rule.shift for advantage in group_advantages(rewards))
+    # Adding zero turns -0.0 into 0.0.
+    return tuple(advantage if advantage > 0 else advantage * rule.negatives + 0.0 for advantage in shifted)
 
 
 def informative(rewards: Sequence[float]) -> bool:

@@ -49,22 +49,47 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class CutAnswer:
+    """Another node's answer, cut where the reader's own sampler would have stopped.
+
+    Attributes:
+        text: what `token_ids` decode to, without the end token.
+        ended: whether the answer ended by itself, before the token limit.
+        token_ids: the ids that are trained on, with the end token if the author's policy chose it.
+    """
+
+    text: str
+    ended: bool
+    token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingAnswer:
-    """One answer to train on: an own one has token ids and log-probabilities, an external one only text."""
+    """One answer to train on: an own one has log-probabilities, an external one may be text alone.
+
+    Attributes:
+        text, ended: as in `Sample`.
+        advantage: of the answer in its group.
+        token_ids: sampled, or kept by `Policy.cut`; None: the text is encoded.
+        logprobs: of an own answer, by the sampler.
+        claim: of an external answer: its log-probability (nats) as its author says; None if it says nothing.
+    """
 
     text: str
     ended: bool
     advantage: float
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
+    claim: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingGroup:
-    """All answers to one prompt, with their advantages."""
+    """All answers to one prompt, with their advantages; `external` if another node wrote them."""
 
     prompt: Prompt
     answers: tuple[TrainingAnswer, ...]
+    external: bool = False
 
     @property
     def informative(self) -> bool:
@@ -121,6 +146,31 @@ class LoraSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalRule:
+    """What other nodes' answers may do to the policy, which did not write them. `docs/experiments.md` has the evidence.
+
+    Attributes:
+        negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
+        shift: raises each advantage of an external group, in standard deviations: a lower baseline (2506.20520).
+        positive_floor, negative_floor: a token that the policy finds less likely than this counts less, in proportion
+            to its probability; one for positive advantages, one for negative ones. 0: every token counts fully.
+        ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
+        bounded: whether an answer's share of its group is at most that of equal shares, however long it is.
+    """
+
+    negatives: float = 0.0
+    shift: float = 0.0
+    positive_floor: float = 1e-3
+    negative_floor: float = 0.1
+    ratio: bool = False
+    bounded: bool = True
+
+
+PUBLISHED = ExternalRule(negatives=1.0, positive_floor=0.0, negative_floor=0.0, bounded=False)
+"""External answers are trained on as if the policy had written them, as in the paper."""
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateSettings:
     """Numbers of an update. The defaults proved stable (`docs/benchmarks.md`).
 
@@ -136,6 +186,9 @@ class UpdateSettings:
         epochs: passes over the batch; from the second on, old log-probabilities are those before the first pass.
         temperature: of sampling; the learner's logits are divided by it.
         max_tokens: external answers are cut to this length, the limit of own ones; 0: never.
+        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do, so that a group with long
+            answers outweighs the others.
+        external_rule: what external answers may do.
     """
 
     learning_rate: float = 2e-4
@@ -150,6 +203,8 @@ class UpdateSettings:
     epochs: int = 1
     temperature: float = 1.0
     max_tokens: int = 0
+    equal_groups: bool = True
+    external_rule: ExternalRule = ExternalRule()
 
     def rate(self, update: int) -> float:
         """The learning rate of an update, counted from 1: warm-up, then constant, then inverse square root.
@@ -296,6 +351,15 @@ class Policy(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text; no special tokens are added or parsed."""
+        ...
+
+    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+        """Cut another node's answer where this policy's sampler would have stopped: at `STOP_TEXT`, or at the limit.
+
+        Args:
+            text, ended: the answer, as its author shared it.
+            max_tokens: most tokens, the end token included.
+        """
         ...
 
     def save(self, directory: Path) -> None:

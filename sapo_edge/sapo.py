@@ -35,11 +35,12 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sapo_edge.advantage import group_advantages
+from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.policy import (
     CallHandle,
+    ExternalRule,
     Policy,
     Prompt,
     TrainingAnswer,
@@ -49,7 +50,7 @@ from sapo_edge.policy import (
 )
 from sapo_edge.pool import Pool
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
-from sapo_edge.selection import Strategy
+from sapo_edge.selection import Strategy, SuccessRates
 from sapo_edge.transport import Transport
 
 
@@ -90,6 +91,7 @@ def sapo_round(
     start = time.perf_counter()
     own = generate(number, tasks, seed, first_sequence, context, settings, generating)
     seconds_generate = time.perf_counter() - start - generating.paused_seconds
+    context.rates.observe(own)
 
     # 3  SelectSubset, Communicate. Sharing uses random numbers of its own and so never changes the training set.
     shared = context.select(own, random.Random(f"{seed} shared"))
@@ -103,10 +105,12 @@ def sapo_round(
         #    earlier sample still serves.
         second_sample = sample_external(len(first_sample), context, settings, rng)
         external = second_sample if len(second_sample) == len(first_sample) else first_sample
-        training_set = [*rng.sample(own, own_count), *external]
+        sampled = rng.sample(own, own_count)
 
         # 5  Reward. Every answer has its local reward by now; a group's advantages compare them.
-        groups = [training_group(scored, context.prompt_for) for scored in training_set]
+        groups = [training_group(scored, context.prompt_for) for scored in sampled]
+        rule = settings.update.external_rule
+        groups += [training_group(scored, context.prompt_for, rule) for scored in external]
 
         # 6  PolicyGradient
         start = time.perf_counter()
@@ -161,23 +165,31 @@ def sample_external(
         return []
     verified, rejected = [], []
     for rollout in context.pool.candidates():
-        rewards = context.score_external(rollout)
-        if rewards is None:
+        scored = context.score_external(rollout, settings.answers)
+        if scored is None:
             rejected.append(rollout)
         else:
-            verified.append(ScoredRollout(rollout, rewards))
+            verified.append(scored)
     context.pool.take(rejected)
-    return settings.strategy(verified, count, rng)
+    return settings.strategy(verified, count, rng, context.rates)
 
 
-def training_group(scored: ScoredRollout, prompt_for: Callable[[str], Prompt]) -> TrainingGroup:
-    """A rollout with its advantages, as a policy trains on it: own answers keep their token ids."""
-    advantages = group_advantages(scored.rewards)
+def training_group(
+    scored: ScoredRollout, prompt_for: Callable[[str], Prompt], rule: ExternalRule | None = None
+) -> TrainingGroup:
+    """A rollout with its advantages, as a policy trains on it.
+
+    Args:
+        scored: the rollout; own answers have token ids and log-probabilities.
+        prompt_for: question -> prompt.
+        rule: of another node's rollout; None for an own one.
+    """
+    advantages = group_advantages(scored.rewards) if rule is None else external_advantages(scored.rewards, rule)
     answers = tuple(
-        TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs)
+        TrainingAnswer(answer.text, answer.ended, advantage, answer.token_ids, answer.logprobs, answer.claim)
         for answer, advantage in zip(scored.rollout.answers, advantages, strict=True)
     )
-    return TrainingGroup(prompt_for(scored.rollout.question), answers)
+    return TrainingGroup(prompt_for(scored.rollout.question), answers, rule is not None)
 
 
 def mean_reward(rollouts: Sequence[ScoredRollout]) -> float | None:
@@ -220,11 +232,12 @@ class RoundContext:
         policy, pool, transport: those of the node.
         training_tasks: (cursor, count) -> tasks of the node's own sequence, and the next cursor.
         score: (task, text) -> reward in [0, 1].
-        score_external: another node's rollout -> local rewards of its answers; None if its task, regenerated, differs
-            or must not be trained on.
+        score_external: (another node's rollout, L) -> at most L of its answers, cut, with their local rewards; None if
+            its task, regenerated, differs or must not be trained on.
         prompt_for: question -> prompt.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
         author: the node's id.
+        rates: of the node's own success.
     """
 
     policy: Policy
@@ -232,10 +245,11 @@ class RoundContext:
     transport: Transport
     training_tasks: Callable[[int, int], tuple[tuple[Task, ...], int]]
     score: Callable[[Task, str], float]
-    score_external: Callable[[Rollout], tuple[float, ...] | None]
+    score_external: Callable[[Rollout, int], ScoredRollout | None]
     prompt_for: Callable[[str], Prompt]
     select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
     author: str
+    rates: SuccessRates = field(default_factory=SuccessRates)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ SMOOTHING = 0.2
 """Weight of the newest round in the smoothed number of rollouts received."""
 CORRECTION = 2.0
 """Largest factor, up and down, by which the rollouts received correct a node's share."""
+LACKING = 0.25
+"""Smoothed share of informative own groups below which `needed` takes other nodes' rollouts of a task."""
 LARGEST_SWARM = 16384
 """Largest swarm in which the budget holds: a node publishes at least budget / `LARGEST_SWARM` rollouts a round."""
 
@@ -74,24 +76,63 @@ class SubsetSelector:
         return [scored[index].rollout for index in sorted(order[:count])]
 
 
-Strategy = Callable[[Sequence[ScoredRollout], int, random.Random], list[ScoredRollout]]
+class SuccessRates:
+    """How often the node's own groups of each task entry had an advantage lately."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, float] = {}
+
+    def observe(self, own: Sequence[ScoredRollout]) -> None:
+        """Count the own rollouts of a round."""
+        for scored in own:
+            entry, value = scored.rollout.ref.entry, float(informative(scored.rewards))
+            self._rates[entry] = self._rates.get(entry, 0.0) * (1 - SMOOTHING) + SMOOTHING * value
+
+    def informative(self, entry: str) -> float:
+        """Smoothed share of the entry's own groups that had an advantage; 0 before the first."""
+        return self._rates.get(entry, 0.0)
+
+
+Strategy = Callable[[Sequence[ScoredRollout], int, random.Random, SuccessRates], list[ScoredRollout]]
 """SampleExternal: chooses at most `count` of the candidates."""
 
 
-def uniform(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+def uniform(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, _rates: SuccessRates
+) -> list[ScoredRollout]:
     """Choose uniformly, without a filter, as the paper's public demo does."""
     return rng.sample(list(candidates), min(count, len(candidates)))
 
 
-def informative_only(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+def informative_only(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
     """Discard rollouts without an advantage, then choose uniformly, as the paper's experiments do."""
-    return uniform([candidate for candidate in candidates if informative(candidate.rewards)], count, rng)
+    return uniform([candidate for candidate in candidates if informative(candidate.rewards)], count, rng, rates)
 
 
-def balanced(candidates: Sequence[ScoredRollout], count: int, rng: random.Random) -> list[ScoredRollout]:
+def needed(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
+    """Like `balanced`, but only tasks whose own groups seldom have an advantage: less than one in four."""
+    lacking = [candidate for candidate in candidates if rates.informative(candidate.rollout.ref.entry) < LACKING]
+    return balanced(lacking, count, rng, rates)
+
+
+def near_half(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
+    """Prefer rollouts of which about half the answers are right, which teach most (2504.03380)."""
+    shuffled = informative_only(candidates, len(candidates), rng, rates)
+    return sorted(shuffled, key=lambda scored: abs(sum(scored.rewards) / len(scored.rewards) - 0.5))[:count]
+
+
+def balanced(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
     """Like `informative_only`, but in turn from each author and task entry, so that none of them fills the batch."""
     strata: dict[tuple[str, str], list[ScoredRollout]] = {}
-    for candidate in informative_only(candidates, len(candidates), rng):
+    for candidate in informative_only(candidates, len(candidates), rng, rates):
         strata.setdefault((candidate.rollout.author, candidate.rollout.ref.entry), []).append(candidate)
     queues = list(strata.values())
     rng.shuffle(queues)
@@ -103,5 +144,11 @@ def balanced(candidates: Sequence[ScoredRollout], count: int, rng: random.Random
     return batch
 
 
-STRATEGIES: dict[str, Strategy] = {"informative": informative_only, "uniform": uniform, "balanced": balanced}
+STRATEGIES: dict[str, Strategy] = {
+    "informative": informative_only,
+    "uniform": uniform,
+    "balanced": balanced,
+    "needed": needed,
+    "near_half": near_half,
+}
 """The strategies by their names in the settings."""

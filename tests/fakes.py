@@ -14,6 +14,7 @@ from sapo_edge.events import RoundFinished
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
+    CutAnswer,
     MemoryEstimate,
     Message,
     Prompt,
@@ -124,6 +125,10 @@ class FakePolicy:
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
+
+    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+        ids = tuple(self.encode(text)[:max_tokens])
+        return CutAnswer(bytes(ids).decode(errors="replace"), ended and len(ids) == len(text.encode()), ids)
 
     def save(self, directory: Path) -> None:
         self.log.append("save")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.loss import LossSums
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, weighted, without_flat_answers
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
@@ -94,8 +94,10 @@ class PackedLearner(ABC, Generic[Logprobs]):
 
     def _update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         informative = [group for group in groups if group.informative]
-        # The KL term has a gradient everywhere.
-        trained = [group for group in groups if group.answers] if settings.kl_coefficient > 0.0 else informative
+        trained = [group for group in weighted(groups, settings) if group.answers]
+        if settings.kl_coefficient == 0.0:
+            # Only the KL term has a gradient where there is no advantage.
+            trained = [without_flat_answers(group) for group in trained if group.informative]
         all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
         layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
         epochs = settings.epochs if layouts else 0

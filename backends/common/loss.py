@@ -3,15 +3,17 @@
 Per answer token, with its log-probability p under the policy and its answer's advantage A:
 
     ratio  = exp(p - p_old)                      p_old: the learner before the first epoch
-    weight = min(exp(p_old - p_sampler), cap)    own tokens; 1 for external ones, as in the paper
+    weight = min(exp(p_old - p_sampler), cap)    own tokens
+           = min(exp(p_old) / floor, 1)          external tokens; also at most exp(p_old - claim) if the rule says so
     loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
 
-The loss of an update is the sum divided by the number of answer tokens of the *whole* update, groups without a signal
-included. Leaving those out of the forward pass therefore saves time and changes nothing. With a KL term, which has a
-gradient everywhere, no group is left out.
+The loss of an update is the mean over its groups of the mean over each group's answer tokens (`packing.weighted`),
+groups and answers without an advantage included. Leaving those out of the forward pass therefore saves time and changes
+nothing. With a KL term, which has a gradient everywhere, none is left out.
 
 Sources: PPO (1707.06347), GRPO (2402.03300), asymmetric clip range (DAPO, 2503.14476), truncated importance sampling
-for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html).
+for the sampler's mismatch (fengyao.notion.site/off-policy-rl), k3 (joschu.net/blog/kl-approx.html). Those of the
+external tokens' weights are at `sapo_edge.policy.ExternalRule`.
 
 One definition serves all learners: it computes with numpy's arrays and with torch's tensors. torch differentiates it by
 itself, which keeps its gradients on the device and bit-equal to those of earlier versions; MLX's learner calls it in
@@ -24,7 +26,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from sapo_edge.policy import UpdateSettings
+from sapo_edge.policy import ExternalRule, UpdateSettings
 
 Array = Any
 """(m,) one number for each answer token: an array of numpy or a tensor of torch."""
@@ -42,6 +44,8 @@ def token_losses(
     old: Array,
     sampler: Array,
     advantages: Array,
+    claims: Array,
+    weights: Array,
     reference: Array | None,
     settings: UpdateSettings,
 ) -> tuple[Array, Array, Array]:
@@ -53,6 +57,8 @@ def token_losses(
         old: under the learner before the first epoch.
         sampler: under the sampler; NaN where a token is not the policy's own.
         advantages: of each token's answer.
+        claims: mean log-probability that an external answer's author says; NaN without one.
+        weights: of each token in the loss.
         reference: under the base model, or None without a KL term.
         settings: clip range, cap, KL coefficient.
 
@@ -65,13 +71,24 @@ def token_losses(
     surrogate = library.minimum(ratio * advantages, clipped_ratio * advantages)
     own = ~library.isnan(sampler)
     importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=settings.importance_cap)
-    weight = library.where(own, importance, 1.0)
+    weight = library.where(own, importance, _external_weights(library, old, advantages, claims, settings.external_rule))
     losses = -weight * surrogate
     slopes = -weight * library.where(clipped, 0.0, ratio * advantages)
     if reference is not None:
         losses = losses + settings.kl_coefficient * k3(library, logprobs, reference)
         slopes = slopes + settings.kl_coefficient * (1.0 - library.exp(reference - logprobs))
-    return losses, slopes, clipped
+    return weights * losses, weights * slopes, clipped
+
+
+def _external_weights(library: ModuleType, old: Array, advantages: Array, claims: Array, rule: ExternalRule) -> Array:
+    """What is left of each external token: less where the policy finds it nearly impossible."""
+    likelihoods = library.exp(old)
+    # A floor of zero is none; the division stays finite.
+    negative, positive = (likelihoods / max(floor, 1e-30) for floor in (rule.negative_floor, rule.positive_floor))
+    weights = library.where(advantages < 0.0, negative, positive).clip(max=1.0)
+    if rule.ratio:
+        weights = weights * library.exp((old - library.where(library.isnan(claims), old, claims)).clip(max=0.0))
+    return weights
 
 
 @dataclass(slots=True)
@@ -92,8 +109,8 @@ class PackLoss:
     """The loss of one pack, computed some rows (answer tokens) at a time.
 
     Attributes:
-        library, sampler, advantages, old, reference, settings: see `token_losses`; `old` is None in the first epoch,
-            when the learner is still as it was before.
+        library, sampler, advantages, claims, weights, old, reference, settings: see `token_losses`; `old` is None in
+            the first epoch, when the learner is still as it was before.
         all_tokens: answer tokens of the whole update, which the loss is divided by.
         sums: of the update; `add` counts each row there, all but its entropy.
     """
@@ -101,6 +118,8 @@ class PackLoss:
     library: ModuleType
     sampler: Array
     advantages: Array
+    claims: Array
+    weights: Array
     old: Array | None
     reference: Array | None
     settings: UpdateSettings
@@ -119,7 +138,15 @@ class PackLoss:
         old = values if self.old is None else self.old[rows]
         reference = None if self.reference is None else self.reference[rows]
         losses, slopes, clipped = token_losses(
-            library, logprobs, old, sampler, self.advantages[rows], reference, self.settings
+            library,
+            logprobs,
+            old,
+            sampler,
+            self.advantages[rows],
+            self.claims[rows],
+            self.weights[rows],
+            reference,
+            self.settings,
         )
         sums.tokens += len(values)
         sums.loss += losses.sum().item()

@@ -11,33 +11,44 @@ tokens and 8 answers of 64, three quarters of the attention, which is a quarter 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.vocabularies import Vocabulary
-from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup
+from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup, UpdateSettings
 
 IntArray = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedAnswer:
-    """Token ids of an answer (end token included if it has one), its advantage, and the sampler's log-probabilities."""
+    """Token ids of an answer (end token included if it has one), and what its loss is made of.
+
+    Attributes:
+        token_ids: (l,).
+        advantage: of each of its tokens.
+        logprobs: (l,) by the sampler; None if the answer is external.
+        claim: mean log-probability (nats) of its tokens as its author says; None if it says nothing.
+        weight: of each of its tokens in the loss; 1 on average over an update.
+    """
 
     token_ids: tuple[int, ...]
     advantage: float
     logprobs: tuple[float, ...] | None
+    claim: float | None = None
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedGroup:
-    """A prompt's token ids and its answers."""
+    """A prompt's token ids and its answers; `external` if another node wrote them."""
 
     prompt: tuple[int, ...]
     answers: tuple[EncodedAnswer, ...]
+    external: bool = False
 
     @property
     def informative(self) -> bool:
@@ -58,16 +69,44 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
         group: what to encode.
         max_tokens: cuts external answers; 0 cuts none.
     """
-    answers = [
-        EncodedAnswer(_answer_ids(vocabulary, answer, max_tokens), answer.advantage, answer.logprobs)
-        for answer in group.answers
+    answers = []
+    for answer in group.answers:
+        token_ids = _answer_ids(vocabulary, answer, max_tokens)
+        # An answer without tokens teaches nothing.
+        if token_ids:
+            claim = None if answer.claim is None else answer.claim / len(token_ids)
+            answers.append(EncodedAnswer(token_ids, answer.advantage, answer.logprobs, claim))
+    return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(answers), group.external)
+
+
+def weighted(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> list[EncodedGroup]:
+    """The groups of an update with the weight of each answer's tokens in the loss, which is a mean over all tokens.
+
+    With `equal_groups` each group weighs the same, whatever the number and length of its answers.
+    """
+    lengths = [sum(len(answer.token_ids) for answer in group.answers) for group in groups]
+    all_tokens = sum(lengths)
+
+    def weight(group: EncodedGroup, length: int, answer: EncodedAnswer) -> float:
+        # Weight over `all_tokens` is a token's share of the loss.
+        share = all_tokens / (len(groups) * length) if settings.equal_groups else 1.0
+        if group.external and settings.external_rule.bounded:
+            share *= min(1.0, length / (len(group.answers) * len(answer.token_ids)))
+        return share
+
+    return [
+        replace(group, answers=tuple(replace(answer, weight=weight(group, length, answer)) for answer in group.answers))
+        for group, length in zip(groups, lengths, strict=True)
     ]
-    # An answer without tokens teaches nothing.
-    return EncodedGroup(tuple(vocabulary.encode_prompt(group.prompt)), tuple(a for a in answers if a.token_ids))
+
+
+def without_flat_answers(group: EncodedGroup) -> EncodedGroup:
+    """A group without the answers that have no advantage, such as wrong external ones."""
+    return replace(group, answers=tuple(answer for answer in group.answers if answer.advantage != 0.0))
 
 
 def _answer_ids(vocabulary: Vocabulary, answer: TrainingAnswer, max_tokens: int) -> tuple[int, ...]:
-    """Token ids of an answer: of an own one, those that were sampled; of an external one, its text encoded.
+    """Token ids of an answer: those that were sampled, or kept by `Policy.cut`; otherwise its text encoded.
 
     External text gets the end token if its answer ended and does not contain the stop text: its author's policy then
     chose that token. It is cut to the length of own answers, because a long one would need too much time and memory.
@@ -116,6 +155,8 @@ class Pack:
         targets: (m,) the answer token ids.
         advantages: (m,) each token's advantage.
         sampler_logprobs: (m,) NaN where an answer is external.
+        claims: (m,) mean log-probability that an external answer's author says; NaN where nobody says anything.
+        weights: (m,) of each token in the loss.
     """
 
     token_ids: IntArray
@@ -126,6 +167,8 @@ class Pack:
     targets: IntArray
     advantages: npt.NDArray[np.float32]
     sampler_logprobs: npt.NDArray[np.float32]
+    claims: npt.NDArray[np.float32]
+    weights: npt.NDArray[np.float32]
 
 
 class _Layout:
@@ -179,6 +222,10 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
     unknown = float("nan")
+
+    def each_token(values: Sequence[float]) -> npt.NDArray[np.float32]:
+        return np.repeat(np.array(values, np.float32), lengths)
+
     return Pack(
         layout.token_ids,
         layout.positions,
@@ -186,8 +233,10 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         layout.order,
         np.concatenate(predictors),
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
-        np.repeat(np.array([answer.advantage for answer in answers], np.float32), lengths),
+        each_token([answer.advantage for answer in answers]),
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),
+        each_token([unknown if answer.claim is None else answer.claim for answer in answers]),
+        each_token([answer.weight for answer in answers]),
     )
 
 

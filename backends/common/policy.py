@@ -22,6 +22,7 @@ from sapo_edge.errors import BackendError, CheckpointError, ModelError
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
+    CutAnswer,
     LoraSettings,
     MemoryEstimate,
     Prompt,
@@ -30,6 +31,9 @@ from sapo_edge.policy import (
     UpdateSettings,
     UpdateStatistics,
 )
+
+MAX_PIECE = 256
+"""Longest piece of a token, in characters."""
 
 
 def silent(_text: str) -> None:
@@ -78,6 +82,23 @@ class BasePolicy(ABC):
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text."""
         return self.vocabulary.tokenize(text, special=False)
+
+    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+        """Cut another node's answer as this policy's sampler would have stopped; see `Policy.cut`."""
+        stop = STOP_TEXT.encode()
+        answer = Request((), 1, max_tokens, 0.0, 0, stop).begin(self.vocabulary, 0, 0)
+        # A token may go on after the stop text, but not for long: the rest need not be encoded.
+        close = text.find(STOP_TEXT)
+        visible = text if close < 0 else text[: close + len(STOP_TEXT) + MAX_PIECE]
+        tokens = self.vocabulary.tokenize(visible, special=False)
+        if ended and close < 0:
+            # The author's policy chose to end the answer.
+            tokens.append(self.vocabulary.end_token)
+        for token in tokens:
+            if not answer.append(token, 0.0):
+                break
+        sample = answer.sample()
+        return CutAnswer(sample.text, sample.ended, sample.token_ids)
 
     def generate(
         self,

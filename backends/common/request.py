@@ -74,7 +74,7 @@ class AnswerInProgress:
         """The random number for the next token."""
         return float(self.uniforms[len(self.token_ids)])
 
-    def append(self, token: int, logprob: float, handle: CallHandle) -> bool:
+    def append(self, token: int, logprob: float, handle: CallHandle | None = None) -> bool:
         """Add a token and report progress to `handle`; False if the answer is now complete."""
         self.token_ids.append(token)
         self._logprobs.append(logprob)
@@ -85,7 +85,7 @@ class AnswerInProgress:
         full = len(self.token_ids) >= self._max_tokens or len(self._text) >= MAX_ANSWER_BYTES
         if self._ended or full:
             return False
-        if handle.growing is not None:
+        if handle is not None and handle.growing is not None:
             # An incremental decoder leaves out the bytes of an incomplete character.
             text = codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(self._text))
             handle.growing(self.group, self.index, text, len(self.token_ids))

@@ -182,8 +182,9 @@ class Settings:
     strategy: str = _setting(
         "informative",
         "How rollouts of other nodes are chosen. informative: only with a gradient. uniform: any. "
-        "balanced: evenly by author and task.",
-        choices=("informative", "uniform", "balanced"),
+        "balanced: evenly by author and task. needed: only of tasks at which own answers seldom succeed. "
+        "near_half: those of which about half the answers are right.",
+        choices=("informative", "uniform", "balanced", "needed", "near_half"),
         live=True,
     )
     rounds: int = _setting(

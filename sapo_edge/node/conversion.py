@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sapo_edge.advantage import group_advantages
+from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import RoundFinished
-from sapo_edge.policy import UpdateSettings
+from sapo_edge.policy import ExternalRule, UpdateSettings
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.sapo import RoundResult, RoundSettings
 from sapo_edge.selection import STRATEGIES
@@ -59,13 +59,13 @@ def round_event(result: RoundResult, received: int) -> RoundFinished:
     )
 
 
-def journaled_rollouts(result: RoundResult) -> list[JournaledRollout]:
-    """The rollouts of a round as the journal keeps them: own ones first."""
+def journaled_rollouts(result: RoundResult, rule: ExternalRule) -> list[JournaledRollout]:
+    """The rollouts of a round as the journal keeps them: own ones first, external ones as the rule trained on them."""
     return [
-        *(_journaled(scored, own=True) for scored in result.own),
-        *(_journaled(scored, own=False) for scored in result.external),
+        *(_journaled(scored, group_advantages(scored.rewards), own=True) for scored in result.own),
+        *(_journaled(scored, external_advantages(scored.rewards, rule), own=False) for scored in result.external),
     ]
 
 
-def _journaled(scored: ScoredRollout, *, own: bool) -> JournaledRollout:
-    return JournaledRollout(scored.rollout.as_text(), scored.rewards, group_advantages(scored.rewards), own)
+def _journaled(scored: ScoredRollout, advantages: tuple[float, ...], *, own: bool) -> JournaledRollout:
+    return JournaledRollout(scored.rollout.as_text(), scored.rewards, advantages, own)

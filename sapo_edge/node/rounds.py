@@ -108,7 +108,7 @@ class Node:
         self.interrupted = False
         self._emit = emit
         self._reasons = reasons
-        self._external = ExternalScorer(source)
+        self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
         self._saved_round = 0
         self._seen_held_out = False
         self._is_in_round = False
@@ -234,7 +234,7 @@ class Node:
         event = round_event(result, received)
         self.recent.append(event)
         counters = {} if self.trains else {GENERATOR_CURSOR: self.cursor, GENERATOR_ROUND: number}
-        self.store.journal.record(event, journaled_rollouts(result), counters)
+        self.store.journal.record(event, journaled_rollouts(result, settings.update.external_rule), counters)
         self._emit(event)
         if self.trains:
             self._save_checkpoint()

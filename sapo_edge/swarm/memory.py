@@ -10,9 +10,14 @@ from sapo_edge.transport import Receiver
 
 
 class MemorySwarm:
-    """Delivers each published rollout to all other members, reduced to what the wire carries. Thread-safe."""
+    """Delivers each published rollout to all other members, reduced to what the wire carries. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        claims: whether answers say their log-probabilities as well, which the wire does not carry.
+    """
+
+    def __init__(self, *, claims: bool = False) -> None:
+        self._claims = claims
         self._members: list[MemoryTransport] = []
         self._lock = threading.Lock()
 
@@ -36,7 +41,7 @@ class MemorySwarm:
                 return
             others = [member for member in self._members if member is not sender]
         for rollout in rollouts:
-            shared = rollout.as_text()
+            shared = rollout.as_text(claims=self._claims)
             for member in others:
                 member.receive(shared)
 

@@ -14,21 +14,21 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def extract_answer(completion: str) -> str | None:
-    """The stripped text between the last complete pair of answer tags, in time linear in the completion.
+    """The stripped text before the first closing tag and after the last opening tag before it.
+
+    A policy stops at its first closing tag. What another node writes behind one must not decide about what stands
+    before it. Takes time linear in the completion.
 
     NUL and lone surrogates become U+FFFD, so that verifiers get valid text only.
 
     Returns:
         None without a complete pair, or if the text is longer than `MAX_ANSWER_CHARACTERS`.
     """
-    last_close = completion.rfind(CLOSE_TAG)
-    if last_close < 0:
-        return None
-    start = completion.rfind(OPEN_TAG, 0, last_close)
+    close = completion.find(CLOSE_TAG)
+    start = completion.rfind(OPEN_TAG, 0, max(close, 0))
     if start < 0:
         return None
-    start += len(OPEN_TAG)
-    answer = completion[start : completion.find(CLOSE_TAG, start)].strip()
+    answer = completion[start + len(OPEN_TAG) : close].strip()
     if len(answer) > MAX_ANSWER_CHARACTERS:
         return None
     return answer.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", _REPLACEMENT)

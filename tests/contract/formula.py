@@ -67,13 +67,19 @@ def expected(
     """One epoch over all groups, from `adapter`; `before` is the adapter before the first epoch."""
     policy, old_policy = adapted(model, adapter), adapted(model, before)
     result, own_tokens, clipped = Expected(), 0, 0
-    total = sum(len(answer_ids(answer)) for group in groups for answer in group.answers)
     loss = torch.zeros((), dtype=torch.float64)
     for group in groups:
+        group_tokens = sum(len(answer_ids(answer)) for answer in group.answers)
         # The KL term has a gradient in every group.
         if not group.informative and settings.kl_coefficient == 0.0:
             continue
         for answer in group.answers:
+            if answer.advantage == 0.0 and settings.kl_coefficient == 0.0:
+                continue
+            length = len(answer_ids(answer))
+            share = 1 / (len(groups) * group_tokens)
+            if group.external:
+                share *= min(1.0, group_tokens / (len(group.answers) * length))
             ids = torch.tensor(answer_ids(answer))[:, None]
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]
@@ -84,28 +90,32 @@ def expected(
             for k in range(len(ids)):
                 ratio = torch.exp(new[k] - old[k])
                 bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
-                weight = 1.0
+                rule = settings.external_rule
+                floor = rule.negative_floor if answer.advantage < 0 else rule.positive_floor
+                weight = min(1.0, math.exp(float(old[k])) / floor) if floor else 1.0
+                if rule.ratio and answer.claim is not None:
+                    weight *= min(1.0, math.exp(float(old[k]) - answer.claim / length))
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)
                     result.mismatch_kl += math.exp(gap) - 1 - gap
                     own_tokens += 1
-                loss = loss - weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
+                loss = loss - share * weight * torch.minimum(ratio * answer.advantage, bounded * answer.advantage)
                 clipped += int(bounded * answer.advantage < ratio * answer.advantage)
                 if settings.kl_coefficient > 0.0:
                     difference = base[k] - new[k]
                     divergence = torch.exp(difference) - 1 - difference
-                    loss = loss + settings.kl_coefficient * divergence
+                    loss = loss + share * settings.kl_coefficient * divergence
                     result.reference_kl += float(divergence.detach())
             result.entropy -= float((rows.exp() * rows).sum().detach())
             result.tokens += len(ids)
-    torch.autograd.backward(loss / total)
+    torch.autograd.backward(loss)
     result.gradients = {
         name.replace(".default.", "."): parameter.grad.numpy()
         for name, parameter in policy.named_parameters()
         if parameter.grad is not None
     }
-    result.loss = float(loss.detach()) / total
+    result.loss = float(loss.detach())
     result.entropy /= result.tokens
     result.reference_kl /= result.tokens
     result.clip_fraction = clipped / result.tokens

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from sapo_edge.policy import Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.contract.formula import Gradients, distance, expected
 from tests.contract.training import own_group
 from tests.models import SHAPES, ReferenceModel, question
@@ -37,7 +37,7 @@ def batch(policy: Policy) -> list[TrainingGroup]:
         for answer in own.answers
     ]
     external = (
-        TrainingAnswer("the answer is 7", True, 1.2),
+        TrainingAnswer("the answer is 7", True, 1.2, claim=-9.0),
         TrainingAnswer("8", False, -0.7),
         TrainingAnswer("<answer>7</answer>", True, 0.0),
     )
@@ -45,7 +45,7 @@ def batch(policy: Policy) -> list[TrainingGroup]:
     return [
         TrainingGroup(own.prompt, tuple(off)),
         TrainingGroup(question("silence"), silent),
-        TrainingGroup(question("What is 3 + 4, and why?"), external),
+        TrainingGroup(question("What is 3 + 4, and why?"), external, external=True),
     ]
 
 
@@ -90,8 +90,9 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
         replace(SETTINGS, temperature=1.0),
         replace(SETTINGS, importance_cap=1.0),
         replace(SETTINGS, kl_coefficient=0.3),
+        replace(SETTINGS, external_rule=ExternalRule(positive_floor=0.02, negative_floor=0.5, ratio=True)),
     ],
-    ids=["temperature", "cap", "KL"],
+    ids=["temperature", "cap", "KL", "external"],
 )
 def test_loss_gradient_and_statistics_match_the_formula(
     policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings

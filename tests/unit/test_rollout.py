@@ -83,7 +83,6 @@ def test_a_reference_outside_its_bounds_cannot_be_built(values: tuple[Any, ...])
         (None, True),
         ("x", 1),
         ("x", None),
-        ("x", True, (1,), None),
         ("x", True, None, (-0.5,)),
         ("x", True, (1, 2), (-0.5,)),
     ],

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sapo_edge.advantage import group_advantages
+from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.errors import Cancelled
-from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, ExternalRule, TrainingGroup, UpdateSettings
 from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
-from sapo_edge.rollout import Rollout, Task
+from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
 from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, ask, first_is_right, make_rollout, numbered_tasks, score_text
@@ -38,6 +38,11 @@ class Shared:
         raise AssertionError("a round closes nothing")
 
 
+def score_external(rollout: Rollout, answers: int) -> ScoredRollout:
+    kept = replace(rollout, answers=rollout.answers[:answers], digest=rollout.id)
+    return ScoredRollout(kept, tuple(float(answer.text == RIGHT) for answer in kept.answers))
+
+
 class Bench:
     """A round with fakes for its context, and a log of its steps."""
 
@@ -57,7 +62,7 @@ class Bench:
             self.transport,
             self.tasks,
             self.score,
-            lambda rollout: tuple(float(answer.text == RIGHT) for answer in rollout.answers),
+            score_external,
             ask,
             lambda own, rng: [scored.rollout for scored in own],
             "me",
@@ -131,7 +136,9 @@ def test_answers_come_with_their_group_relative_advantages() -> None:
     assert len(bench.trained) == 2
     for group in bench.trained:
         rewards = [float(answer.text == RIGHT) for answer in group.answers]
-        assert tuple(answer.advantage for answer in group.answers) == group_advantages(rewards)
+        advantages = group_advantages(rewards) if is_own(group) else external_advantages(rewards, ExternalRule())
+        assert tuple(answer.advantage for answer in group.answers) == advantages
+        assert group.external is not is_own(group)
 
 
 def test_own_answers_keep_their_sampled_ids() -> None:
@@ -234,9 +241,11 @@ def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
     bench = Bench(own=1, external=2)
     lie, truth = make_rollout("liar"), make_rollout("honest")
     score = bench.context.score_external
-    bench.context = replace(
-        bench.context, score_external=lambda rollout: None if rollout.author == "liar" else score(rollout)
-    )
+
+    def judge(rollout: Rollout, answers: int) -> ScoredRollout | None:
+        return None if rollout.author == "liar" else score(rollout, answers)
+
+    bench.context = replace(bench.context, score_external=judge)
     bench.fill(lie, truth)
     result = bench.run()
     assert [scored.rollout for scored in result.external] == [truth]
@@ -252,7 +261,7 @@ def test_own_and_external_rewards_are_reported_apart() -> None:
 
 def test_a_node_alone_scores_no_external_rollouts() -> None:
     bench = Bench(own=1, external=0)
-    bench.context = replace(bench.context, score_external=lambda rollout: pytest.fail("scored for nothing"))
+    bench.context = replace(bench.context, score_external=lambda rollout, answers: pytest.fail("scored for nothing"))
     bench.fill(make_rollout())
     assert bench.run().external == () and len(bench.pool) == 1
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 from sapo_edge.errors import SapoError, UnknownTaskError
-from sapo_edge.rollout import Rollout, Task
+from sapo_edge.policy import CutAnswer
+from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.bounded import BoundedWorker, NotStartedError, OvertimeError
@@ -95,31 +98,46 @@ class TaskCheck:
             raise RejectedError(Rejection.TASK, "the check failed", is_authors_fault=False) from error
 
 
+Cut = Callable[[str, bool], CutAnswer]
+"""(text, ended) -> the answer as this node's own sampler would have stopped."""
+
+
 class ExternalScorer:
     """Rewards of other nodes' rollouts. Each task is verified before anything is scored.
 
+    Answers are cut first: what is scored is exactly what is trained on.
+
     Args:
         source: regenerates tasks and scores answers.
+        cut: cuts an answer.
 
     Attributes:
         rejected: numbers of rejected rollouts by their reason in words.
     """
 
-    def __init__(self, source: TaskSource) -> None:
+    def __init__(self, source: TaskSource, cut: Cut) -> None:
         self.source = source
         self.rejected: Counter[str] = Counter()
-        self._rewards: Recent[str, tuple[float, ...] | None] = Recent(MAX_SCORED)
+        self._cut = cut
+        self._scored: Recent[tuple[str, int], ScoredRollout | None] = Recent(MAX_SCORED)
 
-    def __call__(self, rollout: Rollout) -> tuple[float, ...] | None:
-        """Rewards of the answers, or None if the rollout must not be trained on."""
-        if rollout.id not in self._rewards:
-            self._rewards[rollout.id] = self._score(rollout)
-        return self._rewards[rollout.id]
+    def __call__(self, rollout: Rollout, answers: int) -> ScoredRollout | None:
+        """The rollout with its first `answers` answers, cut, and their rewards; None if it must not be trained on."""
+        key = rollout.id, answers
+        if key not in self._scored:
+            self._scored[key] = self._score(rollout, answers)
+        return self._scored[key]
 
-    def _score(self, rollout: Rollout) -> tuple[float, ...] | None:
+    def _score(self, rollout: Rollout, answers: int) -> ScoredRollout | None:
         try:
             task = verified_task(self.source, rollout)
         except RejectedError as error:
             self.rejected[error.detail] += 1
             return None
-        return tuple(self.source.score(task, answer.text) for answer in rollout.answers)
+        cut = []
+        for answer in rollout.answers[:answers]:
+            kept = self._cut(answer.text, answer.ended)
+            cut.append(Answer(kept.text, kept.ended, kept.token_ids, claim=answer.claim))
+        # The id stays that of the rollout as it was received.
+        trained = replace(rollout, answers=tuple(cut), digest=rollout.id)
+        return ScoredRollout(trained, tuple(self.source.score(task, answer.text) for answer in cut))

@@ -12,6 +12,7 @@ from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.fakes import FakePolicy
 
 
 @pytest.fixture(scope="module")
@@ -27,44 +28,54 @@ def honest(source: TaskSource) -> Rollout:
     return Rollout(task.ref, task.question, task.ground_truth, answers, "other", 1, 1, 1.0)
 
 
+def scorer_of(source: TaskSource) -> ExternalScorer:
+    return ExternalScorer(source, lambda text, ended: FakePolicy().cut(text, ended, 64))
+
+
+def rewards_of(source: TaskSource, rollout: Rollout) -> tuple[float, ...]:
+    scored = scorer_of(source)(rollout, 8)
+    assert scored is not None
+    return scored.rewards
+
+
 def test_an_honest_rollout_earns_local_rewards(source: TaskSource, honest: Rollout) -> None:
-    assert ExternalScorer(source)(honest) == (1.0, 0.0)
+    assert rewards_of(source, honest) == (1.0, 0.0)
 
 
 def test_the_senders_ground_truth_rewards_nothing(source: TaskSource, honest: Rollout) -> None:
     lie = replace(honest, ground_truth="x")
-    assert ExternalScorer(source)(lie) is None
+    assert scorer_of(source)(lie, 8) is None
 
 
 @pytest.mark.parametrize("question", ["", "What is 1 + 1?", "{honest} "])
 def test_a_question_that_is_not_that_of_the_reference_is_rejected(
     source: TaskSource, honest: Rollout, question: str
 ) -> None:
-    assert ExternalScorer(source)(replace(honest, question=question.format(honest=honest.question))) is None
+    assert scorer_of(source)(replace(honest, question=question.format(honest=honest.question)), 8) is None
 
 
 def test_an_entry_that_the_manifest_does_not_have_is_rejected(source: TaskSource, honest: Rollout) -> None:
-    assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, entry="chain_sum"))) is None
+    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, entry="chain_sum")), 8) is None
 
 
 def test_the_reference_of_another_entry_is_rejected(source: TaskSource, honest: Rollout) -> None:
     other = next(entry.name for entry in source.manifest.tasks if entry.name != honest.ref.entry)
-    assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, entry=other))) is None
+    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, entry=other)), 8) is None
 
 
 def test_a_task_of_another_version_of_the_generator_is_rejected(source: TaskSource, honest: Rollout) -> None:
-    assert ExternalScorer(source)(replace(honest, ref=replace(honest.ref, version="0.0.1"))) is None
+    assert scorer_of(source)(replace(honest, ref=replace(honest.ref, version="0.0.1")), 8) is None
 
 
 def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:
     held_out = source.held_out("test", 1)[0]
     rollout = replace(honest, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
-    assert ExternalScorer(source)(rollout) is None
+    assert scorer_of(source)(rollout, 8) is None
     for index in range(5000):
         task = source.regenerate(TaskRef(held_out.ref.entry, library_version(), 12345, index))
         if task.question == held_out.question:
             again = replace(rollout, ref=task.ref, ground_truth=task.ground_truth)
-            assert ExternalScorer(source)(again) is None
+            assert scorer_of(source)(again, 8) is None
             return
     pytest.fail("no other reference gave the question")
 
@@ -72,20 +83,37 @@ def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSour
 def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout) -> None:
     texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
     rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))
-    assert ExternalScorer(source)(rollout) == (0.0,) * len(texts)
+    assert rewards_of(source, rollout) == (0.0,) * len(texts)
+
+
+def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:
+    wrong_first = Answer(f"<answer>x</answer>\n<answer>{honest.ground_truth}</answer>", True)
+    too_late = Answer("." * 64 + f"<answer>{honest.ground_truth}</answer>", True)
+    scored = scorer_of(source)(replace(honest, answers=(wrong_first, too_late, honest.answers[0])), 8)
+    assert scored is not None
+    assert scored.rewards == (0.0, 0.0, 1.0)
+    assert scored.rollout.answers[1].text == "." * 64 and not scored.rollout.answers[1].ended
+    assert scored.rollout.id == replace(honest, answers=(wrong_first, too_late, honest.answers[0])).id
+
+
+def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest: Rollout) -> None:
+    right, wrong = honest.answers
+    scored = scorer_of(source)(replace(honest, answers=(wrong, right, *(wrong,) * 30)), 2)
+    assert scored is not None
+    assert scored.rewards == (0.0, 1.0) and len(scored.rollout.answers) == 2
 
 
 def test_a_rollout_is_scored_once(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = ExternalScorer(source)
-    first = scorer(honest)
+    scorer = scorer_of(source)
+    first = scorer(honest, 8)
     monkeypatch.setattr(source, "regenerate", lambda _: pytest.fail("regenerated twice"))
-    assert scorer(replace(honest)) == first
+    assert scorer(replace(honest), 8) == first
 
 
 def test_the_oldest_rewards_are_forgotten(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external, "MAX_SCORED", 2)
-    scorer = ExternalScorer(source)
+    scorer = scorer_of(source)
     lies = [replace(honest, sequence=sequence, ground_truth="x") for sequence in range(3)]
     for lie in (*lies, lies[2], lies[0]):
-        assert scorer(lie) is None
+        assert scorer(lie, 8) is None
     assert scorer.rejected.total() == 4, "the third was remembered, the first was not"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.advantage import external_advantages
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.journal_view import RolloutQuery
 from sapo_edge.control.protocol import ControlError
@@ -18,6 +19,7 @@ from sapo_edge.events import CheckpointSaved, Event, HeldOut, Progress, RoundFin
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
 from sapo_edge.node.rounds import RECENT, Node
+from sapo_edge.policy import ExternalRule
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.joining.identity import readable_name
@@ -144,7 +146,7 @@ def test_external_rollouts_are_journaled_with_their_rewards(store: Store, source
         for scored in external:
             assert scored.rollout.author == writer.author
             assert scored.rewards == written[scored.rollout.id].rewards
-            assert scored.advantages == written[scored.rollout.id].advantages
+            assert scored.advantages == external_advantages(scored.rewards, ExternalRule())
     page = reader.control.rollouts(RolloutQuery(origin="external"))
     assert {item["name"] for item in page["rollouts"]} == {readable_name(writer.author)}
     first = page["rollouts"][0]

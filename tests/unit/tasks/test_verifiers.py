@@ -94,11 +94,11 @@ def test_a_task_of_another_manifest_is_not_scored() -> None:
     [
         ("<answer>7</answer>", "7"),
         ("so <answer> 7 \n</answer> it is", "7"),
-        ("<answer>1</answer> no, <answer>2</answer>", "2"),
+        ("<answer>1</answer> no, <answer>2</answer>", "1"),
         ("<answer>1</answer> <answer>2", "1"),
         ("<answer>1<answer>2</answer>", "2"),
         ("<answer>1</answer></answer>", "1"),
-        ("</answer><answer>1</answer>", "1"),
+        ("</answer><answer>1</answer>", None),
         ("<answer></answer>", ""),
         ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"),
         ("7", None),
@@ -111,7 +111,7 @@ def test_a_task_of_another_manifest_is_not_scored() -> None:
         (f"<answer>{'7' * 4097}</answer>", None),
     ],
 )
-def test_the_last_complete_answer_counts(completion: str, answer: str | None) -> None:
+def test_the_answer_before_the_first_closing_tag_counts(completion: str, answer: str | None) -> None:
     assert extract_answer(completion) == answer
 
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from sapo_edge.backends.common.loss import k3, token_losses
-from sapo_edge.policy import UpdateSettings
+from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
 
-SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)
+RULE = ExternalRule(positive_floor=0.05, negative_floor=0.3, ratio=True)
+SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5, external_rule=RULE)
 
 
 @pytest.fixture
@@ -23,12 +24,15 @@ def tokens() -> list[Any]:
     old, sampler, base = (logprobs + generator.uniform(-0.6, 0.6, 200) for _ in range(3))
     old[:20] = logprobs[:20]
     sampler[::3] = np.nan
-    return [logprobs, old, sampler, generator.choice([-1.2, 0.0, 0.7], 200), base]
+    advantages = generator.choice([-1.2, 0.0, 0.7], 200)
+    claims = generator.uniform(-3.0, -0.1, 200)
+    claims[::2] = np.nan
+    return [logprobs, old, sampler, advantages, claims, generator.uniform(0.5, 2.0, 200), base]
 
 
 def losses_of(library: Any, arrays: list[Any], settings: UpdateSettings = SETTINGS) -> tuple[Any, Any, Any]:
-    logprobs, old, sampler, advantages, base = arrays
-    return token_losses(library, logprobs, old, sampler, advantages, base, settings)
+    logprobs, old, sampler, advantages, claims, weights, base = arrays
+    return token_losses(library, logprobs, old, sampler, advantages, claims, weights, base, settings)
 
 
 @pytest.mark.parametrize("with_base", [True, False])
@@ -48,6 +52,32 @@ def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[An
     np.testing.assert_allclose(np_slopes, leaf.grad.numpy(), rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(np_clipped, clipped.numpy())
     assert 20 < np_clipped.sum() < 180
+
+
+def external_loss(rule: ExternalRule, probability: float, advantage: float, claim: float = np.nan) -> float:
+    logprob = np.array([np.log(probability)])
+    settings = UpdateSettings(external_rule=rule)
+    arrays = [logprob, logprob, [np.nan], [advantage], [claim], [1.0], None]
+    losses, _, _ = losses_of(np, [None if array is None else np.array(array) for array in arrays], settings)
+    return float(losses[0])
+
+
+def test_a_token_that_the_policy_finds_nearly_impossible_counts_less() -> None:
+    rule = ExternalRule(positive_floor=0.01, negative_floor=0.1)
+    assert external_loss(rule, 0.02, 1.0) == pytest.approx(-1.0)
+    assert external_loss(rule, 0.001, 1.0) == pytest.approx(-0.1)
+    assert external_loss(rule, 0.5, -1.0) == pytest.approx(1.0)
+    assert external_loss(rule, 0.01, -1.0) == pytest.approx(0.1)
+    assert external_loss(PUBLISHED, 1e-6, -1.0) == pytest.approx(1.0)
+
+
+def test_a_claim_lowers_a_weight_and_never_raises_it() -> None:
+    rule = ExternalRule(positive_floor=0.0, ratio=True)
+    assert external_loss(rule, 0.1, 1.0) == pytest.approx(-1.0)
+    assert external_loss(rule, 0.1, 1.0, claim=float(np.log(0.2))) == pytest.approx(-0.5)
+    assert external_loss(rule, 0.1, 1.0, claim=float(np.log(0.001))) == pytest.approx(-1.0)
+    assert external_loss(rule, 0.1, 1.0, claim=-1e300) == pytest.approx(-1.0)
+    assert external_loss(rule, 0.1, 1.0, claim=1e300) == 0.0
 
 
 def test_k3_is_zero_between_equals_and_positive_otherwise(tokens: list[Any]) -> None:

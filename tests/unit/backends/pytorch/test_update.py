@@ -71,12 +71,13 @@ def recorder(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) ->
 def test_leaving_out_groups_without_a_signal_changes_nothing(recorder: Recorder) -> None:
     loud = [group for group in make_groups() if any(answer.advantage for answer in group.answers)]
     silent = [group for group in make_groups() if group not in loud]
-    weight = [sum(len(a.token_ids) for group in groups for a in group.answers) for groups in (loud, loud + silent)]
     settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(loud, settings)
     recorder.update(loud + silent, settings)
-    # Tokens of silent groups count in the mean, as if their (zero) gradient had been computed.
-    scaled = {name: gradient * weight[0] / weight[1] for name, gradient in recorder.gradients[0].items()}
+    # Silent groups count in the mean, as if their (zero) gradient had been computed.
+    scaled = {
+        name: gradient * len(loud) / (len(loud) + len(silent)) for name, gradient in recorder.gradients[0].items()
+    }
     assert distance(recorder.gradients[1], scaled) < 1e-6
 
 
