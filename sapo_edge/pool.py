@@ -1,7 +1,7 @@
 """The pool: other nodes' rollouts that wait to be trained on.
 
-It is bounded in count, bytes and age, keeps a share for each author, and never holds the same rollout twice, not even
-after a restart. It scores nothing.
+It is bounded in count, bytes and age, and keeps a share for each author. It offers each text and each task of an author
+for training once, also after a restart. It scores nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
-from sapo_edge.rollout import Rollout
-from sapo_edge.state.pool_file import read_pool, write_pool
+from sapo_edge.marks import question_mark, task_mark, text_mark
+from sapo_edge.rollout import Rollout, TaskRef
+from sapo_edge.state.pool_file import SavedPool, SavedRollout, read_pool, write_pool
+
+K = TypeVar("K")
 
 AUTHOR_SAMPLE = 4096
 """Newest arrivals from which the number of authors is estimated."""
@@ -23,11 +27,17 @@ _MOST_PER_AUTHOR = 3
 
 
 class PoolOutcome(StrEnum):
-    """Whether the pool accepted a rollout, and if not, why; `OLD` counts rollouts that expired in it."""
+    """Whether the pool accepted a rollout, and if not, why; `OLD` counts rollouts that expired in it.
+
+    `SAME_TASK`: another rollout of this author and task reference is held or was used. `SAME_TEXT`: the same question
+    with the same answers, by any author, is held or was used lately.
+    """
 
     ADDED = "added"
     DUPLICATE = "duplicate"
     OWN = "own"
+    SAME_TASK = "same task"
+    SAME_TEXT = "same text"
     OLD = "old"
     TOO_LARGE = "too large"
 
@@ -40,7 +50,8 @@ class PoolLimits:
         rollouts, bytes: most that it holds.
         author_share: largest share of `rollouts` and of `bytes` for one author, who may always have one rollout.
         seconds: age at which a rollout expires, counted from its arrival: other nodes' clocks are not trusted.
-        remembered: ids of removed rollouts that are kept, to recognise late copies.
+        remembered: ids of removed rollouts, and tasks of used ones, that are kept to recognise late copies.
+        used_texts: texts of the rollouts used last that are refused.
     """
 
     rollouts: int = 2048
@@ -48,6 +59,7 @@ class PoolLimits:
     author_share: float = 0.25
     seconds: float = 3600.0
     remembered: int = 16384
+    used_texts: int = 256
 
 
 class Authors:
@@ -89,6 +101,33 @@ class Authors:
                 del self._counts[author]
 
 
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A rollout in the pool, with its arrival, its network, and its marks (see `sapo_edge/marks.py`)."""
+
+    rollout: Rollout
+    arrival: float
+    neighbourhood: str
+    size: int
+    task: bytes
+    question: bytes
+    text: bytes
+
+
+class _Held:
+    """Numbers and bytes of the rollouts held, by author or by neighbourhood."""
+
+    def __init__(self) -> None:
+        self.rollouts: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+
+    def add(self, key: str, count: int, size: int) -> None:
+        self.rollouts[key] += count
+        self.bytes[key] += size
+        if not self.rollouts[key]:
+            del self.rollouts[key], self.bytes[key]
+
+
 class Pool:
     """Other nodes' rollouts that wait to be trained on. Thread-safe: the swarm adds while a round samples.
 
@@ -116,12 +155,18 @@ class Pool:
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
         self._removed: OrderedDict[str, None] = OrderedDict()
+        # An honest node draws each task reference once, so a used one is refused for good. Where questions are few and
+        # answers short, honest nodes draw a question again and write the same text again. So an author's newer rollout
+        # of a question replaces the held one, and a used text may come again after 256 others: some 60 rounds.
+        self._used_tasks: OrderedDict[bytes, None] = OrderedDict()
+        self._used_texts: OrderedDict[bytes, None] = OrderedDict()
         self._clear()
 
     def _clear(self) -> None:
-        self._held: OrderedDict[str, tuple[Rollout, float]] = OrderedDict()
-        self._author_rollouts: Counter[str] = Counter()
-        self._author_bytes: Counter[str] = Counter()
+        self._held: OrderedDict[str, _Entry] = OrderedDict()
+        self._marks: dict[bytes, str] = {}
+        self._by_author = _Held()
+        self._by_neighbourhood = _Held()
         self._authors = Authors(self.limits.seconds)
         self._bytes = 0
 
@@ -133,11 +178,17 @@ class Pool:
         """Bytes of text in the pool."""
         return self._bytes
 
-    def add(self, rollout: Rollout) -> PoolOutcome:
-        """Add a rollout that was checked already; the oldest ones make room for it."""
+    def add(self, rollout: Rollout, neighbourhood: str = "") -> PoolOutcome:
+        """Add a rollout that was checked already; the oldest ones make room for it.
+
+        Args:
+            rollout: of another node.
+            neighbourhood: the network from which it came, "" if unknown.
+        """
+        entry = _entry(rollout, self._clock(), neighbourhood)
         with self._lock:
             self._expire()
-            outcome = self._add(rollout, self._clock())
+            outcome = self._add(entry)
             self.counts[outcome] += 1
             return outcome
 
@@ -150,25 +201,45 @@ class Pool:
         """All rollouts in the pool, oldest first."""
         with self._lock:
             self._expire()
-            return tuple(rollout for rollout, _ in self._held.values())
+            return tuple(entry.rollout for entry in self._held.values())
+
+    def neighbourhood(self, rollout: Rollout) -> str:
+        """The network from which a rollout came; "" if it is unknown or the pool no longer holds the rollout."""
+        with self._lock:
+            entry = self._held.get(rollout.id)
+            return "" if entry is None else entry.neighbourhood
 
     def take(self, rollouts: Sequence[Rollout]) -> None:
-        """Remove rollouts that were trained on or rejected; their ids are remembered."""
+        """Remove rollouts that were trained on, and remember their tasks and texts."""
+        with self._lock:
+            for rollout in rollouts:
+                if (entry := self._held.get(rollout.id)) is not None:
+                    self._remove(rollout.id)
+                    self._mark_used(entry)
+
+    def reject(self, rollouts: Sequence[Rollout]) -> None:
+        """Remove rollouts that must not be trained on. Another author's rollout with their text may still come."""
         with self._lock:
             for rollout in rollouts:
                 if rollout.id in self._held:
                     self._remove(rollout.id)
 
-    def mark_used(self, ids: Sequence[str]) -> None:
-        """Remove rollouts that were trained on before, and do not accept them again."""
+    def mark_used(self, used: Sequence[tuple[str, str, TaskRef]]) -> None:
+        """Remove rollouts that were trained on before, and do not accept them again.
+
+        Args:
+            used: id, author and task reference of each.
+        """
         with self._lock:
-            for identity in ids:
-                if identity in self._held:
+            for identity, author, ref in used:
+                if (entry := self._held.get(identity)) is not None:
                     self._remove(identity)
+                    self._mark_used(entry)
                 self._remember(identity)
+                _set_newest(self._used_tasks, task_mark(author, ref), self.limits.remembered)
 
     def save(self, path: Path) -> None:
-        """Write the pool and the remembered ids to a file, for the next start.
+        """Write the pool and what it remembers to a file, for the next start.
 
         Raises:
             StateError: if it can't be written; the old file is untouched.
@@ -176,9 +247,16 @@ class Pool:
         with self._lock:
             self._expire()
             offset = self._wall_clock() - self._clock()
-            rollouts = [(rollout, arrival + offset) for rollout, arrival in self._held.values()]
-            removed = list(self._removed)
-        write_pool(path, removed, rollouts)
+            saved = SavedPool(
+                list(self._removed),
+                list(self._used_tasks),
+                list(self._used_texts),
+                [
+                    SavedRollout(entry.rollout, entry.arrival + offset, entry.neighbourhood)
+                    for entry in self._held.values()
+                ],
+            )
+        write_pool(path, saved)
 
     def load(self, path: Path) -> int:
         """Add the rollouts of a file, aged by the time since their arrival, under this pool's limits.
@@ -193,67 +271,123 @@ class Pool:
             StateError: if the file can't be read, is damaged or is larger than the limits allow; the pool is unchanged.
         """
         limits = self.limits
-        removed, rollouts = read_pool(path, limits.rollouts, limits.bytes, limits.remembered)
+        saved = read_pool(path, limits.rollouts, limits.bytes, limits.remembered + limits.used_texts)
         with self._lock:
             now, wall_now = self._clock(), self._wall_clock()
-            # A wall clock that was set back must not give a rollout an arrival in the future.
-            saved = [(rollout, now - max(0.0, wall_now - arrival)) for rollout, arrival in rollouts]
+
+            def aged(time: float) -> float:
+                # A wall clock that was set back must not give a rollout an arrival in the future.
+                return now - max(0.0, wall_now - time)
+
+            loaded = [_entry(item.rollout, aged(item.arrival), item.neighbourhood) for item in saved.rollouts]
             present = list(self._held.values())
-            self._removed = OrderedDict.fromkeys([*removed, *self._removed])
-            while len(self._removed) > limits.remembered:
-                self._removed.popitem(last=False)
+            self._removed = OrderedDict.fromkeys([*saved.removed, *self._removed])
+            self._used_tasks = OrderedDict.fromkeys([*saved.used_tasks, *self._used_tasks])
+            self._used_texts = OrderedDict.fromkeys([*saved.used_texts, *self._used_texts])
+            _drop_oldest(self._removed, limits.remembered)
+            _drop_oldest(self._used_tasks, limits.remembered)
+            _drop_oldest(self._used_texts, limits.used_texts)
             self._clear()
-            for rollout, arrival in sorted(saved + present, key=lambda entry: entry[1]):
-                if arrival >= now - limits.seconds:
-                    self._add(rollout, arrival)
-            new = {rollout.id for rollout, _ in saved} - {rollout.id for rollout, _ in present}
+            for entry in sorted(loaded + present, key=lambda entry: entry.arrival):
+                if entry.arrival >= now - limits.seconds:
+                    self._add(entry)
+            new = {entry.rollout.id for entry in loaded} - {entry.rollout.id for entry in present}
             return len(new & self._held.keys())
 
-    def _add(self, rollout: Rollout, arrival: float) -> PoolOutcome:
-        identity, size = rollout.id, rollout.size_bytes()
-        if rollout.author == self.own_author:
+    def _add(self, entry: _Entry) -> PoolOutcome:
+        refusal = self._refusal(entry)
+        if refusal is not None:
+            return refusal
+        author, size = entry.rollout.author, entry.size
+        if (earlier := self._marks.get(entry.question)) is not None:
+            self._remove(earlier)
+        while self._by_author.rollouts[author] and self._exceeds_share(author, size):
+            self._remove(next(key for key, held in self._held.items() if held.rollout.author == author))
+        self._make_room(size)
+        self._held[entry.rollout.id] = entry
+        self._marks |= dict.fromkeys((entry.task, entry.question, entry.text), entry.rollout.id)
+        self._authors.hear(author, entry.arrival)
+        self._count(entry, 1)
+        return PoolOutcome.ADDED
+
+    def _refusal(self, entry: _Entry) -> PoolOutcome | None:
+        """Why a rollout is not accepted; None if it is."""
+        identity = entry.rollout.id
+        if entry.rollout.author == self.own_author:
             return PoolOutcome.OWN
         if identity in self._held or identity in self._removed:
             return PoolOutcome.DUPLICATE
-        if size > self.limits.bytes:
-            return PoolOutcome.TOO_LARGE
-        while self._author_rollouts[rollout.author] and self._exceeds_share(rollout.author, size):
-            self._remove(next(key for key, (held, _) in self._held.items() if held.author == rollout.author))
-        while self._held and (len(self._held) >= self.limits.rollouts or self._bytes + size > self.limits.bytes):
-            self._remove(next(iter(self._held)))
-        self._held[identity] = (rollout, arrival)
-        self._authors.hear(rollout.author, arrival)
-        self._author_rollouts[rollout.author] += 1
-        self._author_bytes[rollout.author] += size
-        self._bytes += size
-        return PoolOutcome.ADDED
+        if entry.task in self._marks or entry.task in self._used_tasks:
+            return PoolOutcome.SAME_TASK
+        if entry.text in self._marks or entry.text in self._used_texts:
+            return PoolOutcome.SAME_TEXT
+        return PoolOutcome.TOO_LARGE if entry.size > self.limits.bytes else None
+
+    def _make_room(self, size: int) -> None:
+        """Remove the oldest rollouts of the neighbourhood that holds most of what is short: places or bytes."""
+        while self._held:
+            if len(self._held) >= self.limits.rollouts:
+                held = self._by_neighbourhood.rollouts
+            elif self._bytes + size > self.limits.bytes:
+                held = self._by_neighbourhood.bytes
+            else:
+                return
+            largest = max(held.values())
+            self._remove(next(key for key, entry in self._held.items() if held[entry.neighbourhood] == largest))
 
     def _exceeds_share(self, author: str, size: int) -> bool:
         """Whether one more rollout of `size` bytes would exceed the author's share."""
         share = self.limits.author_share
         return (
-            self._author_rollouts[author] >= max(1, int(self.limits.rollouts * share))
-            or self._author_bytes[author] + size > self.limits.bytes * share
+            self._by_author.rollouts[author] >= max(1, int(self.limits.rollouts * share))
+            or self._by_author.bytes[author] + size > self.limits.bytes * share
         )
 
     def _expire(self) -> None:
         oldest = self._clock() - self.limits.seconds
-        while self._held and next(iter(self._held.values()))[1] < oldest:
+        while self._held and next(iter(self._held.values())).arrival < oldest:
             self._remove(next(iter(self._held)))
             self.counts[PoolOutcome.OLD] += 1
 
     def _remove(self, identity: str) -> None:
-        rollout, _ = self._held.pop(identity)
-        size = rollout.size_bytes()
-        self._author_rollouts[rollout.author] -= 1
-        self._author_bytes[rollout.author] -= size
-        if not self._author_rollouts[rollout.author]:
-            del self._author_rollouts[rollout.author], self._author_bytes[rollout.author]
-        self._bytes -= size
+        entry = self._held.pop(identity)
+        for mark in (entry.task, entry.question, entry.text):
+            del self._marks[mark]
+        self._count(entry, -1)
         self._remember(identity)
 
+    def _count(self, entry: _Entry, sign: int) -> None:
+        self._by_author.add(entry.rollout.author, sign, sign * entry.size)
+        self._by_neighbourhood.add(entry.neighbourhood, sign, sign * entry.size)
+        self._bytes += sign * entry.size
+
+    def _mark_used(self, entry: _Entry) -> None:
+        _set_newest(self._used_tasks, entry.task, self.limits.remembered)
+        _set_newest(self._used_texts, entry.text, self.limits.used_texts)
+
     def _remember(self, identity: str) -> None:
-        self._removed[identity] = None
-        self._removed.move_to_end(identity)
-        if len(self._removed) > self.limits.remembered:
-            self._removed.popitem(last=False)
+        _set_newest(self._removed, identity, self.limits.remembered)
+
+
+def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
+    return _Entry(
+        rollout,
+        arrival,
+        neighbourhood,
+        rollout.size_bytes(),
+        task_mark(rollout.author, rollout.ref),
+        question_mark(rollout),
+        text_mark(rollout),
+    )
+
+
+def _set_newest(memory: OrderedDict[K, None], key: K, limit: int) -> None:
+    """Add a key, or make it the newest one, and drop the oldest ones beyond the limit."""
+    memory[key] = None
+    memory.move_to_end(key)
+    _drop_oldest(memory, limit)
+
+
+def _drop_oldest(memory: OrderedDict[K, None], limit: int) -> None:
+    while len(memory) > limit:
+        memory.popitem(last=False)

@@ -174,7 +174,11 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollout:
-    """A rollout with the local reward of each of its answers."""
+    """A rollout with the local reward of each of its answers.
+
+    `neighbourhood` is the network from which another node's rollout came; "" if unknown.
+    """
 
     rollout: Rollout
     rewards: tuple[float, ...]
+    neighbourhood: str = ""

@@ -170,7 +170,7 @@ def sample_external(
             rejected.append(rollout)
         else:
             verified.append(scored)
-    context.pool.take(rejected)
+    context.pool.reject(rejected)
     return settings.strategy(verified, count, rng, context.rates)
 
 

@@ -13,8 +13,12 @@ class SwarmError(SapoError):
     """The swarm can't be joined, or a peer can't be reached."""
 
 
-Receiver = Callable[[Rollout], None]
-"""Called with each accepted rollout of another node; must return quickly and never raise."""
+Receiver = Callable[[Rollout, str], None]
+"""Called with each accepted rollout of another node; must return quickly and never raise.
+
+The text is the network neighbourhood (`sapo_edge/swarm/addresses.py:neighbourhood`) of the peer that delivered the
+rollout first; "" if it is unknown. It is this node's own observation and is not sent on.
+"""
 
 
 class Transport(Protocol):

@@ -194,7 +194,7 @@ class Node:
         except StateError as error:
             self._warn(str(error))
         # The file may be older than the last rounds.
-        self.pool.mark_used(self.store.journal.external_ids(self.pool.limits.remembered))
+        self.pool.mark_used(self.store.journal.used_external(self.pool.limits.remembered))
         for text in self.store.notices:
             self._warn(text)
         self.emit(
@@ -257,8 +257,8 @@ class Node:
 
     # Received rollouts, warnings and progress.
 
-    def _receive(self, rollout: Rollout) -> None:
-        self.pool.add(rollout)
+    def _receive(self, rollout: Rollout, neighbourhood: str) -> None:
+        self.pool.add(rollout, neighbourhood)
 
     def _count_received(self) -> int:
         """Count the rollouts of other nodes accepted since the last call, and tell SelectSubset."""

@@ -224,10 +224,12 @@ class Journal:
         event = events.from_json(rows[0][0]) if rows else None
         return event if isinstance(event, Comparison) else None
 
-    def external_ids(self, limit: int) -> list[str]:
-        """Ids of the newest external rollouts that were trained on, oldest first."""
-        query = "SELECT digest FROM rollouts WHERE own = 0 AND digest != '' ORDER BY round DESC, position DESC LIMIT ?"
-        return [row[0] for row in self._rows(query, (limit,))][::-1]
+    def used_external(self, limit: int) -> list[tuple[str, str, TaskRef]]:
+        """Id, author and task reference of the newest external rollouts that were trained on, oldest first."""
+        columns = "digest, author, entry, version, seed, task_index"
+        order = "ORDER BY round DESC, position DESC LIMIT ?"
+        rows = self._rows(f"SELECT {columns} FROM rollouts WHERE own = 0 AND digest != '' {order}", (limit,))
+        return [(digest, author, TaskRef(*ref)) for digest, author, *ref in reversed(rows)]
 
     def events(self, limit: int = 100) -> list[Event]:
         """The newest other events, at most `MAX_ROWS`, oldest first."""

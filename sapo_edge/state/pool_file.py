@@ -1,86 +1,130 @@
-"""The file in which a pool outlives a restart: ids of removed rollouts, then the rollouts with their arrival times.
+"""The file in which a pool outlives a restart: what it remembers of removed and used rollouts, then those it holds.
 
-A magic line and the SHA-256 of the body come first; the body is a sequence of msgpack byte strings.
+A magic line and the SHA-256 of the body come first; the body is a sequence of msgpack byte strings. Version 1 had only
+the ids of removed rollouts, and rollouts without a neighbourhood.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgpack
 
 from sapo_edge.errors import StateError
+from sapo_edge.fields import check_text
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.state.durable import reported, write_atomically
 
-MAGIC = b"sapo-edge pool 1\n"
+MAGIC = b"sapo-edge pool 2\n"
 """First bytes of the file, with its version."""
+MAGIC_1 = b"sapo-edge pool 1\n"
+"""First bytes of a file of version 1."""
 
 _DIGEST_BYTES = 32
+_MARK_BYTES = 16
+# Bytes of the memories for one remembered rollout.
+_REMEMBERED_BYTES = _DIGEST_BYTES + 2 * _MARK_BYTES
 # Names, numbers and msgpack's headers of one rollout, beside its texts.
-_RECORD_BYTES = 4 * MAX_NAME_BYTES + 8 * MAX_ANSWERS + 128
+_RECORD_BYTES = 5 * MAX_NAME_BYTES + 8 * MAX_ANSWERS + 128
 _REMEDY = "nothing needs to be done: the pool fills again, and the file is replaced"
 
 
-def write_pool(path: Path, removed: Sequence[str], rollouts: Iterable[tuple[Rollout, float]]) -> None:
+@dataclass(frozen=True, slots=True)
+class SavedRollout:
+    """A rollout that the pool holds.
+
+    Attributes:
+        rollout: as text.
+        arrival: Unix seconds.
+        neighbourhood: the network from which it came, "" if unknown.
+    """
+
+    rollout: Rollout
+    arrival: float
+    neighbourhood: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPool:
+    """Content of the file.
+
+    Attributes:
+        removed: ids (hex) of rollouts that left the pool.
+        used_tasks: 16-byte marks of the tasks of used rollouts.
+        used_texts: 16-byte marks of the texts of the rollouts used last.
+        rollouts: those that the pool holds.
+    """
+
+    removed: Sequence[str] = ()
+    used_tasks: Sequence[bytes] = ()
+    used_texts: Sequence[bytes] = ()
+    rollouts: Sequence[SavedRollout] = ()
+
+
+def write_pool(path: Path, saved: SavedPool) -> None:
     """Replace the file.
 
     Args:
         path: in a directory that exists.
-        removed: ids (hex) of rollouts that left the pool.
-        rollouts: each with its arrival in Unix seconds.
+        saved: its content.
 
     Raises:
         StateError: if it can't be written; the old file is untouched.
     """
-    parts = [b"".join(map(bytes.fromhex, removed))]
-    parts += [msgpack.packb(_encode(rollout, arrival)) for rollout, arrival in rollouts]
+    parts = [b"".join(map(bytes.fromhex, saved.removed)), b"".join(saved.used_tasks), b"".join(saved.used_texts)]
+    parts += [msgpack.packb(_encode(item)) for item in saved.rollouts]
     body = b"".join(map(msgpack.packb, parts))
     with reported("write", path):
         write_atomically(path, MAGIC + hashlib.sha256(body).digest() + body)
 
 
-def read_pool(
-    path: Path, max_rollouts: int, max_bytes: int, max_removed: int
-) -> tuple[list[str], list[tuple[Rollout, float]]]:
-    """What `write_pool` wrote; nothing if the file is missing.
+def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int) -> SavedPool:
+    """What `write_pool` or an earlier version wrote; nothing if the file is missing.
 
     Args:
         path: the file.
-        max_rollouts, max_bytes, max_removed: limits of the pool; a larger file is not read.
+        max_rollouts, max_bytes, max_remembered: limits of the pool; a larger file is not read.
 
     Raises:
         StateError: if it can't be read, is damaged or too large.
     """
     header = len(MAGIC) + _DIGEST_BYTES
-    most = header + max_bytes + max_rollouts * _RECORD_BYTES + (max_removed + 1) * (_DIGEST_BYTES + 2)
+    most = header + max_bytes + max_rollouts * _RECORD_BYTES + (max_remembered + 1) * _REMEMBERED_BYTES
     if not path.exists():
-        return [], []
+        return SavedPool()
     with reported("read", path), path.open("rb") as file:
         data = file.read(most + 1)
     if len(data) > most:
         raise StateError(f"the saved pool {path} is larger than {most} bytes", _REMEDY)
     body = data[header:]
+    digest = hashlib.sha256(body).digest()
     try:
-        if data[:header] != MAGIC + hashlib.sha256(body).digest():
+        if data[:header] not in (MAGIC + digest, MAGIC_1 + digest):
             raise ValueError("the digest differs")
+        version = 1 if data.startswith(MAGIC_1) else 2
         parts = _byte_strings(body)
-        ids = next(parts, b"")
-        if len(ids) % _DIGEST_BYTES:
-            raise ValueError("an id is cut off")
-        removed = [ids[start : start + _DIGEST_BYTES].hex() for start in range(0, len(ids), _DIGEST_BYTES)]
+        removed = [digest.hex() for digest in _split(next(parts, b""), _DIGEST_BYTES)]
+        tasks, texts = (b"", b"") if version == 1 else (next(parts, b""), next(parts, b""))
+        used_tasks, used_texts = _split(tasks, _MARK_BYTES), _split(texts, _MARK_BYTES)
         # One after the other, to hold the msgpack objects of a single rollout at a time.
-        rollouts: list[tuple[Rollout, float]] = []
+        rollouts: list[SavedRollout] = []
         for part in parts:
             if len(rollouts) == max_rollouts:
                 raise ValueError("too many rollouts")
-            rollouts.append(_decode(part))
+            rollouts.append(_decode(part, version))
+        return SavedPool(removed, used_tasks, used_texts, rollouts)
     except (ValueError, RecursionError, msgpack.UnpackException) as error:
         raise StateError(f"the saved pool {path} is damaged", _REMEDY) from error
-    return removed, rollouts
+
+
+def _split(data: bytes, size: int) -> list[bytes]:
+    if len(data) % size:
+        raise ValueError("an id or mark is cut off")
+    return [data[start : start + size] for start in range(0, len(data), size)]
 
 
 def _byte_strings(body: bytes) -> Iterator[bytes]:
@@ -92,10 +136,10 @@ def _byte_strings(body: bytes) -> Iterator[bytes]:
         yield part
 
 
-def _encode(rollout: Rollout, arrival: float) -> list[object]:
-    ref = rollout.ref
+def _encode(item: SavedRollout) -> list[object]:
+    rollout, ref = item.rollout, item.rollout.ref
     return [
-        float(arrival),
+        float(item.arrival),
         rollout.author,
         rollout.sequence,
         rollout.round,
@@ -105,17 +149,20 @@ def _encode(rollout: Rollout, arrival: float) -> list[object]:
         [[answer.text, answer.ended] for answer in rollout.answers],
         rollout.time,
         rollout.digest,
+        item.neighbourhood,
     ]
 
 
-def _decode(part: bytes) -> tuple[Rollout, float]:
+def _decode(part: bytes, version: int) -> SavedRollout:
     record = msgpack.unpackb(part, max_str_len=MAX_QUESTION_BYTES, max_array_len=MAX_ANSWERS, max_map_len=0)
     try:
-        arrival, author, sequence, round, ref, question, ground_truth, texts, time, digest = record
+        fields = record if version > 1 else [*record, ""]
+        arrival, author, sequence, round, ref, question, ground_truth, texts, time, digest, neighbourhood = fields
+        check_text("neighbourhood", neighbourhood, MAX_NAME_BYTES)
         if not isinstance(arrival, float) or not math.isfinite(arrival):
             raise ValueError("the time of arrival is not a finite number")
         answers = tuple(Answer(text, ended) for text, ended in texts)
         rollout = Rollout(TaskRef(*ref), question, ground_truth, answers, author, round, sequence, time, digest=digest)
     except TypeError as error:
         raise ValueError("a field has the wrong type") from error
-    return rollout, arrival
+    return SavedRollout(rollout, arrival, neighbourhood)

@@ -103,6 +103,24 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
         return parse_address(f"/dns/{host}/tcp/{port}/p2p/{peer_id}")
 
 
+def neighbourhood(ip: str) -> str:
+    """The network that is likely one owner's: "loopback", "private", the /24 of an IPv4 or the /48 of an IPv6 address.
+
+    A /24 is the smallest network that is routed on its own, and a /48 what one site gets. A /16 would make one
+    neighbour of a provider's honest customers in a whole city, while rented machines are spread over many /16 anyway.
+    """
+    address = ipaddress.ip_address(ip)
+    if isinstance(address, ipaddress.IPv6Address):
+        # Addresses that embed an IPv4 address cost as much as that one.
+        teredo = address.teredo
+        address = address.ipv4_mapped or address.sixtofour or (teredo[1] if teredo else address)
+    if address.is_loopback:
+        return "loopback"
+    if not address.is_global:
+        return "private"
+    return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
+
+
 @dataclass(frozen=True, slots=True)
 class LocalNetworks:
     """The networks that this machine is connected to.

@@ -64,7 +64,7 @@ class MemoryTransport:
     def receive(self, rollout: Rollout) -> None:
         """Pass on a rollout that the swarm delivers."""
         for receiver in self._receivers:
-            receiver(rollout)
+            receiver(rollout, "")
 
     def close(self) -> None:
         """Leave the swarm."""

@@ -43,11 +43,11 @@ LONGEST = 2.5
 class Resending:
     """A transport whose peer sends the same rollouts at each start."""
 
-    def subscribe(self, receive: Callable[[Rollout], None]) -> None:
+    def subscribe(self, receive: Callable[[Rollout, str], None]) -> None:
         tasks, _ = TaskSource(load_manifest("starter")).training_tasks(99, 0, EXTERNAL)
         answers = (Answer("x", True), Answer("xx", True))
         for number, task in enumerate(tasks):
-            receive(Rollout(task.ref, task.question, task.ground_truth, answers, "a peer", 1, number, 1.0))
+            receive(Rollout(task.ref, task.question, task.ground_truth, answers, "a peer", 1, number, 1.0), "")
 
     def publish(self, rollouts: Sequence[Rollout]) -> None:
         pass

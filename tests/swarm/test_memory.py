@@ -14,7 +14,7 @@ def test_token_ids_never_leave_a_node() -> None:
     swarm = MemorySwarm()
     sender, reader = swarm.join(), swarm.join()
     inbox: list[Rollout] = []
-    reader.subscribe(inbox.append)
+    reader.subscribe(lambda rollout, _: inbox.append(rollout))
     answers = (Answer("4", True, (7, 8), (-0.5, -0.25)),)
     sender.publish([Rollout(TaskRef("sums", "1", 0, 0), "2 + 2?", "4", answers, "a", 1, 1, 1.0)])
     assert inbox[0].answers == (Answer("4", True),)
@@ -24,7 +24,7 @@ def test_members_can_join_and_leave_while_others_publish() -> None:
     swarm = MemorySwarm()
     inbox: list[Rollout] = []
     sender, reader = swarm.join(), swarm.join()
-    reader.subscribe(inbox.append)
+    reader.subscribe(lambda rollout, _: inbox.append(rollout))
 
     def visit() -> None:
         for _ in range(200):
@@ -42,6 +42,6 @@ def test_members_can_join_and_leave_while_others_publish() -> None:
 
 def test_without_a_swarm_publishing_does_nothing() -> None:
     alone = Solo()
-    alone.subscribe(lambda rollout: (_ for _ in ()).throw(AssertionError))
+    alone.subscribe(lambda *_: (_ for _ in ()).throw(AssertionError))
     alone.publish([make_rollout()])
     alone.close()

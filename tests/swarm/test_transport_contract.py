@@ -83,7 +83,7 @@ def join(request: pytest.FixtureRequest) -> Iterator[Join]:
 
         def joined() -> Member:
             member: Member = new()
-            member.transport.subscribe(member.inbox.append)
+            member.transport.subscribe(lambda rollout, _: member.inbox.append(rollout))
             return member
 
         yield joined
@@ -99,7 +99,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 def test_published_rollouts_reach_every_other_member_once_as_text(join: Join) -> None:
     one, two, three = (join() for _ in range(3))
     second: list[Rollout] = []
-    two.transport.subscribe(second.append)
+    two.transport.subscribe(lambda rollout, _: second.append(rollout))
     sent = one.rollouts(0, 1)
     one.transport.publish(sent)
     answered = two.rollouts(0)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections import Counter
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sapo_edge.marks import text_mark
 from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
+from sapo_edge.rollout import Answer, Rollout
 from tests.fakes import WRONG, Clock, make_rollout
 
 FLAT = (WRONG, WRONG)
@@ -115,7 +121,7 @@ def test_a_copy_of_a_displaced_rollout_is_recognised() -> None:
 
 
 def test_the_number_of_remembered_ids_is_bounded() -> None:
-    pool = Pool("me", PoolLimits(remembered=2))
+    pool = Pool("me", PoolLimits(remembered=2, used_texts=0))
     rollouts = [make_rollout(sequence=number) for number in range(3)]
     for rollout in rollouts:
         pool.add(rollout)
@@ -128,10 +134,126 @@ def test_the_number_of_remembered_ids_is_bounded() -> None:
 
 
 def test_a_pool_that_remembers_no_ids_still_removes_rollouts() -> None:
-    pool = Pool("me", PoolLimits(remembered=0))
+    pool = Pool("me", PoolLimits(remembered=0, used_texts=0))
     pool.add(make_rollout())
     pool.take([make_rollout()])
     assert len(pool) == 0 and pool.add(make_rollout()) is PoolOutcome.ADDED
+
+
+def again(rollout: Rollout, sequence: int, **changes: Any) -> Rollout:
+    """The rollout under another number."""
+    return replace(rollout, sequence=sequence, **changes)
+
+
+def test_one_text_under_many_numbers_is_held_and_used_once() -> None:
+    pool = Pool("me")
+    first = make_rollout("loud", 0)
+    copies = [again(first, number) for number in range(1, 256)]
+    assert [pool.add(rollout) for rollout in (first, *copies)] == [PoolOutcome.ADDED] + [PoolOutcome.SAME_TASK] * 255
+    pool.take([first])
+    assert {pool.add(rollout) for rollout in copies} == {PoolOutcome.SAME_TASK}
+    assert len(pool) == 0 and pool.counts[PoolOutcome.SAME_TASK] == 510
+
+
+def test_a_task_is_refused_again_only_after_it_was_used() -> None:
+    clock = Clock()
+    pool = Pool("me", PoolLimits(seconds=60), clock)
+    aged, rejected = make_rollout(sequence=1), make_rollout(sequence=2)
+    for rollout in (aged, rejected):
+        pool.add(rollout)
+    pool.reject([rejected])
+    clock.now += 61
+    assert [pool.add(again(rollout, 9)) for rollout in (aged, rejected)] == [PoolOutcome.ADDED] * 2
+
+
+def other_task(rollout: Rollout, index: int, **changes: Any) -> Rollout:
+    return again(rollout, index, ref=replace(rollout.ref, index=index), **changes)
+
+
+def test_of_one_question_an_author_has_its_newest_rollout_in_the_pool() -> None:
+    pool = Pool("me")
+    old = make_rollout("a", 1, question="2 + 2?")
+    new = other_task(old, 2, question="2 +  2?", answers=(Answer("4", True),))
+    other = replace(new, author="b", answers=(Answer("5", True),))
+    assert [pool.add(rollout) for rollout in (old, other, new)] == [PoolOutcome.ADDED] * 3
+    assert pool.candidates() == (other, new) and pool.add(old) is PoolOutcome.DUPLICATE
+
+
+def test_the_same_text_is_refused_whoever_sends_it_until_others_were_used() -> None:
+    pool = Pool("me", PoolLimits(used_texts=2))
+    first = make_rollout("a", 1, ["<answer>4</answer>", "Five?"], question="2 + 2?")
+    texts = ["  FIVE?\n", "<ANSWER>\uff14</answer> and an advertisement"]
+    copy = replace(first, author="b", question="2 + 2?", answers=tuple(Answer(text, True) for text in texts))
+    pool.add(first)
+    assert pool.add(copy) is PoolOutcome.SAME_TEXT
+    assert pool.add(other_task(copy, 5, question="2 + 3?")) is PoolOutcome.ADDED
+    pool.take([first])
+    assert pool.add(copy) is PoolOutcome.SAME_TEXT
+    for number in (6, 7):
+        assert pool.add(copy) is PoolOutcome.SAME_TEXT
+        pool.add(make_rollout("c", number))
+        pool.take([make_rollout("c", number)])
+    assert pool.add(copy) is PoolOutcome.ADDED
+
+
+def test_how_often_an_answer_occurs_makes_another_text() -> None:
+    pool = Pool("me")
+    first = make_rollout("a", 1, ["4", "5", "5"], question="q")
+    assert pool.add(first) is PoolOutcome.ADDED
+    assert pool.add(replace(make_rollout("b", 1, ["4", "4", "5"], question="q"))) is PoolOutcome.ADDED
+
+
+def test_a_rejected_text_of_a_liar_does_not_keep_an_honest_one_out() -> None:
+    pool = Pool("me")
+    lie, truth = make_rollout("liar", 1, question="q"), make_rollout("honest", 1, question="q")
+    pool.add(lie)
+    pool.reject([lie])
+    assert pool.add(truth) is PoolOutcome.ADDED
+
+
+def test_honest_nodes_with_few_questions_and_short_answers_are_not_starved() -> None:
+    # Four nodes publish two rollouts a round, each of one of 20 questions; a node trains on four a round.
+    rng = random.Random(1)
+    pool = Pool("me")
+    taken = []
+    for _ in range(300):
+        for author in "abcdabcd":
+            right = rng.randrange(1, 8)
+            texts = ["<answer>4</answer>"] * right + [f"<answer>{rng.randrange(8)}</answer>"] * (8 - right)
+            question = f"question {rng.randrange(20)}"
+            pool.add(make_rollout(author, rng.randrange(10**9), texts, question=question))
+        candidates = pool.candidates()
+        batch = rng.sample(candidates, min(4, len(candidates)))
+        pool.take(batch)
+        taken.append(len(batch))
+    assert sum(taken) > 0.99 * 4 * 300
+
+
+def test_normalizing_hostile_text_takes_little_time() -> None:
+    start = time.process_time()
+    text_mark(make_rollout(texts=["\u0345" * 2048 + "\u0334" * 2048] * 32))
+    text_mark(make_rollout(texts=["\ufdfa" * 2730] * 32))
+    assert time.process_time() - start < 0.5
+
+
+def test_many_authors_of_one_network_do_not_push_out_the_others() -> None:
+    pool = Pool("me", PoolLimits(rollouts=20))
+    for number in range(5):
+        pool.add(make_rollout(f"honest {number}"), "9.9.9.0/24")
+    for number in range(200):
+        pool.add(make_rollout(f"key {number}"), "8.8.8.0/24")
+    networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
+    assert networks == {"9.9.9.0/24": 5, "8.8.8.0/24": 15}
+
+
+def test_few_large_rollouts_of_one_network_do_not_push_out_many_small_ones() -> None:
+    pool = Pool("me", PoolLimits(bytes=20_000, author_share=1.0))
+    for number in range(20):
+        pool.add(make_rollout("honest", number), "9.9.9.0/24")
+    for number in range(20):
+        pool.add(make_rollout(f"key {number}", texts=["x" * 5000]), "8.8.8.0/24")
+    networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
+    assert networks == {"9.9.9.0/24": 20, "8.8.8.0/24": 3}
 
 
 def test_own_rollouts_are_not_accepted() -> None:
@@ -141,10 +263,6 @@ def test_own_rollouts_are_not_accepted() -> None:
 
 
 def test_token_ids_do_not_change_the_id() -> None:
-    from dataclasses import replace
-
-    from sapo_edge.rollout import Answer
-
     pool, rollout = Pool("me"), make_rollout(texts=["ab"])
     with_ids = replace(rollout, answers=(Answer("ab", True, (1, 2), (-0.5, -0.5)),))
     pool.add(rollout)
@@ -190,7 +308,7 @@ def test_the_bounds_hold_for_any_arrivals(
     offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
 ) -> None:
     clock = Clock()
-    pool = Pool("m", PoolLimits(rollouts, size, share, 50.0, 8), clock)
+    pool = Pool("m", PoolLimits(rollouts, size, share, 50.0, 8, 8), clock)
     for author, sequence, length, pause in offers:
         clock.now += pause
         pool.add(make_rollout(author, sequence, ["x" * length]))

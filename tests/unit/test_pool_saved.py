@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sapo_edge.errors import StateError
 from sapo_edge.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
-from sapo_edge.state.pool_file import MAGIC
+from sapo_edge.state.pool_file import MAGIC, MAGIC_1
 from tests.fakes import Clock, make_rollout
 
 
@@ -130,18 +130,56 @@ def test_the_current_limits_apply_to_a_loaded_pool(tmp_path: Path) -> None:
 def test_the_largest_allowed_pool_can_be_read(tmp_path: Path) -> None:
     wide = [
         replace(
-            make_rollout("é" * 64, sequence, [""] * MAX_ANSWERS, "e" * 128, "q", ""),
+            make_rollout(f"{sequence:02}" + "é" * 63, sequence, [""] * MAX_ANSWERS, "e" * 128, f"{sequence}", ""),
             ref=TaskRef("e" * 128, "v" * 128, 2**63 - 1, 2**63 - 1 - sequence),
             round=2**63 - 1,
         )
         for sequence in range(40)
     ]
-    limits = PoolLimits(rollouts=20, bytes=20, author_share=1.0, remembered=20)
+    limits = PoolLimits(rollouts=20, bytes=40, author_share=1.0, remembered=20)
     pool, _ = make_pool(limits=limits)
     for rollout in wide:
-        pool.add(rollout)
+        pool.add(rollout, "é" * 64)
+    pool.take(pool.candidates())
+    for rollout in wide[:20]:
+        pool.add(rollout, "é" * 64)
     pool.save(tmp_path / "pool")
     assert len(pool) == 20 and restarted(tmp_path / "pool", limits=limits).candidates() == pool.candidates()
+
+
+def test_what_was_used_is_refused_after_a_restart_and_the_network_is_kept(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    used, held = make_rollout("a", 1, question="q"), make_rollout("a", 2)
+    pool.add(used)
+    pool.add(held, "9.9.9.0/24")
+    pool.take([used])
+    pool.save(tmp_path / "pool")
+    again = restarted(tmp_path / "pool", later=60)
+    assert again.neighbourhood(held) == "9.9.9.0/24" and again.neighbourhood(used) == ""
+    renumbered, copied = replace(used, sequence=9), replace(make_rollout("b", 7), question="q")
+    assert again.add(renumbered) is PoolOutcome.SAME_TASK and again.add(copied) is PoolOutcome.SAME_TEXT
+
+
+def test_a_file_of_version_1_is_read(tmp_path: Path) -> None:
+    used, path = make_rollout("a", 1), tmp_path / "pool"
+    parts = (bytes.fromhex(used.id), msgpack.packb(GOOD[:-1]))
+    body = b"".join(msgpack.packb(part) for part in parts)
+    path.write_bytes(MAGIC_1 + hashlib.sha256(body).digest() + body)
+    pool = restarted(path)
+    (rollout,) = pool.candidates()
+    assert rollout.id == GOOD[9] and pool.neighbourhood(rollout) == "" and pool.add(used) is PoolOutcome.DUPLICATE
+
+
+def test_the_journal_tells_what_a_node_used_before_it_was_killed(tmp_path: Path) -> None:
+    pool, _ = make_pool()
+    held, later = make_rollout("a", 1), make_rollout("a", 2)
+    pool.add(held)
+    pool.save(tmp_path / "pool")
+    again = restarted(tmp_path / "pool")
+    again.mark_used([(rollout.id, rollout.author, rollout.ref) for rollout in (held, later)])
+    assert again.candidates() == ()
+    assert [again.add(rollout) for rollout in (held, later)] == [PoolOutcome.DUPLICATE] * 2
+    assert [again.add(replace(rollout, sequence=9)) for rollout in (held, later)] == [PoolOutcome.SAME_TASK] * 2
 
 
 def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
@@ -151,7 +189,8 @@ def test_a_missing_file_counts_as_empty(tmp_path: Path) -> None:
     assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
 
 
-GOOD: list[Any] = [1e9, "a", 1, 1, ["e", "1", 1, 1], "q", "t", [["x", True]], 1e9, "ab" * 32]
+EMPTY = (b"", b"", b"")
+GOOD: list[Any] = [1e9, "a", 1, 1, ["e", "1", 1, 1], "q", "t", [["x", True]], 1e9, "ab" * 32, "9.9.9.0/24"]
 
 
 def changed(place: int, value: Any) -> bytes:
@@ -165,21 +204,24 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "another format": lambda path: path.write_bytes(os.urandom(5000)),
     "too large": lambda path: os.truncate(path, 10**9),
     "a directory": lambda path: (path.unlink(), path.mkdir()),
-    "half an id": lambda path: written(path, b"x" * 33),
-    "text": lambda path: written(path, b"", "text"),  # type: ignore[arg-type]
+    "half an id": lambda path: written(path, b"x" * 33, b"", b""),
+    "half a mark": lambda path: written(path, b"", b"x" * 17, b""),
+    "half a used text": lambda path: written(path, b"", b"", b"x" * 25),
+    "text": lambda path: written(path, *EMPTY, "text"),  # type: ignore[arg-type]
     "a number": lambda path: written(path, 7),  # type: ignore[arg-type]
-    "too many": lambda path: written(path, b"", *[msgpack.packb(GOOD)] * 9),
-    "no list": lambda path: written(path, b"", msgpack.packb(7)),
-    "a map": lambda path: written(path, b"", msgpack.packb({"a": 1})),
-    "too short": lambda path: written(path, b"", msgpack.packb(GOOD[:-1])),
-    "two objects": lambda path: written(path, b"", msgpack.packb(GOOD) * 2),
-    "deep": lambda path: written(path, b"", b"\x91" * 5000 + b"\x01"),
+    "too many": lambda path: written(path, *EMPTY, *[msgpack.packb(GOOD)] * 9),
+    "no list": lambda path: written(path, *EMPTY, msgpack.packb(7)),
+    "a map": lambda path: written(path, *EMPTY, msgpack.packb({"a": 1})),
+    "too short": lambda path: written(path, *EMPTY, msgpack.packb(GOOD[:-1])),
+    "two objects": lambda path: written(path, *EMPTY, msgpack.packb(GOOD) * 2),
+    "deep": lambda path: written(path, *EMPTY, b"\x91" * 5000 + b"\x01"),
 } | {
-    f"{value!r:.20} at {place}": lambda path, place=place, value=value: written(path, b"", changed(place, value))
+    f"{value!r:.20} at {place}": lambda path, place=place, value=value: written(path, *EMPTY, changed(place, value))
     for place, value in [
         (0, float("nan")), (0, 1), (1, 3), (1, "x" * 200), (2, -1), (3, True), (4, []), (4, 3), (4, ["e", "1", 1, "i"]),
         (5, "x" * 17000), (5, b"x"), (6, None), (7, []), (7, [["x", 1]]), (7, [["x"]]), (7, [["x", True]] * 33),
         (7, 5), (7, [["x" * 9000, True]]), (8, "now"), (8, float("inf")), (9, 5), (9, "a" * 65),
+        (10, None), (10, "x" * 129),
     ]
 }  # fmt: skip
 
@@ -187,7 +229,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_file_is_reported_and_changes_nothing(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     path, limits = tmp_path / "pool", PoolLimits(rollouts=8)
-    written(path, b"", msgpack.packb(GOOD))
+    written(path, *EMPTY, msgpack.packb(GOOD))
     assert len(restarted(path, limits=limits)) == 1
     damage(path)
     pool, _ = make_pool(limits=limits)
@@ -205,7 +247,7 @@ def test_a_damaged_file_is_reported_and_changes_nothing(tmp_path: Path, damage: 
 def test_any_bytes_raise_only_a_state_error(tmp_path_factory: pytest.TempPathFactory, parts: list[bytes]) -> None:
     path = tmp_path_factory.getbasetemp() / "any"
     body = b"".join(parts)
-    for data in (body, msgpack.packb(b"") + b"".join(msgpack.packb(part) for part in parts)):
+    for data in (body, msgpack.packb(b"") * 3 + b"".join(msgpack.packb(part) for part in parts)):
         path.write_bytes(MAGIC + hashlib.sha256(data).digest() + data)
         pool, _ = make_pool()
         try:

@@ -31,7 +31,7 @@ class Shared:
         if self.on_publish is not None:
             self.on_publish()
 
-    def subscribe(self, receiver: Callable[[Rollout], None]) -> None:
+    def subscribe(self, receiver: Callable[[Rollout, str], None]) -> None:
         raise AssertionError("a round subscribes to nothing")
 
     def close(self) -> None:
@@ -153,7 +153,7 @@ def test_external_text_brings_no_token_ids_into_training() -> None:
     from sapo_edge.swarm.memory import MemorySwarm
 
     swarm, bench = MemorySwarm(), Bench(own=1, external=1)
-    swarm.join().subscribe(lambda rollout: bench.fill(rollout))
+    swarm.join().subscribe(lambda rollout, _: bench.fill(rollout))
     sender = Bench(own=1)
     sender.context = replace(sender.context, transport=swarm.join(), author="other")
     sender.run()

@@ -90,14 +90,14 @@ class Member:
         with self._lock:
             return self.outbox.popleft() if self.outbox else None
 
-    def accept(self, signed: SignedRollout) -> None:
-        """Keep a rollout that passed every check, and pass it to the receivers."""
+    def accept(self, signed: SignedRollout, neighbourhood: str) -> None:
+        """Keep a rollout that passed every check, and pass it to the receivers with the network from which it came."""
         self.records.add(signed.record)
         with self._lock:
             self._rollouts["in"] += 1
         for receiver in tuple(self._receivers):
             try:
-                receiver(signed.rollout)
+                receiver(signed.rollout, neighbourhood)
             except Exception as error:  # noqa: BLE001 - an error of a receiver must not end the swarm
                 self.tally.fault("receiver", error)
 

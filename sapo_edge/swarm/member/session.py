@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import direct_address, find_local_networks
+from sapo_edge.swarm.addresses import direct_address, find_local_networks, neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.host.gossip import Gossip
@@ -62,8 +62,9 @@ class Session:
             self.tally,
         )
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
-        self._established: deque[SignedRollout] = deque()
-        self._newcomers: deque[SignedRollout] = deque()
+        # Each rollout with the neighbourhood of the peer that delivered it first.
+        self._established: deque[tuple[SignedRollout, str]] = deque()
+        self._newcomers: deque[tuple[SignedRollout, str]] = deque()
         self._has_unchecked = trio.Event()
         self._has_outgoing = trio.Event()
         self._backfilled: set[str] = set()
@@ -174,12 +175,13 @@ class Session:
 
     def _queue(self, result: CheckResult, sender: str) -> None:
         self.member.count_rejections(sender, result.rejections)
+        network = self._neighbourhood(sender) if result.accepted else ""
         for signed in result.accepted:
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
             is_established = self.member.admission.reputation.is_established(signed.rollout.author)
             queue = self._established if is_established else self._newcomers
             if len(queue) < MAX_UNCHECKED:
-                queue.append(signed)
+                queue.append((signed, network))
                 self._has_unchecked.set()
             else:
                 self.tally.count("rollouts dropped: too many wait for their check")
@@ -193,16 +195,22 @@ class Session:
             if not (queue := self._established or self._newcomers):
                 self._has_unchecked = trio.Event()
                 continue
-            signed = queue.popleft()
+            signed, network = queue.popleft()
             try:
                 rejection = await trio.to_thread.run_sync(check, signed, limiter=limiter, abandon_on_cancel=True)
             except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
                 self.tally.fault("check of a task", error)
                 continue
             if rejection is None:
-                self.member.accept(signed)
+                self.member.accept(signed, network)
             else:
                 self.member.count_rejections(signed.rollout.author, [rejection])
+
+    def _neighbourhood(self, peer: str) -> str:
+        """The network of a peer's first direct connection; "" if it has none: behind a relay, or gone."""
+        connections = self.host.get_network().get_connections(ID.from_string(peer))
+        remotes = [connection.muxed_conn.get_remote_address() for connection in connections]
+        return next((neighbourhood(remote[0]) for remote in remotes if remote is not None), "")
 
     def _neighbours(self) -> list[str]:
         connected = self.host.get_network().connections

@@ -103,8 +103,8 @@ def main(options: dict[str, Any]) -> None:
         with lock:
             print(json.dumps(line), flush=True)
 
-    def received(rollout: Rollout) -> None:
-        say(rollout=rollout.sequence, author=rollout.author, size=rollout.size_bytes())
+    def received(rollout: Rollout, neighbourhood: str) -> None:
+        say(rollout=rollout.sequence, author=rollout.author, size=rollout.size_bytes(), neighbourhood=neighbourhood)
 
     member, index = options.pop("member"), options.pop("first", 0)
     source = TaskSource(load_manifest(options.pop("manifest", "starter")))

@@ -101,7 +101,7 @@ def member(source: TaskSource, inbox: list[Rollout]) -> Iterator[Libp2pTransport
     config = SwarmConfig(US, source.manifest, listen="loopback", mdns=False)
     admission = Admission(bytes.fromhex(source.manifest.digest), source, Reputation(), own=US.peer_id)
     transport = Libp2pTransport(config, admission, lambda event: None)
-    transport.subscribe(inbox.append)
+    transport.subscribe(lambda rollout, _: inbox.append(rollout))
     try:
         eventually(lambda: bool(transport.status().addresses))
         yield transport

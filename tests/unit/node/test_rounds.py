@@ -309,7 +309,7 @@ def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
 def test_a_generator_shares_continues_and_never_learns(machine: Machine) -> None:
     swarm = MemorySwarm()
     arrived: list[Rollout] = []
-    swarm.join().subscribe(arrived.append)
+    swarm.join().subscribe(lambda rollout, _: arrived.append(rollout))
     settings = replace(SETTINGS, role="generator")
     machine.start(settings, transport=swarm.join())
     machine.start(replace(settings, rounds=5), transport=swarm.join())

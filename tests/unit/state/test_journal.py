@@ -104,15 +104,16 @@ def test_the_last_comparison_is_found(journal: Journal) -> None:
     assert last is not None and last.round == 10
 
 
-def test_external_rollouts_are_known_by_their_ids_after_a_restart(tmp_path: Path) -> None:
+def test_external_rollouts_and_their_tasks_are_known_after_a_restart(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.sqlite")
     signed = replace(scored(2), rollout=replace(scored(2).rollout, digest="ab" * 32), own=False)
     unsigned = replace(scored(3), own=False)
     journal.record(finished(1), [scored(1), signed, unsigned])
     journal.close()
     again = Journal(tmp_path / "journal.sqlite")
-    assert again.external_ids(10) == ["ab" * 32, unsigned.rollout.id]
-    assert again.external_ids(1) == [unsigned.rollout.id]
+    used = [(item.rollout.author, item.rollout.ref) for item in (signed, unsigned)]
+    assert again.used_external(10) == [("ab" * 32, *used[0]), (unsigned.rollout.id, *used[1])]
+    assert again.used_external(1) == [(unsigned.rollout.id, *used[1])]
     assert [item.rollout.id for item in again.rollouts(1)] == [
         item.rollout.as_text().id for item in (scored(1), signed, unsigned)
     ]
@@ -229,7 +230,7 @@ def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: 
     opened = Journal(journal.path)
     assert opened.held_out() == [held_out(1, split="")]
     opened.record(held_out(1))
-    assert opened.held_out() == [held_out(1, split=""), held_out(1)] and opened.external_ids(10) == []
+    assert opened.held_out() == [held_out(1, split=""), held_out(1)] and opened.used_external(10) == []
     opened.record(finished(2), [scored(3), replace(scored(4), own=False)])
     assert [item.own for item in opened.rollouts(1)] == [True, True]
     assert [(item.rollout.sequence, item.own) for item in opened.rollouts(2)] == [(3, True), (4, False)]

@@ -1,0 +1,42 @@
+"""Marks of rollouts, by which the pool tells what it holds or has used: their task, their question, their text."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+
+import msgpack
+
+from sapo_edge.rollout import Rollout, TaskRef
+
+MARK_BYTES = 16
+"""Length of a mark."""
+NORMALIZED_CHARACTERS = 1024
+"""Characters at the start of each answer that are normalized; NFKC takes quadratic time on hostile text."""
+_END = "</answer>"
+
+
+def task_mark(author: str, ref: TaskRef) -> bytes:
+    """Marks the author's rollout of a task reference."""
+    return _mark("task", author, ref.entry, ref.version, ref.seed, ref.index)
+
+
+def question_mark(rollout: Rollout) -> bytes:
+    """Marks the author's rollout of a question, whatever reference gives it."""
+    return _mark("question", rollout.author, normalized(rollout.question))
+
+
+def text_mark(rollout: Rollout) -> bytes:
+    """Marks question and answers, whoever the author and in whatever order; only what is trained on counts."""
+    answers = sorted(normalized(answer.text.partition(_END)[0]) for answer in rollout.answers)
+    return _mark("text", normalized(rollout.question), *answers)
+
+
+def normalized(text: str) -> str:
+    """The text without differences of Unicode form, case and white space."""
+    start, rest = text[:NORMALIZED_CHARACTERS], text[NORMALIZED_CHARACTERS:]
+    return " ".join((unicodedata.normalize("NFKC", start).casefold() + rest).split())
+
+
+def _mark(*parts: str | int) -> bytes:
+    return hashlib.blake2b(msgpack.packb(parts), digest_size=MARK_BYTES).digest()
