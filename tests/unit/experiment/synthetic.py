@@ -1,0 +1,56 @@
+"""Records of swarms that never ran, for tests of statistics and reports."""
+
+from __future__ import annotations
+
+import random
+
+from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
+
+TASKS = ("sums", "words")
+QUESTIONS = {"validation": 24, "test": 40, "harder": 20, "test@8": 20}
+
+
+def swarm(
+    arm: str, seed: int, *, skill: float = 0.5, setting: str = "plain", nodes: int = 2, rounds: int = 20, own: int = 8
+) -> SwarmRecord:
+    """A swarm whose accuracy rises to about `skill`; the seed moves all arms alike."""
+    random_numbers = random.Random(f"{arm} {seed}")
+    level = skill + random.Random(seed).gauss(0, 0.05)
+
+    def chance(round: int) -> float:
+        return min(1.0, max(0.0, 0.05 + (level - 0.05) * round / rounds))
+
+    def correct(questions: str, round: int) -> str:
+        samples = 8 if questions.endswith("@8") else 1
+        return "".join(
+            str(sum(random_numbers.random() < chance(round) for _ in range(samples)))
+            for _ in range(QUESTIONS[questions])
+        )
+
+    rows, evaluations = [], []
+    for round in range(1, rounds + 1):
+        for node in range(nodes):
+            rewards = {task: float(sum(random_numbers.random() < chance(round) for _ in range(own))) for task in TASKS}
+            rows.append(
+                RoundRecord(
+                    round=round, node=node, own=sum(rewards.values()) / (own * len(TASKS)),
+                    external=None if arm == "8/0" else random_numbers.random(), generated=own * len(TASKS),
+                    tokens=own * 20, trained=own * 15, informative_own=1, informative_external=0, taken=0,
+                    tasks={task: (rewards[task], own) for task in TASKS},
+                )
+            )  # fmt: skip
+    for round in range(0, rounds + 1, max(1, rounds // 5)):
+        evaluations += [
+            EvaluationRecord(round, node, "validation", correct("validation", round)) for node in range(nodes)
+        ]
+    for questions in ("test", "harder", "test@8"):
+        evaluations += [EvaluationRecord(rounds, node, questions, correct(questions, rounds)) for node in range(nodes)]
+    entries = {name: tuple(TASKS[index % 2] for index in range(size)) for name, size in QUESTIONS.items()}
+    return SwarmRecord(setting, arm, seed, tuple(rows), tuple(evaluations), entries)
+
+
+def costs(record: SwarmRecord, each: float = 0.5) -> SwarmCosts:
+    """Costs of `each` second a round and member."""
+    return SwarmCosts(
+        record.setting, record.arm, record.seed, tuple((row.round, row.node, each) for row in record.rounds)
+    )  # fmt: skip
