@@ -79,7 +79,8 @@ def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
 def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]) -> Curve | None:
     """The mean curve of some swarms.
 
-    Point by point: x and y are means over swarms. Swarms of one arm are evaluated after the same rounds.
+    Point by point: x and y are means over swarms, the band is a percentile bootstrap. Swarms of one arm are evaluated
+    after the same rounds.
 
     Args:
         swarms: of one arm.
@@ -147,7 +148,7 @@ def _figure(height: float) -> Figure:
 
 
 def _draw(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -> Figure:
-    if _has_panels(result):
+    if _has_panels(result) and set(curves) != {result.setting.baseline}:
         return _panels(result, chart, curves)
     figure = _figure(4.5)
     axes = figure.subplots()

@@ -33,7 +33,7 @@ nodes. Brackets are 95 % bootstrap intervals over swarms (BCa, 9999 resamples, f
 seed: arm minus baseline, on the same tasks and questions. "above" and "below": the interval of the difference excludes
 0; "not told apart": it does not. Intervals are not corrected for the number of comparisons: of 20 arms equal to their
 baseline, one is expected outside. With few swarms such intervals are too narrow: for normal differences they contain
-the truth in about 91 % of cases with 10 swarms, 85 % with 5 and 70 % with 3; `table.csv` has Student's intervals too.
+the truth in about 90 % of cases with 10 swarms, 85 % with 5 and 70 % with 3; `table.csv` has Student's intervals too.
 
 - IQM: interquartile mean over swarms.
 - cumulative own reward: of one node, summed over rounds; in parentheses its ratio to the baseline's.

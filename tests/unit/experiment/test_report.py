@@ -120,10 +120,11 @@ def test_a_report_before_the_first_swarm(tmp_path: Path) -> None:
     assert set(files(tmp_path)) == {"table.md", "table.csv", "results.json", "costs.md", "costs.csv"}
 
 
-def test_many_arms_get_panels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finished", [["arm 0", "arm 6"], ["arm 0"], ["arm 6"]])
+def test_many_arms_get_panels(tmp_path: Path, finished: list[str]) -> None:
     many = tuple(Arm(f"arm {index}", "") for index in range(7))
     plan = Plan("tiny", (Setting("Many/arms", "Many arms", many, "arm 0"),), 1)
-    write_report(plan, [swarm("arm 0", 0, setting="Many/arms"), swarm("arm 6", 0, setting="Many/arms")], [], tmp_path)
+    write_report(plan, [swarm(name, 0, setting="Many/arms") for name in finished], [], tmp_path)
     assert {"many-arms-rounds.png", "many-arms-test.svg"} <= set(files(tmp_path))
 
 
