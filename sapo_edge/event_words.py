@@ -32,6 +32,8 @@ def describe_event(event: events.Event) -> str:
             return describe_comparison(event)
         case events.CheckpointSaved():
             return f"checkpoint of round {event.round} saved" + (", the best so far" if event.best else "")
+        case events.RolledBack():
+            return f"returned from round {event.from_round} to the checkpoint of round {event.to_round}"
         case events.Notice():
             return event.text
         case events.Paused():

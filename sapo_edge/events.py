@@ -114,6 +114,7 @@ class HeldOut(Event):
         correct, questions: counts.
         low, high: 95 % interval of the accuracy.
         split: the set of questions, "validation"; "" in events of versions that had only one.
+        answers: "1" or "0" for each question, in their order: right or wrong; "" in events of earlier versions.
     """
 
     event: ClassVar[str] = "held_out"
@@ -124,6 +125,7 @@ class HeldOut(Event):
     low: float
     high: float
     split: str = ""
+    answers: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,20 @@ class CheckpointSaved(Event):
     round: int
     path: str
     best: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack(Event):
+    """The node returned to an earlier checkpoint and goes on from there.
+
+    Attributes:
+        from_round: the last finished round until then; it and the others after `to_round` no longer count.
+        to_round: of the checkpoint.
+    """
+
+    event: ClassVar[str] = "rolled_back"
+    from_round: int
+    to_round: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +226,7 @@ EVENTS: Mapping[str, type[Event]] = {
         HeldOut,
         Comparison,
         CheckpointSaved,
+        RolledBack,
         Notice,
         Paused,
         NodeStopped,

@@ -168,7 +168,7 @@ class SapoApp(App[ExitCode]):
         match event:
             case events.Progress():
                 change = Change.PROGRESS
-            case events.RoundFinished() | events.HeldOut() | events.NodeStarted():
+            case events.RoundFinished() | events.HeldOut() | events.NodeStarted() | events.RolledBack():
                 change |= Change.ROUND
             case events.Paused():
                 change |= Change.STATUS

@@ -96,9 +96,9 @@ class Stop:
         """Whether the node stops without finishing its round."""
         return self._immediately.is_set()
 
-    def wait_while_paused(self) -> None:
-        """Block while there is a reason to pause; return when the node is asked to stop."""
-        while not self._unpaused.is_set() and not self.finish.is_set():
+    def wait_while_paused(self, is_needed: Callable[[], bool] = lambda: False) -> None:
+        """Block while there is a reason to pause; return when the node is asked to stop, or soon after it is needed."""
+        while not self._unpaused.is_set() and not self.finish.is_set() and not is_needed():
             # With a timeout, because on Windows Ctrl-C does not interrupt an endless wait.
             self._unpaused.wait(1.0)
 

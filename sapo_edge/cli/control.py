@@ -126,6 +126,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         groups = int(status["own"]) + int(status.get("external") or 0)
         batch = f"{status['own']} own + {status.get('external') or 0} of others"
         lines.append(line("last batch", f"{batch}, {status.get('informative') or 0} of {groups} informative"))
+    if reduced := status.get("reduced"):
+        share = f"{reduced['external']} of {reduced['setting']} in an update"
+        lines.append(line("external", f"{share}, because the validation accuracy fell"))
     if pool := status.get("pool"):
         lines.append(line("pool", f"{counted(pool['rollouts'], 'rollout')} of others, {size(pool['bytes'])}"))
     lines += _swarm_lines(status.get("swarm"))

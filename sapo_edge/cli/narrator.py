@@ -77,7 +77,7 @@ class Narrator:
                 if self._base is None or not is_comparable(self._base, event):
                     self._base = event
                 self.say(describe_held_out(event, self._base))
-            case events.Comparison():
+            case events.Comparison() | events.RolledBack():
                 self.say(describe_event(event))
             case events.Notice():
                 self.say(f"{event.level}: {event.text}")

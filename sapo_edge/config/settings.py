@@ -163,6 +163,13 @@ class Settings:
         unit="rollouts",
         live=True,
     )
+    protect: str = _setting(
+        "on",
+        "Take fewer rollouts of other nodes while the validation accuracy falls, and own ones instead. "
+        "off: always as many as `external` says, as in the paper.",
+        choices=("on", "off"),
+        live=True,
+    )
     questions: int = _setting(
         0,
         "Questions in each round, if more than the update needs; the others are only shared. 0: as many as it needs.",

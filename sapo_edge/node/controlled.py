@@ -14,9 +14,11 @@ from sapo_edge.care.sensors import peak_memory
 from sapo_edge.config.layers import check_together
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full
+from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import RoundFinished, as_dict
 from sapo_edge.node.person import share
+from sapo_edge.node.rollback import find_target
 from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.person import PersonAnswers, draw_question
 from sapo_edge.swarm.joining.identity import readable_name
@@ -86,6 +88,7 @@ class NodeControl:
             "held_out_base": None if base is None else as_dict(base),
             "comparison": None if comparison is None else as_dict(comparison),
             "best": None if best is None else {"round": best.round, "accuracy": best.accuracy},
+            "reduced": self._reduced(),
             "pool": {"rollouts": len(node.pool), "bytes": node.pool.bytes},
             "memory": _memory(),
             "limits": {"threads": node.policy.threads},
@@ -139,6 +142,24 @@ class NodeControl:
         """Stop now; the round in progress is lost."""
         self.node.stop.immediately()
 
+    def roll_back(self, round: int | None) -> Mapping[str, Any]:
+        """Return to a checkpoint after the round in progress: the best one, or that of a round.
+
+        Returns:
+            `from`, the last finished round now, and `to`; equal if there is nothing to return from.
+
+        Raises:
+            ControlError: if the node is a generator.
+            CheckpointError: if there is no such checkpoint, or it is damaged.
+        """
+        node = self.node
+        if not node.trains:
+            raise ControlError("a generator does not learn", "stop it before you return to an earlier checkpoint")
+        target, last = find_target(node.store.checkpoints, round).round, node.round
+        if target < last:
+            node.rollback_to = target
+        return {"from": last, "to": target}
+
     def all_settings(self) -> Mapping[str, Any]:
         """The current value of every setting, by name."""
         return self.node.settings.as_dict()
@@ -176,6 +197,14 @@ class NodeControl:
             UnknownTaskError: if the question is not of this node's manifest.
         """
         return share(self.node, given, shared=self._swarm is not None).as_dict()
+
+    def _reduced(self) -> dict[str, int] | None:
+        """How many external rollouts an update takes; None while as many as the setting says."""
+        settings = self.node.settings
+        taken = self.node.guard.external(settings)
+        if settings.network == "solo" or taken == settings.external:
+            return None
+        return {"external": taken, "setting": settings.external}
 
     def _state(self) -> str:
         if self.node.stop.finish.is_set():

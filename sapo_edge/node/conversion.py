@@ -12,12 +12,20 @@ from sapo_edge.selection import STRATEGIES
 from sapo_edge.state.journal import JournaledRollout
 
 
-def round_settings(settings: Settings, max_tokens: int) -> RoundSettings:
-    """The settings of a round. A node that works alone replaces external rollouts by own ones."""
-    alone = settings.network == "solo"
+def round_settings(settings: Settings, max_tokens: int, external: int | None = None) -> RoundSettings:
+    """The settings of a round. A node that works alone replaces external rollouts by own ones.
+
+    Args:
+        settings: of the node.
+        max_tokens: longest answer.
+        external: J, at most `settings.external`, which is the default; own rollouts replace the others.
+    """
+    taken = settings.external if external is None else external
+    if settings.network == "solo":
+        taken = 0
     return RoundSettings(
-        own=settings.own + settings.external if alone else settings.own,
-        external=0 if alone else settings.external,
+        own=settings.own + settings.external - taken,
+        external=taken,
         questions=settings.drawn,
         answers=settings.answers,
         max_tokens=max_tokens,

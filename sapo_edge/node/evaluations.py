@@ -7,15 +7,23 @@ run that is stopped earlier spends nothing on it. `sapo eval` makes the same com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from sapo_edge.evaluate import Evaluation, evaluate, paired_gain
 from sapo_edge.events import Comparison, Event, HeldOut
+from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.source import TaskSource
+
+
+class Emit(Protocol):
+    """Journals an event with counters, and passes it on."""
+
+    def __call__(self, event: Event, counters: Mapping[str, int] | None = None) -> None: ...
 
 
 class Evaluations:
@@ -28,6 +36,7 @@ class Evaluations:
         questions: most questions of each set; 0 makes no evaluations.
         max_tokens: longest answer.
         emit: journals an event and passes it on.
+        judge: says what an evaluation that is not journaled yet changes.
         call_handle: progress and cancellation of one evaluation.
     """
 
@@ -38,7 +47,8 @@ class Evaluations:
         store: Store,
         questions: int,
         max_tokens: int,
-        emit: Callable[[Event], None],
+        emit: Emit,
+        judge: Callable[[HeldOut], Judgement],
         call_handle: Callable[[], CallHandle],
     ) -> None:
         self._policy = policy
@@ -47,6 +57,7 @@ class Evaluations:
         self._questions = questions
         self._max_tokens = max_tokens
         self._emit = emit
+        self._judge = judge
         self._call_handle = call_handle
 
     def validate(self, round: int) -> None:
@@ -72,8 +83,12 @@ class Evaluations:
                 low=low,
                 high=high,
                 split="validation",
+                answers="".join(str(int(right)) for right in result.correct),
             )
-            self._emit(event)
+            judgement = self._judge(event)
+            self._emit(event, judgement.counters)
+            if judgement.notice is not None:
+                self._emit(judgement.notice)
         latest = self._store.latest
         if latest is not None and latest.round == round and not latest.questions:
             self._store.record_accuracy(round, event.accuracy, event.questions)

@@ -38,6 +38,7 @@ def handlers(node: NodeControl) -> dict[str, Handler]:
         "pause": lambda params: _empty_reply(node.pause),
         "resume": lambda params: _empty_reply(node.resume),
         "stop": lambda params: _stop(node, params),
+        "rollback": lambda params: node.roll_back(_rollback_round(params)),
         "settings": lambda params: _settings(node, params),
         "question": lambda params: node.question(),
         "share_answers": lambda params: node.share_answers(PersonAnswers.from_dict(params)),
@@ -56,6 +57,11 @@ def _stop(node: NodeControl, params: Mapping[str, Any]) -> object:
     if when == "at_once":
         return _empty_reply(node.stop_immediately)
     raise _bad("when", "give after_round or at_once")
+
+
+def _rollback_round(params: Mapping[str, Any]) -> int | None:
+    _allow_only(params, "round")
+    return None if params.get("round") is None else _integer("round", params["round"], 0, MAX_INTEGER)
 
 
 def _settings(node: NodeControl, params: Mapping[str, Any]) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
@@ -23,13 +23,14 @@ from sapo_edge.events import (
 )
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.evaluations import Evaluations
+from sapo_edge.node.guard import Guard
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout
 from sapo_edge.sapo import RoundContext, RoundResult, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, Store
+from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.manifest import shipped_name
@@ -71,6 +72,8 @@ class Node:
         recent: the last `RECENT` finished rounds, oldest first.
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         comparison: the last one of base model and adapter on the test questions; None before the first.
+        guard: decides how many external rollouts a round takes.
+        rollback_to: round of a checkpoint to return to after the round in progress, from any thread; None without one.
         between_rounds: called before each round.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
@@ -104,12 +107,14 @@ class Node:
         self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
         self.best: Checkpoint | None = None
         self.comparison: Comparison | None = None
+        self.guard = Guard(store.journal)
+        self.rollback_to: int | None = None
         self.between_rounds: Callable[[], None] = lambda: None
         self.interrupted = False
         self._emit = emit
         self._reasons = reasons
         self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
-        self._saved_round = 0
+        self._finished = 0
         self._seen_held_out = False
         self._is_in_round = False
         self._received = 0
@@ -124,6 +129,7 @@ class Node:
             settings.held_out,
             self.max_tokens,
             self.emit,
+            lambda event: self.guard.judge(event, self.settings, self.best),
             lambda: self._call_handle("evaluate", "answers"),
         )
         transport.subscribe(self._receive)
@@ -153,15 +159,16 @@ class Node:
         Raises:
             SapoError: if the node can't continue; everything up to the last checkpoint is saved.
         """
-        first = self.open()
+        self.open()
         try:
             self._validate_at_start()
             while self._has_rounds_left() and not self.stop.finish.is_set():
-                self.stop.wait_while_paused()
+                self._wait_while_paused()
                 self.between_rounds()
                 if not self.stop.finish.is_set():
                     self.step()
                     self._save_pool_if_due()
+                    self._roll_back_if_asked()
             if self.stop.finish.is_set():
                 reason = "asked to stop"
             else:
@@ -171,10 +178,11 @@ class Node:
             self.interrupted = self._is_in_round
             lost = "the round in progress is lost"
             reason = f"stopped immediately; {lost if self.interrupted else 'no round is lost'}"
+        self._roll_back_if_asked()
         self._save_pool()
         best = self.best or self.store.latest
         adapter = str(best.directory) if best else None
-        stopped = NodeStopped(reason=reason, rounds=self._saved_round - first, adapter=adapter)
+        stopped = NodeStopped(reason=reason, rounds=self._finished, adapter=adapter)
         self.emit(stopped)
         return stopped
 
@@ -217,7 +225,7 @@ class Node:
         self._is_in_round = True
         number = self.round + 1
         # Read once: a setting that changes during the round takes effect in the next one.
-        settings = round_settings(self.settings, self.max_tokens)
+        settings = round_settings(self.settings, self.max_tokens, self.guard.external(self.settings))
         received = self._count_received()
         result = sapo_round(
             number,
@@ -238,7 +246,7 @@ class Node:
         self._emit(event)
         if self.trains:
             self._save_checkpoint()
-        self._saved_round = self.round
+        self._finished += 1
         self._is_in_round = False
         if self.trains:
             try:
@@ -247,9 +255,9 @@ class Node:
             finally:
                 self._emit_checkpoint()
 
-    def emit(self, event: Event) -> None:
-        """Write an event to the journal and pass it on."""
-        self.store.journal.record(event)
+    def emit(self, event: Event, counters: Mapping[str, int] | None = None) -> None:
+        """Write an event to the journal, with counters, and pass it on."""
+        self.store.journal.record(event, counters=counters)
         self._emit(event)
 
     def _warn(self, text: str) -> None:
@@ -336,7 +344,7 @@ class Node:
             )
         checkpoint, self.round = self.store.resume(model_digest=self.policy.model_digest, manifest_digest=manifest)
         # A trainer does not repeat the questions that it answered as a generator.
-        self.cursor = self.store.journal.counter(GENERATOR_CURSOR)
+        self.cursor = max(map(self.store.journal.counter, (GENERATOR_CURSOR, ROLLED_BACK_CURSOR)))
         if checkpoint is not None:
             if checkpoint.seed != self.seed:
                 raise ConfigError(
@@ -350,7 +358,41 @@ class Node:
                 self.store.notices.append(
                     "this run began when fewer questions were held out: it may have been trained on some that are now"
                 )
-        self._saved_round = self.round
+
+    def _wait_while_paused(self) -> None:
+        """Wait until there is no reason to pause; a return to an earlier checkpoint does not wait for that."""
+        self.stop.wait_while_paused(lambda: self.rollback_to is not None)
+        while self.rollback_to is not None:
+            self._roll_back_if_asked()
+            self.stop.wait_while_paused(lambda: self.rollback_to is not None)
+
+    def _roll_back_if_asked(self) -> None:
+        """Return to an earlier checkpoint if that was asked for.
+
+        Raises:
+            StateError: if a file can't be changed; the next start completes what was decided.
+        """
+        target, self.rollback_to = self.rollback_to, None
+        if target is None or target >= self.round:
+            return
+        # The journal forgets which external rollouts the later rounds took.
+        problem = self._write_pool()
+        if problem is None:
+            try:
+                event = self.store.roll_back(target, self.cursor)
+            except CheckpointError as error:
+                problem = error
+        if problem is not None:
+            self._warn(f"the node does not return to round {target}: {problem}")
+            return
+        assert self.store.latest is not None
+        self.policy.load(self.store.latest.directory)
+        self.round = target
+        self.best = self.store.checkpoints.best(self.store.latest)
+        self.comparison = self.store.journal.last_comparison()
+        self.recent.clear()
+        self.recent.extend(self.store.journal.rounds(RECENT))
+        self._emit(event)
 
     def _save_checkpoint(self) -> None:
         checkpoint = Checkpoint(
@@ -379,7 +421,14 @@ class Node:
         self._pool_saved = time.monotonic()
         if self.settings.network == "solo":
             return
+        problem = self._write_pool()
+        if problem is not None:
+            self._warn(str(problem))
+
+    def _write_pool(self) -> StateError | None:
+        """Save the pool; returns what prevented it."""
         try:
             self.pool.save(self.store.paths.pool)
         except StateError as error:
-            self._warn(str(error))
+            return error
+        return None

@@ -186,6 +186,24 @@ class Checkpoints:
                     )
         return None, repairs
 
+    def set_aside_after(self, round: int) -> list[Path]:
+        """Rename all later checkpoints, complete or not, to `round-000012.rolled-back`: no node resumes from them.
+
+        Returns:
+            Where they are now, oldest first.
+
+        Raises:
+            StateError: if one can't be renamed; those before it are.
+        """
+        aside = []
+        with reported("set aside later checkpoints in", self.directory):
+            for later in self.rounds():
+                if later > round:
+                    path = self.directory / _name(later)
+                    aside.append(path.rename(unused_path(path.with_name(f"{path.name}.rolled-back"))))
+            sync_directory(self.directory)
+        return aside
+
     def _write(self, state: Checkpoint, write: Callable[[Path], None], temporary: Path) -> Checkpoint:
         write(temporary)
         saved = replace(state, files=sync_files(temporary), directory=self.directory / _name(state.round))

@@ -18,12 +18,12 @@ from typing import Any
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
-from sapo_edge.events import Comparison, Event, HeldOut, Progress, RoundFinished
+from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.durable import make_private_directory
 
-SCHEMA_VERSION = 3
-"""Version of the tables below; `Journal` upgrades those of versions 1 and 2."""
+SCHEMA_VERSION = 4
+"""Version of the tables below; `Journal` upgrades those of earlier ones."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_ROWS = 1000
@@ -35,13 +35,15 @@ KEEP_EVENTS = 10_000
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
-_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split"
+_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers"
 _HELD_OUT_TABLE = """
 CREATE TABLE held_out (
     round INTEGER NOT NULL, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
     low REAL, high REAL, split TEXT NOT NULL, PRIMARY KEY (round, split)
 );
 """
+# Until version 3 an evaluation had no single answers.
+_TO_VERSION_4 = "ALTER TABLE held_out ADD COLUMN answers TEXT NOT NULL DEFAULT '';"
 _SCHEMA = f"""
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -52,6 +54,7 @@ CREATE TABLE rollouts (
     digest TEXT NOT NULL DEFAULT '', PRIMARY KEY (round, position)
 ) WITHOUT ROWID;
 {_HELD_OUT_TABLE}
+{_TO_VERSION_4}
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
@@ -130,7 +133,7 @@ class Journal:
         What is recorded survives a power cut.
 
         Args:
-            event: a `RoundFinished`, its rollouts and counters are written in one transaction.
+            event: the event, its rollouts and counters are written in one transaction.
             rollouts: of that round, the node's own first.
             counters: numbers to store under their names.
 
@@ -149,7 +152,7 @@ class Journal:
                 self._replace_rollouts(connection, event.round, rollouts)
             elif isinstance(event, HeldOut):
                 row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
-                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
             else:
                 row = [getattr(event, "round", None), event.time, text]
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
@@ -163,9 +166,23 @@ class Journal:
             Rounds deleted.
         """
         with self._transaction() as connection:
-            for table in ("rollouts", "held_out", "events"):
-                connection.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
-            return connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
+            return _delete_after(connection, round)
+
+    def roll_back(self, event: RolledBack, counters: Mapping[str, int]) -> None:
+        """Delete everything of later rounds as `truncate_after` does, and record why, in one transaction.
+
+        Repeating it with the same event changes nothing, so that a killed node can complete it.
+
+        Args:
+            event: names the round to return to.
+            counters: numbers to store under their names.
+        """
+        text = events.to_json(event)
+        with self._transaction() as connection:
+            if connection.execute("SELECT 1 FROM events WHERE event = ?", (text,)).fetchone() is None:
+                _delete_after(connection, event.to_round)
+                connection.execute("INSERT INTO events (time, event) VALUES (?, ?)", (event.time, text))
+                connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", counters.items())
 
     def reserve_sequences(self, count: int) -> int:
         """Reserve `count` sequence numbers for rollouts; none is ever reserved twice, not even after `truncate_after`.
@@ -217,6 +234,21 @@ class Journal:
         rows = self._rows(f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?", (round, split))
         return _held_out_from_row(rows[0]) if rows else None
 
+    def best_held_out(self, split: str, questions: int) -> tuple[int, HeldOut | None]:
+        """The number of evaluations on these questions with single answers, and the best one, the earliest on a tie."""
+        asked = "FROM held_out WHERE split = ? AND questions = ? AND answers != ''"
+        (count,) = self._rows(f"SELECT count(*) {asked}", (split, questions))[0]
+        rows = self._rows(f"SELECT {_HELD_OUT} {asked} ORDER BY correct DESC, round LIMIT 1", (split, questions))
+        return count, _held_out_from_row(rows[0]) if rows else None
+
+    def external_since_evaluation(self, split: str) -> int:
+        """Most external rollouts in one update since the last evaluation of a set; 0 without any."""
+        query = """
+            SELECT max(json_extract(event, '$.external')) FROM rounds
+            WHERE round > coalesce((SELECT max(round) FROM held_out WHERE split = ?), 0)
+        """
+        return self._rows(query, (split,))[0][0] or 0
+
     def last_comparison(self) -> Comparison | None:
         """The last comparison of base model and adapter; None before the first."""
         query = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
@@ -265,7 +297,7 @@ class Journal:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         elif version < SCHEMA_VERSION:
-            steps = [_TO_VERSION_2, _TO_VERSION_3][version - 1 :]
+            steps = [_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4][version - 1 :]
             connection.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
     def _replace_rollouts(
@@ -296,6 +328,13 @@ class Journal:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+
+
+def _delete_after(connection: sqlite3.Connection, round: int) -> int:
+    """Delete everything of later rounds, and return the number of rounds."""
+    for table in ("rollouts", "held_out", "events"):
+        connection.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
+    return connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
 
 
 @contextmanager

@@ -85,6 +85,11 @@ class Paths:
         return self.state / "pool"
 
     @property
+    def rollback(self) -> Path:
+        """A return to an earlier checkpoint that is decided and not complete."""
+        return self.state / "rollback.json"
+
+    @property
     def lock(self) -> Path:
         """The lock of the node that uses the state directory."""
         return self.state / "lock"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from sapo_edge.errors import CheckpointError
+from sapo_edge.events import RolledBack
 from sapo_edge.plain import counted
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.rollback import Rollback, read_rollback, remove_rollback, write_rollback
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 
 GENERATOR_CURSOR = "generator_cursor"
 """The journal's counter for the next questions of a generator, which saves no checkpoints."""
 GENERATOR_ROUND = "generator_round"
 """The journal's counter for the last round of a generator."""
+ROLLED_BACK_CURSOR = "rolled_back_cursor"
+"""The journal's counter for the next questions of a node that returned to an earlier checkpoint."""
 
 
 class Store:
@@ -53,6 +59,7 @@ class Store:
             self.secret = read_or_create_secret(paths.identity)
             self.latest, self.notices = self.checkpoints.recover()
             self.journal = Journal(paths.journal)
+            self._complete_rollback()
         except BaseException:
             self._lock.release()
             raise
@@ -103,6 +110,58 @@ class Store:
         checkpoint = self.checkpoints.record_accuracy(round, accuracy, questions)
         if self.latest is not None and self.latest.round == round:
             self.latest = checkpoint
+
+    def roll_back(self, round: int, cursor: int | None = None) -> RolledBack:
+        """Return to an earlier checkpoint: it becomes the latest one, and later rounds leave the journal.
+
+        Later checkpoints are renamed. A node that is killed meanwhile leaves the state before or after.
+
+        Args:
+            round: of the checkpoint.
+            cursor: position in the task sequence; None: that of the latest checkpoint.
+
+        Returns:
+            The event, which the journal has.
+
+        Raises:
+            CheckpointError: if there is no complete checkpoint of this round; nothing has changed then.
+            StateError: if a file can't be changed. If the return is decided by then, the next opening completes it.
+        """
+        self.checkpoints.load(round)
+        newest = max(round, self.journal.last_round() or 0, 0 if self.latest is None else self.latest.round)
+        if cursor is None:
+            cursor = 0 if self.latest is None else int(self.latest.cursor.get("tasks", 0))
+        cursor = max(cursor, self.journal.counter(ROLLED_BACK_CURSOR))
+        rollback = Rollback(newest, round, cursor, time.time())
+        write_rollback(self.paths.rollback, rollback)
+        return self._complete(rollback)
+
+    def _complete_rollback(self) -> None:
+        """Complete the return to an earlier checkpoint that a killed node left, if there is one."""
+        rollback = read_rollback(self.paths.rollback)
+        if rollback is None:
+            return
+        try:
+            self.checkpoints.load(rollback.to_round)
+        except CheckpointError as error:
+            remove_rollback(self.paths.rollback)
+            self.notices.append(f"{error.message}; the node does not return to it")
+        else:
+            self._complete(rollback)
+            self.notices.append(f"the return to the checkpoint of round {rollback.to_round} was completed")
+
+    def _complete(self, rollback: Rollback) -> RolledBack:
+        """Rename later checkpoints, delete later rounds, and only then forget what was decided. Can be repeated."""
+        round = rollback.to_round
+        event = RolledBack(from_round=rollback.from_round, to_round=round, time=rollback.time)
+        self.checkpoints.set_aside_after(round)
+        counters = {ROLLED_BACK_CURSOR: rollback.cursor}
+        if self.journal.counter(GENERATOR_CURSOR):
+            counters[GENERATOR_ROUND] = min(round, self.journal.counter(GENERATOR_ROUND) or round)
+        self.journal.roll_back(event, counters)
+        remove_rollback(self.paths.rollback)
+        self.latest = self.checkpoints.load(round)
+        return event
 
     def close(self) -> None:
         """Close the journal and release the lock."""

@@ -90,6 +90,10 @@ class FakeNode(NodeControl):
     def stop_immediately(self) -> None:
         self.requests.append("at_once")
 
+    def roll_back(self, round: int | None) -> Mapping[str, Any]:
+        self.requests.append(f"rollback {round}")
+        return {"from": 50, "to": 40 if round is None else round}
+
     def all_settings(self) -> Mapping[str, Any]:
         return {"rank": 16, **self.settings}
 

@@ -100,6 +100,8 @@ class NodeState:
                 self.clock.progress(event.phase, event.done, event.total, event.unit)
             case events.NodeStarted():
                 self.history.forget_after(event.round)
+            case events.RolledBack():
+                self.history.forget_after(event.to_round)
             case events.RoundFinished():
                 share = event.informative / event.groups if event.groups else 0.0
                 speed = event.tokens / event.seconds_generate if event.seconds_generate else 0.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import StateError
-from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RoundFinished
+from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.journal import Journal, JournaledRollout
@@ -208,6 +208,10 @@ def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeyp
         Journal(journal.path)
 
 
+TO_VERSION_3 = """
+ALTER TABLE held_out DROP COLUMN answers;
+INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8, '');
+"""
 TO_VERSION_2 = """
 ALTER TABLE rollouts DROP COLUMN digest;
 DROP TABLE held_out;
@@ -220,7 +224,7 @@ INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8);
 TO_VERSION_1 = TO_VERSION_2 + "ALTER TABLE rollouts DROP COLUMN own;"
 
 
-@pytest.mark.parametrize(("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2)])
+@pytest.mark.parametrize(("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2), (3, TO_VERSION_3)])
 def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: str) -> None:
     journal.record(finished(1), [scored(1), scored(2)])
     journal.close()
@@ -238,6 +242,41 @@ def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: 
     connection = sqlite3.connect(journal.path)
     assert connection.execute("PRAGMA user_version").fetchone() == (journal_module.SCHEMA_VERSION,)
     connection.close()
+
+
+def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:
+    assert journal.best_held_out("validation", 10) == (0, None)
+    journal.record(held_out(1))
+    first, second = (replace(held_out(round), answers="1" * 5 + "0" * 5) for round in (2, 3))
+    for event in (second, first, held_out(4, questions=9), replace(held_out(5, split="test"), answers="1")):
+        journal.record(event)
+    assert journal.best_held_out("validation", 10) == (2, first)
+    better = replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4)
+    journal.record(better)
+    assert journal.best_held_out("validation", 10) == (3, better)
+
+
+def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journal) -> None:
+    assert journal.external_since_evaluation("validation") == 0
+    for round, external in ((1, 4), (2, 2), (3, 0)):
+        journal.record(round_event(round, external=external))
+    assert journal.external_since_evaluation("validation") == 4
+    journal.record(held_out(1))
+    assert journal.external_since_evaluation("validation") == 2
+    journal.record(held_out(2))
+    assert journal.external_since_evaluation("validation") == 0
+
+
+def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
+    for round in (1, 2, 3):
+        journal.record(finished(round), [scored(round)])
+        journal.record(held_out(round))
+    event = RolledBack(from_round=3, to_round=1)
+    journal.roll_back(event, {"cursor": 7})
+    journal.record(finished(2))
+    journal.roll_back(event, {"cursor": 7})
+    assert [item.round for item in journal.rounds()] == [1, 2] and [item.round for item in journal.held_out()] == [1]
+    assert journal.events() == [event] and journal.counter("cursor") == 7 and journal.rollouts(3) == []
 
 
 @pytest.mark.parametrize("content", [b"this is no database" * 100, b"\x00" * 5000])

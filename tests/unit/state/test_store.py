@@ -1,5 +1,6 @@
 """The state directory as a whole."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import CheckpointError, StateError, StateLockedError
+from sapo_edge.events import RolledBack
+from sapo_edge.state import store as store_module
 from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.store import Store
+from sapo_edge.state.rollback import Rollback, write_rollback
+from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from tests.fakes import round_event
 
 
@@ -71,6 +77,90 @@ def test_a_failed_start_releases_the_lock(tmp_path: Path) -> None:
         with pytest.raises(StateError) as caught:
             Store(paths)
         assert not isinstance(caught.value, StateLockedError)
+
+
+STEPS: list[tuple[object, str]] = [
+    (store_module, "write_rollback"), (Checkpoints, "set_aside_after"), (Journal, "roll_back"),
+    (store_module, "remove_rollback"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step[1])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_end_in_the_middle_of_a_return_leaves_one_state_or_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[object, str], when: str
+) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths) as store:
+        for round in (1, 2, 3):
+            record(store, round)
+            save(store, round)
+        with monkeypatch.context() as patched:
+            owner, name = step
+            original = getattr(owner, name)
+
+            def end(*arguments: object) -> None:
+                if when == "after":
+                    original(*arguments)
+                raise KeyboardInterrupt
+
+            patched.setattr(owner, name, end)
+            with pytest.raises(KeyboardInterrupt):
+                store.roll_back(1, 9)
+    is_decided = (step, when) != (STEPS[0], "before")
+    with Store(paths) as store:
+        assert store.latest is not None and not paths.rollback.exists()
+        _, round = store.resume(model_digest="model", manifest_digest="manifest")
+        told = [event for event in store.journal.events() if isinstance(event, RolledBack)]
+        assert round == store.latest.round == store.journal.last_round() == (1 if is_decided else 3)
+        assert [(event.from_round, event.to_round) for event in told] == ([(3, 1)] if is_decided else [])
+        assert store.journal.counter(ROLLED_BACK_CURSOR) == (9 if is_decided else 0)
+        names = sorted(path.name for path in paths.checkpoints.iterdir())
+    aside = ["round-000002.rolled-back", "round-000003.rolled-back"]
+    assert names == ["round-000001", *(aside if is_decided else ["round-000002", "round-000003"])]
+
+
+def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths) as store:
+        for round in (1, 2):
+            save(store, round)
+    write_rollback(paths.rollback, Rollback(2, 1, 0, 1.0))
+    shutil.rmtree(paths.checkpoints / "round-000001")
+    with Store(paths) as store:
+        assert store.latest is not None and store.latest.round == 2
+        assert "does not return" in store.notices[0] and not paths.rollback.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 2}', b'{"v": 1, "from_round": "x"}', b"\xff"])
+def test_a_damaged_decision_is_reported_with_a_remedy(tmp_path: Path, content: bytes) -> None:
+    paths = Paths.default(tmp_path)
+    Store(paths).close()
+    paths.rollback.write_bytes(content)
+    with pytest.raises(StateError, match=r"rollback\.json is damaged; remove it"):
+        Store(paths)
+
+
+def test_a_return_twice_to_the_same_round_loses_no_checkpoint(tmp_path: Path) -> None:
+    with Store(Paths.default(tmp_path)) as store:
+        for round in (1, 2):
+            save(store, round)
+        store.roll_back(1)
+        save(store, 2)
+        store.roll_back(1)
+        names = sorted(path.name for path in store.paths.checkpoints.iterdir())
+    assert names == ["round-000001", "round-000002.rolled-back", "round-000002.rolled-back-2"]
+
+
+def test_after_a_generator_a_return_numbers_rounds_from_the_checkpoint(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths) as store:
+        record(store, 1)
+        save(store, 1)
+        store.journal.record(round_event(2), counters={GENERATOR_CURSOR: 5, GENERATOR_ROUND: 2})
+        assert store.roll_back(1).from_round == 2
+    with Store(paths) as store:
+        assert store.resume(model_digest="model", manifest_digest="manifest")[1] == 1
 
 
 def test_state_and_settings_load_nothing_heavy() -> None:

@@ -140,6 +140,8 @@ def _mean(values: list[float]) -> float:
 def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Text:
     """Own and external groups of the last update, how many were informative, and what was rejected.
 
+    While fewer external rollouts are taken than the setting says, that is shown instead of the share of ten rounds.
+
     Args:
         status: of the node.
         colors: of the bar.
@@ -158,7 +160,10 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     groups = (status.get("last_round") or {}).get("groups") or 0
     text.append(f"{status.get('informative')}/{groups} informative\n")
     share = status.get("informative_share")
-    text.append("\n" if share is None else f"{100 * share:.0f} % in 10 rounds\n", style="dim")
+    if reduced := status.get("reduced"):
+        text.append(f"{reduced['external']} of {reduced['setting']} external\n", style="yellow")
+    else:
+        text.append("\n" if share is None else f"{100 * share:.0f} % in 10 rounds\n", style="dim")
     rejections = status.get("rejections") or {}
     if not rejections:
         return text.append("none rejected", style="dim")

@@ -11,8 +11,8 @@ from sapo_edge.tui.node.launcher import SettingRow
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "What is trained": ("manifest", "model", "backend", "role", "seed"),
     "The round": (
-        "own", "external", "questions", "answers", "strategy", "rounds", "temperature", "max_tokens", "evaluate_every",
-        "held_out", "keep_checkpoints",
+        "own", "external", "protect", "questions", "answers", "strategy", "rounds", "temperature", "max_tokens",
+        "evaluate_every", "held_out", "keep_checkpoints",
     ),
     "Learning": (
         "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high", "importance_cap",

@@ -1,0 +1,89 @@
+"""The node's use of `balance.py`: its state is in the journal, and the user is told of each change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sapo_edge.balance import Balance, reduced
+from sapo_edge.config.settings import Settings
+from sapo_edge.event_words import format_share
+from sapo_edge.events import HeldOut, Notice
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.journal import Journal
+
+HALVINGS = "guard_halvings"
+"""The journal's counter for how often J is halved."""
+STEADY = "guard_steady"
+"""The journal's counter for evaluations in a row without a fall."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What an evaluation changes.
+
+    Attributes:
+        counters: of the journal, to store with the evaluation.
+        notice: to the user; None if the number of external rollouts stays.
+    """
+
+    counters: Mapping[str, int] = field(default_factory=dict)
+    notice: Notice | None = None
+
+
+class Guard:
+    """Takes fewer external rollouts while the accuracy on the validation set falls.
+
+    Args:
+        journal: of the node; holds the evaluations, the rounds and this state.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._halvings = journal.counter(HALVINGS)
+
+    def external(self, settings: Settings) -> int:
+        """J of the next round; `settings.external` unless it is reduced."""
+        return reduced(settings.external, self._halvings) if settings.protect == "on" else settings.external
+
+    def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
+        """Judge an evaluation that the journal does not have yet.
+
+        Args:
+            event: with its single answers.
+            settings: of the last rounds.
+            best: the best checkpoint so far; None without any.
+        """
+        if settings.protect == "off" or settings.network == "solo":
+            return Judgement()
+        compared, earlier = self._journal.best_held_out(event.split, event.questions)
+        balance = Balance(
+            settings.external,
+            self._halvings,
+            self._journal.counter(STEADY),
+            compared,
+            () if earlier is None else _correct(earlier),
+        )
+        before, took = balance.taken, self._journal.external_since_evaluation(event.split)
+        now = balance.observe(_correct(event), took > 0)
+        self._halvings = balance.halvings
+        text = ""
+        if now < before and earlier is not None:
+            fall = f"validation accuracy fell from {format_share(earlier.accuracy)} to {format_share(event.accuracy)}"
+            share = f"up to {took} of {settings.own + settings.external} rollouts in each update came from peers"
+            text = f"{fall} while {share}: taking {now or 'none'} from now on{_way_back(event, best)}"
+        elif now > before:
+            text = f"validation accuracy holds: taking up to {now} of {settings.external} rollouts from peers again"
+        notice = Notice(level="warning" if now < before else "info", text=text) if text else None
+        return Judgement({HALVINGS: balance.halvings, STEADY: balance.steady}, notice)
+
+
+def _way_back(event: HeldOut, best: Checkpoint | None) -> str:
+    """How to return to the best checkpoint, if there is a better one than that of this evaluation."""
+    if best is None or best.round >= event.round or (best.accuracy or 0.0) <= event.accuracy:
+        return ""
+    return f"; `sapo rollback` returns to round {best.round}, the best checkpoint so far"
+
+
+def _correct(event: HeldOut) -> tuple[bool, ...]:
+    return tuple(answer == "1" for answer in event.answers)
