@@ -45,7 +45,7 @@ def remember_used(store: Store) -> None:
         StateError: if the pool can't be written.
     """
     pool = Pool(Identity(store.secret).peer_id)
-    used = store.journal.external_ids(pool.limits.remembered)
+    used = store.journal.used_external(pool.limits.remembered)
     if not used:
         return
     try:

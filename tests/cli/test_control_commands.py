@@ -65,6 +65,13 @@ def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
     ]
 
 
+def test_status_says_that_fewer_external_rollouts_are_taken(invoke: Invoke, tmp_path: Path) -> None:
+    with running(tmp_path, FakeNode({**STATUS, "reduced": {"external": 2, "setting": 4}})):
+        told = invoke("status", "--home", tmp_path).out.splitlines()
+    assert "external    2 of 4 in an update, because the validation accuracy fell" in told
+    assert all(len(line) <= 80 for line in told)
+
+
 def test_status_of_a_starting_and_of_a_paused_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode({**dict.fromkeys(STATUS), "v": 1, "pid": 1, "state": "starting", "round": 0, "rejections": {}})
     with running(tmp_path, node):

@@ -298,6 +298,10 @@ class ScriptedNode(NodeControl):
         self.asked.append("at_once")
         self._end("stopped immediately; the round in progress is lost")
 
+    def roll_back(self, round: int | None) -> Mapping[str, Any]:
+        self.asked.append(f"rollback {round}")
+        return {"from": self.status_now["round"], "to": 30 if round is None else round}
+
     def all_settings(self) -> Mapping[str, Any]:
         return Settings().as_dict() | self.live
 
@@ -381,6 +385,7 @@ class ScriptedNode(NodeControl):
             "held_out_base": as_dict(evaluated(0)) if rounds else None,
             "comparison": None,
             "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None,
+            "reduced": None,
             "pool": {"rollouts": 31, "bytes": 64_000},
             "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},
             "limits": {"threads": 4},

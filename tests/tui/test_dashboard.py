@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from sapo_edge.events import NodeStopped, Notice
+from sapo_edge.events import NodeStopped, Notice, RolledBack
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.state import NodeState, Standing
@@ -51,6 +51,30 @@ async def test_a_finished_round_moves_curve_and_head(launcher: FakeLauncher) -> 
         launcher.node.emit(launcher.node.finished(41))
         await until(pilot, lambda: app.state.history.last_round == 41 and "round 41" in shown(app, "#head"))
         assert "round 42" in shown(app, "#progress")
+
+
+@pytest.mark.asyncio
+async def test_fewer_external_rollouts_are_shown_while_they_are_fewer(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        assert "in 10 rounds" in shown(app, "#batch")
+        launcher.node.tell(reduced={"external": 2, "setting": 4})
+        await until(pilot, lambda: "2 of 4 external" in shown(app, "#batch"))
+        launcher.node.tell(reduced=None)
+        await until(pilot, lambda: "in 10 rounds" in shown(app, "#batch"))
+
+
+@pytest.mark.asyncio
+async def test_a_return_to_an_earlier_checkpoint_shortens_the_curves(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        launcher.node.emit(RolledBack(from_round=40, to_round=30))
+        await until(pilot, lambda: app.state.history.last_round == 30)
+        assert [item.round for item in app.state.history.held_out] == [0, 10, 20, 30]
 
 
 @pytest.mark.asyncio

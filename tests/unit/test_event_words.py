@@ -34,6 +34,10 @@ SENTENCES: list[tuple[events.Event, str]] = [
     ),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
     (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),
+    (
+        events.RolledBack(from_round=50, to_round=40),
+        "returned from round 50 to the checkpoint of round 40",
+    ),
     (events.Notice(level="warning", text="the disk is nearly full"), "the disk is nearly full"),
     (events.Paused(reasons=("on battery", "hot")), "paused: on battery, hot"),
     (events.Paused(reasons=()), "resumed"),

@@ -180,7 +180,7 @@ def ask_at(trained: Trained, round: int, target: int | None) -> list[object]:
 
 def used_ids(trained: Trained) -> list[str]:
     with Store(trained.paths) as store:
-        return store.journal.external_ids(1000)
+        return [identity for identity, _, _ in store.journal.used_external(1000)]
 
 
 def test_a_running_node_returns_to_its_best_checkpoint_and_goes_on(trained: Trained) -> None:

@@ -23,6 +23,12 @@ def test_methods_check_their_parameters() -> None:
     assert node.requests == ["pause", "resume", "after_round", "at_once"]
     assert methods["settings"]({}) == {"settings": {"own": 4}, "all": {"rank": 16, "own": 4}}
     assert methods["settings"]({"own": 8}) == {"settings": {"own": 8}, "all": {"rank": 16, "own": 8}}
+    assert methods["rollback"]({}) == methods["rollback"]({"round": None}) == {"from": 50, "to": 40}
+    assert methods["rollback"]({"round": 7}) == {"from": 50, "to": 7}
+    assert node.requests[4:] == ["rollback None", "rollback None", "rollback 7"]
+    for wrong in ({"round": -1}, {"round": "7"}, {"round": True}, {"to": 7}):
+        with pytest.raises(ControlError):
+            methods["rollback"](wrong)
     with pytest.raises(ControlError, match="when"):
         methods["stop"]({"when": []})
     with pytest.raises(ControlError, match="own"):

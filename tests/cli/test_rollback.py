@@ -1,0 +1,116 @@
+"""`sapo rollback`: of a node that runs, of one that doesn't, and killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
+from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.process import assert_refused, start
+
+
+def checkpoints(home: Path) -> list[str]:
+    return sorted(path.name for path in Paths.default(home).checkpoints.iterdir())
+
+
+def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode()
+    with running(tmp_path, node):
+        assert (
+            "finishes its round and returns to the checkpoint of round 40" in invoke("rollback", "--home", tmp_path).err
+        )
+        told = invoke("rollback", "--round", "7", "--home", tmp_path, "--json")
+        assert "nothing to do" in invoke("rollback", "--round", "50", "--home", tmp_path).err
+    assert json.loads(told.out) == {"v": 1, "done": "rollback", "from": 50, "to": 7, "running": True}
+    assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
+
+
+def test_without_a_checkpoint_nothing_is_created(invoke: Invoke, tmp_path: Path) -> None:
+    assert_refused(invoke("rollback", "--home", tmp_path), 1, "there is no checkpoint yet; train first")
+    assert list(tmp_path.iterdir()) == []
+    assert invoke("rollback", "--round", "-1", "--home", tmp_path).code == 2
+
+
+def test_a_node_that_does_not_answer_is_named(invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.cli.rollback.START_SECONDS", 0.1)
+    lock = StateLock(Paths.default(home).lock)
+    lock.acquire()
+    before = checkpoints(home)
+    assert_refused(invoke("rollback", "--home", home), 1, "uses")
+    lock.release()
+    assert checkpoints(home) == before
+
+
+def test_a_round_that_is_not_kept_is_refused(invoke: Invoke, home: Path) -> None:
+    told = invoke("rollback", "--round", "99", "--home", home)
+    assert_refused(told, 1, "there is no checkpoint of round 99; give --round")
+
+
+def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invoke, model: Path, home: Path) -> None:
+    told = invoke("rollback", "--round", "4", "--home", home, "--json")
+    assert json.loads(told.out) == {"v": 1, "done": "rollback", "from": 5, "to": 4, "running": False}
+    assert "round-000005.rolled-back" in checkpoints(home) and "round-000005" not in checkpoints(home)
+    assert "nothing to do" in invoke("rollback", "--round", "4", "--home", home).err
+    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True)
+    assert result.code == 0, result.err
+    assert [event["round"] for event in result.named("node_started", "round")] == [4, 5]
+    with Store(Paths.default(home)) as store:
+        assert [event.round for event in store.journal.rounds()] == [1, 2, 3, 4, 5]
+    evaluated = sapo(
+        "eval", "--adapter", Paths.default(home).checkpoints / "round-000005.rolled-back", "--model", model,
+        "--questions", "2", "--home", home, "--json",
+    )  # fmt: skip
+    assert evaluated.code == 0, evaluated.err
+
+
+PLACES = {
+    "decided": "import sapo_edge.state.checkpoints as m; owner, name = m.Checkpoints, 'set_aside_after'",
+    "renamed": "import sapo_edge.state.journal as m; owner, name = m.Journal, 'roll_back'",
+    "journaled": "import sapo_edge.state.store as owner; name = 'remove_rollback'",
+    "not decided": "import sapo_edge.state.store as owner; name = 'write_rollback'",
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_kill_in_the_middle_leaves_one_state_or_the_other(home: Path, tmp_path: Path, place: str) -> None:
+    kill = "import os, signal; setattr(owner, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))"
+    process = start("rollback", "--round", "4", "--home", home, directory=tmp_path, before=f"{PLACES[place]}\n{kill}")
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    expected = 5 if place == "not decided" else 4
+    with Store(Paths.default(home)) as store:
+        assert store.latest is not None and store.latest.round == store.journal.last_round() == expected
+        assert store.checkpoints.rounds()[-1] == expected
+    names = checkpoints(home)
+    assert ("round-000005" in names, "round-000005.rolled-back" in names) == (expected == 5, expected == 4)
+
+
+def test_a_node_that_runs_returns(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    """The whole way: socket, round in progress, checkpoint, and a restart."""
+    before = "from tests.cli.process import reward_by_length; reward_by_length()"
+    settings = ("--set", "network=solo", "--set", "keep_checkpoints=50", "--rounds", "0", "--json")
+    process = start(*quick(model, home, *settings), directory=Path.cwd(), before=before)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "checkpoint" and event["round"] == 7:
+                told = sapo("rollback", "--round", "6", "--home", home, "--json")
+                assert told.code == 0, told.err
+            if event["event"] == "rolled_back":
+                assert event["to_round"] == 6 <= event["from_round"] - 1
+                break
+        assert sapo("stop", "--wait", "--home", home).code == 0
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    with Store(Paths.default(home)) as store:
+        rounds = [event.round for event in store.journal.rounds()]
+    assert rounds == list(range(1, len(rounds) + 1))
