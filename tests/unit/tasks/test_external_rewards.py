@@ -1,0 +1,112 @@
+"""The reward of another node's answer is that of the text that is trained on, for every text that it may write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.backends.common.packing import encode_group
+from sapo_edge.policy import STOP_TEXT, ExternalRule
+from sapo_edge.rollout import Answer, Rollout, Task
+from sapo_edge.sapo import training_group
+from sapo_edge.swarm.judging.external import ExternalScorer
+from sapo_edge.tasks.answers import OPEN_TAG
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from tests.models import SHAPES, decode_ids, question, write_model
+from tests.tag_soup import answers
+
+pytest.importorskip("torch")
+
+from sapo_edge.backends.pytorch.policy import TorchPolicy
+
+SOURCE = TaskSource(load_manifest("starter"))
+TASK: Task = SOURCE.training_tasks(3, 0, 1)[0][0]
+RIGHT = TASK.ground_truth
+TEXTS = answers((RIGHT, f"<answer>{RIGHT}</answer>", f"<answer>{RIGHT}", f"<answer>{RIGHT}1</answer>"))
+LIMITS = st.one_of(st.integers(1, 40), st.integers(41, 9000))
+
+for_every_text = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchPolicy]:
+    path: Path = write_model(tmp_path_factory.mktemp("model") / "llama.gguf", SHAPES["llama"])
+    policy = TorchPolicy(path, threads=1, trainable=False)
+    yield policy
+    policy.close()
+
+
+Received = Callable[[str, bool, int], tuple[float, str]]
+
+
+@pytest.fixture(scope="module")
+def received(policy: TorchPolicy) -> Received:
+    """(text, ended, max_tokens) -> the reward of another node's answer, and the text of the ids that are trained on."""
+
+    def receive(text: str, ended: bool, limit: int) -> tuple[float, str]:
+        # A second answer gives the group an advantage whatever the first one earns.
+        wrong = 1.0 - SOURCE.score(TASK, text)
+        other = Answer(f"<answer>{RIGHT if wrong else 'x'}</answer>", True)
+        rollout = Rollout(TASK.ref, TASK.question, RIGHT, (Answer(text, ended), other), "other", 1, 1, 1.0)
+        scored = ExternalScorer(SOURCE, lambda text, ended: policy.cut(text, ended, limit))(rollout, 8)
+        assert scored is not None
+        group = training_group(scored, question, ExternalRule())
+        trained = encode_group(policy.vocabulary, replace(group, answers=group.answers[:1]), limit).answers
+        ids = trained[0].token_ids if trained else ()
+        assert len(ids) <= limit
+        return scored.rewards[0], decode_ids(ids).decode(errors="replace")
+
+    return receive
+
+
+@for_every_text
+@example(f"<answer>x</answer>\n<answer>{RIGHT}</answer>", True, 64)
+@example(f"<answer>{RIGHT}</answer>\n<answer>x</answer>", True, 64)
+@example(f"</answer><answer>{RIGHT}</answer>", True, 64)
+@example("a" * 5 + f"<answer>{RIGHT}</answer>", True, 22)
+@given(TEXTS, st.booleans(), LIMITS)
+def test_the_reward_is_that_of_the_text_that_is_trained_on(
+    received: Received, text: str, ended: bool, limit: int
+) -> None:
+    reward, trained = received(text, ended, limit)
+    event(f"reward {reward:g}")
+    assert reward == SOURCE.score(TASK, trained)
+
+
+@for_every_text
+@given(TEXTS, st.booleans(), LIMITS)
+def test_the_same_text_earns_the_same_whoever_wrote_it(received: Received, text: str, ended: bool, limit: int) -> None:
+    """An own answer has the text at which the sampler stopped, and is scored as it is."""
+    _, own = received(text, ended, limit)
+    assert received(own, ended, limit) == (SOURCE.score(TASK, own), own)
+
+
+@for_every_text
+@given(TEXTS, st.booleans())
+def test_what_fits_earns_what_its_author_says_it_earns(received: Received, text: str, ended: bool) -> None:
+    """Both verify alike: without a limit, the reader's reward is that of the whole text."""
+    assert received(text, ended, 9000)[0] == SOURCE.score(TASK, text)
+
+
+@for_every_text
+@given(TEXTS, TEXTS, st.booleans())
+def test_nothing_after_the_first_close_counts(received: Received, before: str, after: str, ended: bool) -> None:
+    text = before + STOP_TEXT
+    if len((text + after).encode()) <= 8192:
+        assert received(text + after, ended, 9000) == received(text, ended, 9000)
+
+
+@for_every_text
+@given(TEXTS, LIMITS)
+def test_an_inversion_is_impossible(received: Received, text: str, limit: int) -> None:
+    """What earns 1 has no other pair of tags than the right one."""
+    reward, trained = received(text, True, limit)
+    if reward == 1.0:
+        assert trained.count(STOP_TEXT) == 1
+        assert SOURCE.score(TASK, trained[trained.rindex(OPEN_TAG) :]) == 1.0
