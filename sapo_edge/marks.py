@@ -7,13 +7,13 @@ import unicodedata
 
 import msgpack
 
+from sapo_edge.policy import STOP_TEXT
 from sapo_edge.rollout import Rollout, TaskRef
 
 MARK_BYTES = 16
 """Length of a mark."""
 NORMALIZED_CHARACTERS = 1024
 """Characters at the start of each answer that are normalized; NFKC takes quadratic time on hostile text."""
-_END = "</answer>"
 
 
 def task_mark(author: str, ref: TaskRef) -> bytes:
@@ -28,7 +28,7 @@ def question_mark(rollout: Rollout) -> bytes:
 
 def text_mark(rollout: Rollout) -> bytes:
     """Marks question and answers, whoever the author and in whatever order; only what is trained on counts."""
-    answers = sorted(normalized(answer.text.partition(_END)[0]) for answer in rollout.answers)
+    answers = sorted(normalized(answer.text.partition(STOP_TEXT)[0]) for answer in rollout.answers)
     return _mark("text", normalized(rollout.question), *answers)
 
 

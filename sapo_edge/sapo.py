@@ -21,7 +21,8 @@ In a round, by step:
 2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
 4. SampleExternal discards rollouts without an advantage by default, as the paper's experiments do and its public code
-   does not. A rollout of another node is trained on at most once, and dropped an hour after it arrived.
+   does not, and takes the others in turn: no author and no network fills the update. A rollout of another node is
+   trained on at most once, and dropped an hour after it arrived.
 5. Own answers are scored in step 2, because SelectSubset needs their rewards; external ones when they are sampled,
    because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
    and verifier are never used. Partial credit counts only where the manifest says so.
@@ -35,7 +36,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.policy import (
@@ -50,7 +51,7 @@ from sapo_edge.policy import (
 )
 from sapo_edge.pool import Pool
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
-from sapo_edge.selection import Strategy, SuccessRates
+from sapo_edge.selection import Strategy, SuccessRates, within_update
 from sapo_edge.transport import Transport
 
 
@@ -103,7 +104,8 @@ def sapo_round(
     if settings.train:
         # 4  SampleSelf(I), SampleExternal(J). Fresher external rollouts may have arrived; if some expired instead, the
         #    earlier sample still serves.
-        second_sample = sample_external(len(first_sample), context, settings, rng)
+        count = external_count if first_sample else 0
+        second_sample = sample_external(count, context, settings, rng)[: len(first_sample)]
         external = second_sample if len(second_sample) == len(first_sample) else first_sample
         sampled = rng.sample(own, own_count)
 
@@ -169,9 +171,10 @@ def sample_external(
         if scored is None:
             rejected.append(rollout)
         else:
-            verified.append(scored)
+            verified.append(replace(scored, neighbourhood=context.pool.neighbourhood(rollout)))
     context.pool.reject(rejected)
-    return settings.strategy(verified, count, rng, context.rates)
+    chosen = settings.strategy(verified, count, rng, context.rates)
+    return within_update(chosen, settings.own + settings.external)
 
 
 def training_group(

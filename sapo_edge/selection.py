@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import Rollout, ScoredRollout
@@ -111,43 +113,91 @@ def informative_only(
     return uniform([candidate for candidate in candidates if informative(candidate.rewards)], count, rng, rates)
 
 
+def in_turn(
+    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
+) -> list[ScoredRollout]:
+    """Like `informative_only`, but in turn by network, author and task entry, and within shares.
+
+    So no author, machine or task fills the batch, however much of it the pool holds.
+    """
+    shuffled = informative_only(candidates, len(candidates), rng, rates)
+    return within_shares(_take_turns(shuffled, _TURNS, rng), count)
+
+
 def needed(
     candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
 ) -> list[ScoredRollout]:
-    """Like `balanced`, but only tasks whose own groups seldom have an advantage: less than one in four."""
+    """Like `in_turn`, but only tasks whose own groups seldom have an advantage: less than one in four."""
     lacking = [candidate for candidate in candidates if rates.informative(candidate.rollout.ref.entry) < LACKING]
-    return balanced(lacking, count, rng, rates)
+    return in_turn(lacking, count, rng, rates)
 
 
 def near_half(
     candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
 ) -> list[ScoredRollout]:
-    """Prefer rollouts of which about half the answers are right, which teach most (2504.03380)."""
+    """Prefer rollouts of which about half the answers are right, which teach most (2504.03380); within shares."""
     shuffled = informative_only(candidates, len(candidates), rng, rates)
-    return sorted(shuffled, key=lambda scored: abs(sum(scored.rewards) / len(scored.rewards) - 0.5))[:count]
+    shuffled.sort(key=lambda scored: abs(sum(scored.rewards) / len(scored.rewards) - 0.5))
+    return within_shares(shuffled, count)
 
 
-def balanced(
-    candidates: Sequence[ScoredRollout], count: int, rng: random.Random, rates: SuccessRates
-) -> list[ScoredRollout]:
-    """Like `informative_only`, but in turn from each author and task entry, so that none of them fills the batch."""
-    strata: dict[tuple[str, str], list[ScoredRollout]] = {}
-    for candidate in informative_only(candidates, len(candidates), rng, rates):
-        strata.setdefault((candidate.rollout.author, candidate.rollout.ref.entry), []).append(candidate)
-    queues = list(strata.values())
-    rng.shuffle(queues)
+def within_shares(ordered: Sequence[ScoredRollout], count: int) -> list[ScoredRollout]:
+    """The first candidates that fit into the shares of an update's external rollouts.
+
+    If there is another author, an author gets at most half of the places; if there is another known network, so does a
+    network. Half is rounded down, but at least one. Places that this leaves empty are for own rollouts.
+
+    Args:
+        ordered: the best first.
+        count: number of places.
+    """
+    half = max(1, count // 2)
+    lone = len({scored.rollout.author for scored in ordered}) == 1
+    networks = {scored.neighbourhood for scored in ordered}
+    authors: Counter[str] = Counter()
+    taken: Counter[str] = Counter()
     batch: list[ScoredRollout] = []
-    while len(batch) < count and any(queues):
-        for queue in queues:
-            if queue and len(batch) < count:
-                batch.append(queue.pop())
+    for scored in ordered:
+        author, network = scored.rollout.author, scored.neighbourhood
+        network_limit = half if networks - {network, ""} else count
+        if len(batch) < count and authors[author] < (count if lone else half) and taken[network] < network_limit:
+            batch.append(scored)
+            authors[author] += 1
+            taken[network] += 1
     return batch
 
 
+def within_update(chosen: Sequence[ScoredRollout], size: int) -> list[ScoredRollout]:
+    """All of the chosen rollouts; if one author wrote them all, at most half of an update of `size` rollouts."""
+    lone = len({scored.rollout.author for scored in chosen}) == 1
+    return list(chosen[: size // 2] if lone else chosen)
+
+
+_Turn = Callable[[ScoredRollout], str]
+_TURNS: tuple[_Turn, ...] = (
+    lambda scored: scored.neighbourhood,
+    lambda scored: scored.rollout.author,
+    lambda scored: scored.rollout.ref.entry,
+)
+
+
+def _take_turns(candidates: Sequence[ScoredRollout], turns: Sequence[_Turn], rng: random.Random) -> list[ScoredRollout]:
+    """The candidates in turn from the groups by the first of `turns`; within a group, by the others."""
+    if not turns:
+        return list(candidates)
+    groups: dict[str, list[ScoredRollout]] = {}
+    for candidate in candidates:
+        groups.setdefault(turns[0](candidate), []).append(candidate)
+    queues = [_take_turns(group, turns[1:], rng) for group in groups.values()]
+    rng.shuffle(queues)
+    return [candidate for turn in zip_longest(*queues) for candidate in turn if candidate is not None]
+
+
 STRATEGIES: dict[str, Strategy] = {
-    "informative": informative_only,
+    "informative": in_turn,
     "uniform": uniform,
-    "balanced": balanced,
+    # What `informative` is now; kept for settings written before.
+    "balanced": in_turn,
     "needed": needed,
     "near_half": near_half,
 }

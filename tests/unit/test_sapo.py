@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -172,15 +173,39 @@ def test_own_rollouts_are_not_filtered() -> None:
 
 
 def test_external_rollouts_without_a_gradient_are_discarded() -> None:
-    bench = Bench(own=1, external=2)
+    bench = Bench(own=2, external=2)
     useful = make_rollout(sequence=9)
     bench.fill(*externals(4, texts=(WRONG, WRONG)), *externals(4, "third", texts=(RIGHT, RIGHT)), useful)
     result = bench.run()
     assert [scored.rollout for scored in result.external] == [useful] and result.missing == 1
 
 
+def test_an_author_has_half_of_the_external_places_and_own_rollouts_the_rest() -> None:
+    bench = Bench(own=4, external=4)
+    bench.fill(*externals(6), make_rollout("third"))
+    result = bench.run()
+    assert Counter(scored.rollout.author for scored in result.external) == {"other": 2, "third": 1}
+    assert result.missing == 1 and len(bench.trained) == 8
+
+
+@pytest.mark.parametrize("strategy", ["informative", "uniform"])
+def test_one_author_alone_supplies_half_of_an_update(strategy: str) -> None:
+    bench = Bench(own=2, external=6, strategy=strategy)
+    bench.fill(*externals(6))
+    result = bench.run()
+    assert len(result.external) == 4 and result.missing == 2 and len(bench.trained) == 8
+
+
+def test_the_pool_tells_the_strategy_from_which_network_a_rollout_came() -> None:
+    bench = Bench(own=4, external=4)
+    for number in range(12):
+        bench.pool.add(make_rollout(f"key {number}"), "8.8.8.0/24" if number < 11 else "9.9.9.0/24")
+    result = bench.run()
+    assert Counter(scored.neighbourhood for scored in result.external) == {"8.8.8.0/24": 2, "9.9.9.0/24": 1}
+
+
 def test_the_uniform_strategy_keeps_them() -> None:
-    bench = Bench(own=1, external=2, strategy="uniform")
+    bench = Bench(own=2, external=2, strategy="uniform")
     bench.fill(*externals(2, texts=(WRONG, WRONG)))
     assert len(bench.run().external) == 2
 
@@ -227,7 +252,7 @@ def test_a_generator_stops_after_sharing() -> None:
 
 
 def test_an_external_rollout_is_trained_on_at_most_once() -> None:
-    bench = Bench(own=1, external=2)
+    bench = Bench(own=2, external=2)
     rollouts = externals(3)
     bench.fill(*rollouts)
     first, second = bench.run(1), bench.run(2)
@@ -238,7 +263,7 @@ def test_an_external_rollout_is_trained_on_at_most_once() -> None:
 
 
 def test_rollouts_that_cannot_be_verified_leave_the_pool_untrained() -> None:
-    bench = Bench(own=1, external=2)
+    bench = Bench(own=2, external=2)
     lie, truth = make_rollout("liar"), make_rollout("honest")
     score = bench.context.score_external
 
@@ -275,7 +300,7 @@ def test_rollouts_that_arrive_during_generation_are_sampled_too() -> None:
 
 
 def test_rollouts_that_expire_during_generation_are_still_trained_on() -> None:
-    bench = Bench(own=1, external=2)
+    bench = Bench(own=2, external=2)
     bench.fill(*externals(2))
 
     def age(policy: FakePolicy) -> None:
@@ -283,7 +308,7 @@ def test_rollouts_that_expire_during_generation_are_still_trained_on() -> None:
 
     bench.policy.before_generate = age
     result = bench.run()
-    assert (len(result.external), result.missing, len(bench.trained)) == (2, 0, 3)
+    assert (len(result.external), result.missing, len(bench.trained)) == (2, 0, 4)
 
 
 def test_the_round_is_a_function_of_its_seed() -> None:

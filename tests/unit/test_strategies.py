@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -11,14 +12,27 @@ from hypothesis import strategies as st
 
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import ScoredRollout
-from sapo_edge.selection import STRATEGIES, SuccessRates, balanced, informative_only, near_half, needed, uniform
+from sapo_edge.selection import (
+    _TURNS,
+    STRATEGIES,
+    SuccessRates,
+    _take_turns,
+    in_turn,
+    informative_only,
+    near_half,
+    needed,
+    uniform,
+    within_update,
+)
 from tests.fakes import make_rollout
 
 RATES = SuccessRates()
 
 
-def scored(author: str = "a", sequence: int = 1, entry: str = "sums", flat: bool = False) -> ScoredRollout:
-    return ScoredRollout(make_rollout(author, sequence, entry=entry), (0.0, 0.0) if flat else (1.0, 0.0))
+def scored(
+    author: str = "a", sequence: int = 1, entry: str = "sums", flat: bool = False, network: str = ""
+) -> ScoredRollout:
+    return ScoredRollout(make_rollout(author, sequence, entry=entry), (0.0, 0.0) if flat else (1.0, 0.0), network)
 
 
 def test_uniform_has_no_filter() -> None:
@@ -39,14 +53,43 @@ def test_informative_discards_rollouts_without_a_gradient() -> None:
     assert sorted(item.rollout.sequence for item in chosen) == [1, 3, 5]
 
 
-def test_balanced_takes_in_turn_from_authors_and_tasks() -> None:
-    candidates = [scored("loud", number) for number in range(20)]
-    candidates += [scored("loud", 30, "gcd"), scored("quiet", 1), scored("quiet", 2), scored("quiet", 3, flat=True)]
-    chosen = balanced(candidates, 3, random.Random(1), RATES)
-    strata = {(item.rollout.author, item.rollout.ref.entry) for item in chosen}
+def test_the_default_takes_in_turn_from_networks_authors_and_tasks() -> None:
+    candidates = [scored(f"key {number}", number, network="8.8.8.0/24") for number in range(20)]
+    candidates += [scored("loud", number, network="9.9.9.0/24") for number in range(20)]
+    candidates += [scored("loud", 30, "gcd", network="9.9.9.0/24"), scored("quiet", 1, network="9.9.9.0/24")]
+    chosen = STRATEGIES["informative"](candidates, 6, random.Random(1), RATES)
+    assert Counter(item.neighbourhood for item in chosen) == {"8.8.8.0/24": 3, "9.9.9.0/24": 3}
+    strata = {(item.rollout.author, item.rollout.ref.entry) for item in chosen if item.neighbourhood == "9.9.9.0/24"}
     assert strata == {("loud", "sums"), ("loud", "gcd"), ("quiet", "sums")}
-    authors = Counter(item.rollout.author for item in balanced(candidates, 6, random.Random(2), RATES))
-    assert authors == {"loud": 4, "quiet": 2}
+
+
+def test_an_author_has_half_of_the_places_beside_another_one_and_the_rest_stays_empty() -> None:
+    loud = [scored("loud", number) for number in range(20)]
+    for count, taken in ((1, 1), (2, 1), (3, 1), (4, 2), (8, 4)):
+        authors = Counter(item.rollout.author for item in in_turn([*loud, scored("b")], count, random.Random(1), RATES))
+        assert authors["loud"] == taken - (count == 1 and authors["b"])
+        assert sum(authors.values()) == min(count, taken + 1)
+    assert len(in_turn(loud, 8, random.Random(1), RATES)) == 8
+    flat = scored("b", flat=True)
+    assert len(in_turn([*loud, flat], 8, random.Random(1), RATES)) == 8, "b has nothing to offer"
+
+
+def test_a_crowd_of_one_network_has_half_of_the_places_beside_another_one() -> None:
+    crowd = [scored(f"key {number}", network="8.8.8.0/24") for number in range(50)]
+    for other, taken in (("9.9.9.0/24", 4), ("8.8.8.0/24", 8), ("", 7)):
+        chosen = in_turn([*crowd, scored("b", network=other)], 8, random.Random(1), RATES)
+        assert sum(item.rollout.author != "b" for item in chosen) in {taken, taken - (other == "8.8.8.0/24")}
+    unknown = [scored(f"key {number}") for number in range(50)]
+    chosen = in_turn([*unknown, scored("b", network="9.9.9.0/24")], 8, random.Random(1), RATES)
+    assert Counter(item.neighbourhood for item in chosen) == {"": 4, "9.9.9.0/24": 1}, (
+        "hiding the network gains nothing"
+    )
+
+
+def test_one_author_alone_supplies_at_most_half_of_an_update() -> None:
+    alone = [scored("a", number) for number in range(6)]
+    assert within_update(alone, 8) == alone[:4] and within_update(alone, 16) == alone
+    assert within_update([*alone, scored("b")], 8) == [*alone, scored("b")] and within_update([], 8) == []
 
 
 def test_needed_takes_only_tasks_at_which_own_answers_seldom_succeed() -> None:
@@ -79,6 +122,8 @@ def test_the_settings_name_every_strategy() -> None:
     assert set(SETTINGS["strategy"].choices) == set(STRATEGIES)
 
 
+WITH_SHARES = set(STRATEGIES) - {"uniform"}
+
 candidate_lists = st.lists(
     st.builds(
         scored,
@@ -86,6 +131,7 @@ candidate_lists = st.lists(
         sequence=st.integers(0, 1000),
         entry=st.sampled_from(["sums", "gcd"]),
         flat=st.booleans(),
+        network=st.sampled_from(["", "8.8.8.0/24", "9.9.9.0/24", "private"]),
     ),
     max_size=25,
     unique_by=lambda item: item.rollout.id,
@@ -95,27 +141,62 @@ candidate_lists = st.lists(
 @pytest.mark.parametrize("name", list(STRATEGIES))
 @given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100))
 @settings(max_examples=80, deadline=None)
-def test_every_strategy_chooses_distinct_candidates_and_as_many_as_it_can(
+def test_every_strategy_chooses_distinct_candidates_as_many_as_it_can_within_the_shares(
     name: str, candidates: list[ScoredRollout], count: int, seed: int
 ) -> None:
     before = list(candidates)
     chosen = STRATEGIES[name](candidates, count, random.Random(seed), RATES)
     usable = candidates if name == "uniform" else [item for item in candidates if informative(item.rewards)]
     assert candidates == before
-    assert len(chosen) == min(count, len(usable))
+    if name in WITH_SHARES:
+        most = max(1, count // 2)
+        authors, chosen_authors = (Counter(item.rollout.author for item in items) for items in (usable, chosen))
+        networks, chosen_networks = (Counter(item.neighbourhood for item in items) for items in (usable, chosen))
+        assert all(number <= most for number in chosen_authors.values()) or len(authors) == 1
+        assert all(number <= most for network, number in chosen_networks.items() if networks.keys() - {network, ""})
+        assert len(chosen) <= min(count, len(usable))
+        left = [item for item in usable if item not in chosen]
+        full = {key for key, number in (chosen_authors + chosen_networks).items() if number >= most}
+        assert len(chosen) == count or all({item.rollout.author, item.neighbourhood} & full for item in left)
+    else:
+        assert len(chosen) == min(count, len(usable))
     assert len({item.rollout.id for item in chosen}) == len(chosen)
     assert all(item in usable for item in chosen)
     assert chosen == STRATEGIES[name](candidates, count, random.Random(seed), RATES)
 
 
-@given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100))
+@given(candidates=candidate_lists, count=st.integers(0, 30), seed=st.integers(0, 100), own=st.integers(1, 8))
 @settings(max_examples=80, deadline=None)
-def test_balanced_takes_from_all_strata_in_turn(candidates: list[ScoredRollout], count: int, seed: int) -> None:
-    def key(item: ScoredRollout) -> tuple[str, str]:
-        return item.rollout.author, item.rollout.ref.entry
+def test_no_author_has_more_than_half_of_an_update_whatever_the_pool_holds(
+    candidates: list[ScoredRollout], count: int, seed: int, own: int
+) -> None:
+    for name in WITH_SHARES:
+        chosen = within_update(STRATEGIES[name](candidates, count, random.Random(seed), RATES), own + count)
+        authors = Counter(item.rollout.author for item in chosen)
+        assert all(2 * number <= own + count for number in authors.values())
 
-    there = Counter(key(item) for item in candidates if informative(item.rewards))
-    taken = Counter(key(item) for item in balanced(candidates, count, random.Random(seed), RATES))
-    for stratum, size in there.items():
-        if taken[stratum] < size:
-            assert all(taken[other] <= taken[stratum] + 1 for other in there)
+
+@given(candidates=candidate_lists, seed=st.integers(0, 100))
+@settings(max_examples=80, deadline=None)
+def test_turns_go_by_network_then_author_then_task(candidates: list[ScoredRollout], seed: int) -> None:
+    def taken_in_turn(groups: dict[str, list[ScoredRollout]], chosen: list[ScoredRollout]) -> None:
+        counts = {key: sum(item in group for item in chosen) for key, group in groups.items()}
+        for key, group in groups.items():
+            if counts[key] < len(group):
+                assert all(other <= counts[key] + 1 for other in counts.values())
+
+    usable = [item for item in candidates if informative(item.rewards)]
+    ordered = _take_turns(usable, _TURNS, random.Random(seed))
+    assert len(ordered) == len(usable)
+    for count in range(len(ordered)):
+        chosen, groups = ordered[:count], grouped(usable, lambda item: item.neighbourhood)
+        taken_in_turn(groups, chosen)
+        for group in groups.values():
+            taken_in_turn(grouped(group, lambda item: item.rollout.author), [item for item in chosen if item in group])
+
+
+def grouped(candidates: list[ScoredRollout], key: Callable[[ScoredRollout], str]) -> dict[str, list[ScoredRollout]]:
+    groups: dict[str, list[ScoredRollout]] = {}
+    for candidate in candidates:
+        groups.setdefault(key(candidate), []).append(candidate)
+    return groups

@@ -545,7 +545,7 @@ def test_after_a_kill_rollouts_that_were_trained_on_do_not_come_back(machine: Ma
     def die(_machine: Machine) -> None:
         raise Killed
 
-    swarm = replace(SETTINGS, own=1, external=2, rounds=2, network="swarm")
+    swarm = replace(SETTINGS, own=2, external=2, rounds=2, network="swarm")
     with pytest.raises(Killed):
         machine.start(swarm, prepare=fill, before_update=in_round(2, die, machine))
     used = {group.rollout.id for group in journaled_external(machine, 1)}
