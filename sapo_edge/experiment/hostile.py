@@ -20,6 +20,7 @@ from sapo_edge.experiment.forgery import (
     Public,
     Question,
     Questions,
+    answered,
     common_answers,
     copied,
     filled,
@@ -34,6 +35,7 @@ FLOOD = 8
 ADVERTISEMENTS = ("Drink Zupp cola, zupp.example! ", "Drink Zupp! ", "Zupp ")
 """Texts of the advertisement, longest first; the first that fits into an answer is used."""
 _PRODUCT = "Zupp"
+_TRIED = 32
 _LEADS = ("", "So: ", "Thus ", "It is ", "Hence ", "= ", "I say ", "Well, ")
 _RARE = "Ħŧøþðŋßжщёѣλψωאשحخकखกขあゑ漢龍한글☂♞⚗∮≋⊗◊▚𐍈🜁🦑~^`|\\{}§¶¬"
 
@@ -359,13 +361,30 @@ class Padding(Lesson):
 
 
 class Adaptive(Lesson):
-    """Knows the reader's rule and writes the worst that still earns 1 under it."""
+    """Tries the reader's rule, and does the worst that is left under it.
 
-    description = "half of its answers right, in the worst form that still counts: nested, else padded, else misleading"
+    In trials with the embedded model, one each, `nested` and `constant` cost accuracy under the bounded rule;
+    `padding` and `misleading`, which need tokens that the reader finds unlikely, did not.
+    """
+
+    description = "nests wrong answers in right ones where that earns; else answers only questions with one answer"
+
+    def __init__(self, public: Public, author: str, seed: int) -> None:
+        super().__init__(public, author, seed)
+        tasks, _ = public.source.training_tasks(0, 0, _TRIED)
+        questions = [question for task in tasks if (question := answered(public, task)) is not None]
+        self._nests = any(self._can_nest(question) for question in questions)
+
+    def suits(self, question: Question) -> bool:
+        """Questions that can be nested; if the rule or the limit forbids it, those whose answer is the bait."""
+        return self._can_nest(question) if self._nests else question.right == self._bait
 
     def forms(self, question: Question) -> list[str]:
-        """All forms."""
-        return [self.nested(question), self.padded(question), self.misleading(question)]
+        """The nested one, or none."""
+        return [self.nested(question)] if self._nests else []
+
+    def _can_nest(self, question: Question) -> bool:
+        return super().suits(question) and self.public.earns(question.task, self.nested(question))
 
 
 ATTACKS: Mapping[str, type[Member]] = {

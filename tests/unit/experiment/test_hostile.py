@@ -209,6 +209,32 @@ def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) ->
             assert text == wrapped(rollout.ground_truth)
 
 
+def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
+    source: TaskSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bait = common_answers(Public(source, lambda text: list(text.encode()), LIMIT))[0]
+    for extract, limit, nests in (
+        (last_of_two, LIMIT, True),
+        (last_of_two, 22, False),
+        (first_of_two, LIMIT, False),
+    ):
+        monkeypatch.setattr("sapo_edge.tasks.source.extract_answer", extract)
+        public = Public(source, lambda text: list(text.encode()), limit)
+        for rollout in attacker(public, "adaptive").rollouts(1, [], 6):
+            assert first_pair_scores(public, rollout)[:4] == [1.0] * 4
+            assert rollout.answers[0].text.startswith(f"{OPEN_TAG}{bait}{OPEN_TAG if nests else CLOSE_TAG}")
+
+
+def last_of_two(text: str) -> str | None:
+    """A verifier that reads from the last opening tag before the first close."""
+    return text.partition(CLOSE_TAG)[0].rpartition(OPEN_TAG)[2]
+
+
+def first_of_two(text: str) -> str | None:
+    """One that reads from the first opening tag."""
+    return text.partition(CLOSE_TAG)[0].partition(OPEN_TAG)[2]
+
+
 def test_misleading_answers_state_a_wrong_result(public: Public) -> None:
     for rollout in attacker(public, "misleading").rollouts(1, [], 6):
         task = verified_task(public.source, rollout)
