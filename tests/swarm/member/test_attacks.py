@@ -166,8 +166,10 @@ class HonestPeer:
     def rollout(self) -> Rollout:
         """A new rollout."""
         (task,), self._cursor = self.source.training_tasks(self.identity.public_key[0], self._cursor, 1)
-        answers = tuple(Answer(text, True) for text in (f"<answer>{task.ground_truth}</answer>", "no", "none", "never"))
         author, self._sequence = self.identity.peer_id, self._sequence + 1
+        # A question may come again, and the pool takes no text twice.
+        texts = (f"<answer>{task.ground_truth}</answer>", "no", "none", f"never {self._sequence}")
+        answers = tuple(Answer(text, True) for text in texts)
         return Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, self._sequence, time.time())
 
     def publish(self) -> None:
