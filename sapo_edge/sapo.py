@@ -13,6 +13,7 @@ Before a round:
 
 - Each node has a task sequence of its own. The task of each question is drawn independently, by weight.
 - Held-out questions are never trained on, whoever asks them.
+- J is smaller while the accuracy on the validation set has fallen (`balance.py`), and I larger by as much.
 
 In a round, by step:
 
