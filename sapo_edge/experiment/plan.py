@@ -2,7 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+
+from sapo_edge.policy import ExternalRule
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the honest members of a swarm learn.
+
+    Attributes:
+        own, external: I and J, own and external rollouts in an update.
+        answers: L.
+        strategy: of SampleExternal, by its name in the settings.
+        rule: what external answers may do.
+        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do.
+        cut: whether external answers are cut as own ones are, before they are scored. Without it, all answers of a
+            group count, by their last pair of tags, as in versions before the cure.
+        distinct: whether a pool refuses a second rollout of an author's task, and copies.
+        keeps: rounds for which a pool keeps a rollout.
+        origin: whose rollouts a member takes: "peers"; "frozen", those of members that do not learn; "past", its own
+            ones of `PAST` rounds ago.
+        claims: whether answers come with their author's log-probability.
+        protect: whether a member takes fewer external rollouts when its validation accuracy falls.
+    """
+
+    own: int = 8
+    external: int = 0
+    answers: int = 8
+    strategy: str = "informative"
+    rule: ExternalRule = ExternalRule()
+    equal_groups: bool = True
+    cut: bool = True
+    distinct: bool = True
+    keeps: int = 1000
+    origin: str = "peers"
+    claims: bool = False
+    protect: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +50,18 @@ class Arm:
     Attributes:
         name: unique within the setting, for example "4/4".
         title: the same in plain words, for tables and plots.
+        training: of the honest members.
+        attack: what hostile members do, by its name in `hostile.ATTACKS`.
+        hostile: number of hostile members, beside or instead of honest ones as the setting says.
+        rounds: share of the setting's rounds that this arm runs.
     """
 
     name: str
     title: str
+    training: Training = Training()
+    attack: str = ""
+    hostile: int = 0
+    rounds: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +73,26 @@ class Setting:
         title: the same in plain words.
         arms: in the order of the tables.
         baseline: name of the arm with which the others are compared.
+        nodes: members of a swarm. Hostile ones take the place of the last honest ones.
+        frozen: members besides, that generate with the base model and never learn.
+        rounds: of each member.
+        every: rounds between evaluations on the validation set.
+        models: of the members, in turn: names that the scale knows.
+        specialised: whether each member draws only one of the manifest's tasks, in turn.
+        questions: of the validation and of the test set.
     """
 
     name: str
     title: str
     arms: tuple[Arm, ...]
     baseline: str
+    nodes: int = 4
+    frozen: int = 0
+    rounds: int = 60
+    every: int = 10
+    models: tuple[str, ...] = ("base",)
+    specialised: bool = False
+    questions: int = 200
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -40,6 +100,37 @@ class Setting:
             raise ValueError(f"setting {self.name} has two arms of one name")
         if self.baseline not in names:
             raise ValueError(f"setting {self.name} has no arm {self.baseline}, its baseline")
+
+    def arm(self, name: str) -> Arm:
+        """The arm of this name.
+
+        Raises:
+            KeyError: if there is none.
+        """
+        for arm in self.arms:
+            if arm.name == name:
+                return arm
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Learning:
+    """Numbers that all members of all swarms share.
+
+    Attributes:
+        learning_rate, warmup, decay_after: of the update.
+        rank, alpha: of the adapters.
+        temperature: of sampling.
+        max_tokens: longest answer; 0: the manifest's.
+    """
+
+    learning_rate: float = 2e-4
+    warmup: int = 5
+    decay_after: int = 20
+    rank: int = 16
+    alpha: float = 32.0
+    temperature: float = 1.0
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +141,36 @@ class Plan:
         scale: "tiny", "embedded" or "paper".
         settings: in the order of the report; names are unique.
         seeds: swarms of each arm; their seeds are the same in all arms.
+        learning: numbers that all share.
+        manifest: what the members train on: a shipped name or a file; "" for the scale's own.
+        model: file or directory; "" for the scale's own.
+        backend: name; "" for the scale's own.
+        threads: of each process.
     """
 
     scale: str
     settings: tuple[Setting, ...]
     seeds: int
+    learning: Learning = field(default_factory=Learning)
+    manifest: str = ""
+    model: str = ""
+    backend: str = ""
+    threads: int = 1
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
+        fields = asdict(self)
+        for name in ("settings", "seeds"):
+            del fields[name]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def swarm_digest(setting: Setting, arm: Arm) -> str:
+    """SHA-256 (hex) of all that determines the swarms of an arm, given the plan's digest: titles do not."""
+    fields = asdict(setting)
+    for name in ("title", "arms", "baseline"):
+        del fields[name]
+    training = asdict(arm)
+    del training["title"]
+    return hashlib.sha256(json.dumps([fields, training], sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,215 @@
+"""The honest members of an experimental swarm: each runs the product's own rounds on a shared model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sapo_edge.advantage import informative
+from sapo_edge.balance import Balance
+from sapo_edge.experiment.plan import Arm, Learning, Setting
+from sapo_edge.experiment.records import RoundRecord
+from sapo_edge.experiment.scoring import UncutScorer
+from sapo_edge.experiment.shelf import Shelf
+from sapo_edge.policy import CallHandle, CutAnswer, UpdateSettings
+from sapo_edge.pool import Pool, PoolLimits
+from sapo_edge.rollout import Rollout, ScoredRollout, Task
+from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
+from sapo_edge.selection import STRATEGIES
+from sapo_edge.swarm.judging.external import ExternalScorer
+from sapo_edge.swarm.memory import MemoryTransport
+from sapo_edge.tasks.source import TaskSource, derive_seed
+from sapo_edge.transport import Solo, Transport
+
+PAST = 5
+"""Age in rounds of the own rollouts that a member takes as if they were others'."""
+FROZEN = "frozen"
+"""What the ids of members that never learn begin with."""
+
+
+class Clock:
+    """Counts rounds, where a node's pool counts seconds: how long a round takes must not change a result."""
+
+    def __init__(self) -> None:
+        self.round = 0
+
+    def __call__(self) -> float:
+        """The round, as seconds."""
+        return float(self.round)
+
+
+class Member:
+    """A member that answers and shares, and learns unless it is frozen.
+
+    Args:
+        number: in the swarm.
+        setting, arm: what it takes part in.
+        learning: numbers that all share.
+        seed: of the swarm.
+        source: the manifest's tasks.
+        shelf: of its model.
+        transport: to the other members.
+        clock: of the swarm.
+        frozen: whether it never learns.
+
+    Attributes:
+        author: its id.
+        cursor, sequence: of its next round.
+        balance: how many external rollouts it takes; None if that is fixed.
+        seconds: processor seconds of its last round.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        setting: Setting,
+        arm: Arm,
+        learning: Learning,
+        seed: int,
+        source: TaskSource,
+        shelf: Shelf,
+        transport: MemoryTransport,
+        clock: Clock,
+        *,
+        frozen: bool = False,
+    ) -> None:
+        self.number = number
+        self.frozen = frozen
+        self.author = f"{FROZEN if frozen else 'node'}-{number}"
+        self.shelf = shelf
+        self.place = shelf.add(derive_seed("experiment adapter", seed, number))
+        self.cursor = 0
+        self.sequence = 0
+        self.seconds = 0.0
+        self._training = training = arm.training
+        self.balance = Balance(training.external) if training.protect and not frozen else None
+        self._source = source
+        self._seed = seed
+        self._task_seed = derive_seed("experiment tasks", seed, number)
+        entries = source.manifest.tasks
+        self._only = entries[number % len(entries)].name if setting.specialised else None
+        self.max_tokens = learning.max_tokens or source.manifest.max_tokens
+        self.pool = Pool(self.author, PoolLimits(seconds=float(training.keeps)), clock, clock)
+        self._past: list[list[Rollout]] = []
+        scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
+        self._settings = RoundSettings(
+            own=training.own,
+            external=training.external,
+            questions=training.own,
+            answers=training.answers,
+            max_tokens=self.max_tokens,
+            temperature=learning.temperature,
+            strategy=STRATEGIES[training.strategy],
+            update=UpdateSettings(
+                learning_rate=learning.learning_rate,
+                warmup=learning.warmup,
+                decay_after=learning.decay_after,
+                temperature=learning.temperature,
+                max_tokens=self.max_tokens,
+                equal_groups=training.equal_groups,
+                external_rule=training.rule,
+            ),
+            train=not frozen,
+        )
+        transport.subscribe(self._receive)
+        self._context = RoundContext(
+            shelf.policy,
+            self.pool,
+            self._transport(transport),
+            self._tasks,
+            source.score,
+            scorer,
+            source.manifest.prompt_for,
+            lambda own, _rng: [scored.rollout for scored in own],
+            self.author,
+        )
+
+    def run_round(self, number: int) -> RoundRecord:
+        """One round; the adapter is kept."""
+        self.shelf.take(self.place)
+        settings = self._settings
+        if self.balance is not None:
+            taken = self.balance.taken
+            settings = replace(settings, own=settings.own + settings.external - taken, external=taken)
+            settings = replace(settings, questions=settings.own)
+        start = time.process_time()
+        result = sapo_round(
+            number,
+            self.cursor,
+            derive_seed("experiment round", self._seed, self.number, number),
+            self.sequence,
+            self._context,
+            settings,
+            CallHandle(),
+            CallHandle(),
+        )
+        self.seconds = time.process_time() - start
+        self.cursor = result.cursor
+        self.sequence += len(result.own)
+        self._remember(result)
+        if not self.frozen:
+            self.shelf.keep(self.place)
+        return _record(self.number, result)
+
+    def observe(self, correct: Sequence[bool]) -> None:
+        """An evaluation on the validation set."""
+        if self.balance is not None:
+            self.balance.observe(correct, took_external=True)
+
+    def _transport(self, transport: MemoryTransport) -> Transport:
+        return Solo() if self._training.origin == "past" else transport
+
+    def _cut(self, text: str, ended: bool) -> CutAnswer:
+        return self.shelf.policy.cut(text, ended, self.max_tokens)
+
+    def _receive(self, rollout: Rollout) -> None:
+        if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
+            self.pool.add(rollout)
+
+    def _remember(self, result: RoundResult) -> None:
+        """Offer the member its own rollouts of some rounds ago, if it takes them for others'."""
+        if self._training.origin != "past":
+            return
+        self._past.append([replace(scored.rollout.as_text(), author="past") for scored in result.own])
+        if len(self._past) > PAST:
+            for rollout in self._past.pop(0):
+                self.pool.add(rollout)
+
+    def _tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+        if self._only is None:
+            return self._source.training_tasks(self._task_seed, cursor, count)
+        tasks: list[Task] = []
+        while len(tasks) < count:
+            (task,), cursor = self._source.training_tasks(self._task_seed, cursor, 1)
+            if task.ref.entry == self._only:
+                tasks.append(task)
+        return tuple(tasks), cursor
+
+
+def _record(node: int, result: RoundResult) -> RoundRecord:
+    tasks: dict[str, tuple[float, int]] = {}
+    for scored in result.own:
+        earned, answers = tasks.get(scored.rollout.ref.entry, (0.0, 0))
+        tasks[scored.rollout.ref.entry] = earned + sum(scored.rewards), answers + len(scored.rewards)
+    return RoundRecord(
+        round=result.number,
+        node=node,
+        own=result.reward_own,
+        external=result.reward_external,
+        generated=sum(len(scored.rewards) for scored in result.own),
+        tokens=result.tokens,
+        trained=result.statistics.tokens,
+        informative_own=_informative(result.own),
+        informative_external=_informative(result.external),
+        taken=len(result.external),
+        tasks=tasks,
+    )
+
+
+def _informative(rollouts: Sequence[ScoredRollout]) -> int:
+    return sum(informative(scored.rewards) for scored in rollouts)
+
+
+Shelves = Mapping[str, Shelf]
+"""Shelves by the name of their model."""
