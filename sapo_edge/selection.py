@@ -79,20 +79,24 @@ class SubsetSelector:
 
 
 class SuccessRates:
-    """How often the node's own groups of each task entry had an advantage lately."""
+    """How often the node's own groups of each task entry had an advantage lately.
+
+    Attributes:
+        rates: entry -> smoothed share.
+    """
 
     def __init__(self) -> None:
-        self._rates: dict[str, float] = {}
+        self.rates: dict[str, float] = {}
 
     def observe(self, own: Sequence[ScoredRollout]) -> None:
         """Count the own rollouts of a round."""
         for scored in own:
             entry, value = scored.rollout.ref.entry, float(informative(scored.rewards))
-            self._rates[entry] = self._rates.get(entry, 0.0) * (1 - SMOOTHING) + SMOOTHING * value
+            self.rates[entry] = self.rates.get(entry, 0.0) * (1 - SMOOTHING) + SMOOTHING * value
 
     def informative(self, entry: str) -> float:
         """Smoothed share of the entry's own groups that had an advantage; 0 before the first."""
-        return self._rates.get(entry, 0.0)
+        return self.rates.get(entry, 0.0)
 
 
 Strategy = Callable[[Sequence[ScoredRollout], int, random.Random, SuccessRates], list[ScoredRollout]]

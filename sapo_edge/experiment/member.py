@@ -152,6 +152,11 @@ class Member:
             self.shelf.keep(self.place)
         return _record(self.number, result)
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """How often its own groups of each task had an advantage lately."""
+        return self._context.rates.rates
+
     def observe(self, correct: Sequence[bool]) -> None:
         """An evaluation on the validation set."""
         if self.balance is not None:
@@ -163,7 +168,7 @@ class Member:
     def _cut(self, text: str, ended: bool) -> CutAnswer:
         return self.shelf.policy.cut(text, ended, self.max_tokens)
 
-    def _receive(self, rollout: Rollout) -> None:
+    def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
         if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):
             self.pool.add(rollout)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
+from dataclasses import fields as dataclass_fields
+from typing import Any
 
 from sapo_edge.policy import ExternalRule
 
@@ -33,7 +35,7 @@ class Training:
     external: int = 0
     answers: int = 8
     strategy: str = "informative"
-    rule: ExternalRule = ExternalRule()
+    rule: ExternalRule = field(default_factory=ExternalRule)
     equal_groups: bool = True
     cut: bool = True
     distinct: bool = True
@@ -58,7 +60,7 @@ class Arm:
 
     name: str
     title: str
-    training: Training = Training()
+    training: Training = field(default_factory=Training)
     attack: str = ""
     hostile: int = 0
     rounds: float = 1.0
@@ -79,7 +81,8 @@ class Setting:
         every: rounds between evaluations on the validation set.
         models: of the members, in turn: names that the scale knows.
         specialised: whether each member draws only one of the manifest's tasks, in turn.
-        questions: of the validation and of the test set.
+        validation, questions: of the validation set and of the test set.
+        sampled: of the test set's questions, those that are answered several times as well.
     """
 
     name: str
@@ -92,7 +95,9 @@ class Setting:
     every: int = 10
     models: tuple[str, ...] = ("base",)
     specialised: bool = False
+    validation: int = 200
     questions: int = 200
+    sampled: int = 64
 
     def __post_init__(self) -> None:
         names = [arm.name for arm in self.arms]
@@ -160,17 +165,29 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
-        fields = asdict(self)
-        for name in ("settings", "seeds"):
-            del fields[name]
-        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+        return _digest(_changed(self, "settings", "seeds"))
 
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:
-    """SHA-256 (hex) of all that determines the swarms of an arm, given the plan's digest: titles do not."""
-    fields = asdict(setting)
-    for name in ("title", "arms", "baseline"):
-        del fields[name]
-    training = asdict(arm)
-    del training["title"]
-    return hashlib.sha256(json.dumps([fields, training], sort_keys=True).encode()).hexdigest()
+    """SHA-256 (hex) of all that determines the swarms of an arm, given the plan's digest."""
+    training = arm.training
+    fields = _changed(training) | {"rule": asdict(training.rule)}
+    if not training.external:
+        # Nothing that concerns external rollouts matters to who takes none.
+        fields = {name: value for name, value in fields.items() if name in ("own", "answers", "equal_groups")}
+    return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
+
+
+def _changed(item: Any, *without: str) -> dict[str, Any]:
+    """The fields that differ from their defaults, so that a new field does not change the digest of what was there."""
+    changed = {}
+    for each in dataclass_fields(item):
+        value = getattr(item, each.name)
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if each.name not in without and value != default:
+            changed[each.name] = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    return changed
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -185,7 +185,7 @@ def _record(fields: dict[str, Any]) -> SwarmRecord:
         questions: tuple(check_text("an entry", entry) for entry in check_list("entries", names))
         for questions, names in check_map("entries", fields["entries"]).items()
     }
-    rounds = tuple(_round(check_map("a round", item)) for item in check_list("rounds", fields["rounds"]))
+    rounds = tuple(read_round(check_map("a round", item)) for item in check_list("rounds", fields["rounds"]))
     evaluations = tuple(
         _evaluation(check_map("an evaluation", item), entries)
         for item in check_list("evaluations", fields["evaluations"])
@@ -193,7 +193,13 @@ def _record(fields: dict[str, Any]) -> SwarmRecord:
     return SwarmRecord(*_swarm(fields), rounds, evaluations, entries)
 
 
-def _round(fields: dict[str, Any]) -> RoundRecord:
+def read_round(fields: dict[str, Any]) -> RoundRecord:
+    """A round from its fields in JSON.
+
+    Raises:
+        KeyError: if a field is missing.
+        ValueError: if one is not valid.
+    """
     counts = ("generated", "tokens", "trained", "informative_own", "informative_external", "taken")
     external = fields["external"]
     return RoundRecord(

@@ -141,8 +141,12 @@ class Swarm:
             SwarmCosts(*swarm, tuple(self.seconds)),
         )
 
-    def _run_round(self, number: int) -> None:
+    def set_round(self, number: int) -> None:
+        """Set the clock of the pools."""
         self._clock.round = number
+
+    def _run_round(self, number: int) -> None:
+        self.set_round(number)
         for hostile in self._hostile:
             hostile.publish(number)
         for member in self.members:
@@ -155,6 +159,8 @@ class Swarm:
             self._examine(number, [VALIDATION])
 
     def _examine(self, number: int, names: Sequence[str]) -> None:
+        # Untrained adapters change nothing: one examination serves all members of a model.
+        untrained: dict[int, tuple[str, list[str]]] = {}
         for member in self.members:
             if member.frozen:
                 continue
@@ -163,7 +169,9 @@ class Swarm:
                 questions = self._sets[name]
                 max_tokens = max(member.max_tokens, questions.source.manifest.max_tokens)
                 seed = derive_seed("experiment exam", self.seed, member.number, name)
-                correct, texts = questions.examine(policy, max_tokens, seed)
+                known = untrained.get(id(member.shelf)) if number == 0 else None
+                correct, texts = known or questions.examine(policy, max_tokens, seed)
+                untrained[id(member.shelf)] = correct, texts
                 self.evaluations.append(EvaluationRecord(number, member.number, name, correct))
                 if name == VALIDATION:
                     member.observe([mark == "1" for mark in correct])
@@ -186,7 +194,7 @@ class Hostile:
         self._transport = transport
         self._count = count
         self._seen: list[Rollout] = []
-        transport.subscribe(self._seen.append)
+        transport.subscribe(lambda rollout, _neighbourhood: self._seen.append(rollout))
 
     def publish(self, round: int) -> None:
         """Publish what the attacker writes."""
