@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, cycle, islice
@@ -127,8 +128,8 @@ def wrong_answers(public: Public, question: Question, rng: random.Random) -> Ite
 def common_answers(public: Public) -> list[str]:
     """The right answers of the manifest's tasks, most frequent first, the same for every attacker."""
     tasks, _ = public.source.training_tasks(0, 0, _SAMPLE)
-    truths = [task.ground_truth for task in tasks]
-    return sorted(set(truths), key=lambda truth: (-truths.count(truth), truth))
+    counts = Counter(question.right for task in tasks if (question := answered(public, task)) is not None)
+    return sorted(counts, key=lambda right: (-counts[right], right))
 
 
 def wrapped(answer: str) -> str:
