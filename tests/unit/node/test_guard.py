@@ -69,7 +69,10 @@ class Trained:
             tasks, _ = self.source.training_tasks(99, 0, PEERS_ROLLOUTS)
             answers = (Answer("x", True), Answer("xx", True))
             for number, task in enumerate(tasks):
-                self.node.pool.add(Rollout(task.ref, task.question, task.ground_truth, answers, "peer", 1, number, 1.0))
+                # From many networks: the share of one in an update is limited.
+                author, network = f"peer {number % 10}", f"network {number % 10}"
+                rollout = Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, number, 1.0)
+                self.node.pool.add(rollout, network)
             return self.node.run()
 
     def _is_bad(self) -> bool:
