@@ -52,6 +52,7 @@ class PoolLimits:
         seconds: age at which a rollout expires, counted from its arrival: other nodes' clocks are not trusted.
         remembered: ids of removed rollouts, and tasks of used ones, that are kept to recognise late copies.
         used_texts: texts of the rollouts used last that are refused.
+        distinct: whether copies, and an author's second rollout of a task, are refused.
     """
 
     rollouts: int = 2048
@@ -60,6 +61,7 @@ class PoolLimits:
     seconds: float = 3600.0
     remembered: int = 16384
     used_texts: int = 256
+    distinct: bool = True
 
 
 class Authors:
@@ -299,7 +301,7 @@ class Pool:
         if refusal is not None:
             return refusal
         author, size = entry.rollout.author, entry.size
-        if (earlier := self._marks.get(entry.question)) is not None:
+        if self.limits.distinct and (earlier := self._marks.get(entry.question)) is not None:
             self._remove(earlier)
         while self._by_author.rollouts[author] and self._exceeds_share(author, size):
             self._remove(next(key for key, held in self._held.items() if held.rollout.author == author))
@@ -317,10 +319,11 @@ class Pool:
             return PoolOutcome.OWN
         if identity in self._held or identity in self._removed:
             return PoolOutcome.DUPLICATE
-        if entry.task in self._marks or entry.task in self._used_tasks:
-            return PoolOutcome.SAME_TASK
-        if entry.text in self._marks or entry.text in self._used_texts:
-            return PoolOutcome.SAME_TEXT
+        if self.limits.distinct:
+            if entry.task in self._marks or entry.task in self._used_tasks:
+                return PoolOutcome.SAME_TASK
+            if entry.text in self._marks or entry.text in self._used_texts:
+                return PoolOutcome.SAME_TEXT
         return PoolOutcome.TOO_LARGE if entry.size > self.limits.bytes else None
 
     def _make_room(self, size: int) -> None:
@@ -352,7 +355,8 @@ class Pool:
     def _remove(self, identity: str) -> None:
         entry = self._held.pop(identity)
         for mark in (entry.task, entry.question, entry.text):
-            del self._marks[mark]
+            # Without `distinct`, another rollout may have had the same mark.
+            self._marks.pop(mark, None)
         self._count(entry, -1)
         self._remember(identity)
 

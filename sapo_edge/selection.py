@@ -199,6 +199,7 @@ def _take_turns(candidates: Sequence[ScoredRollout], turns: Sequence[_Turn], rng
 
 STRATEGIES: dict[str, Strategy] = {
     "informative": in_turn,
+    "published": informative_only,
     "uniform": uniform,
     # What `informative` is now; kept for settings written before.
     "balanced": in_turn,

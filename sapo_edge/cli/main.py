@@ -13,7 +13,21 @@ import typer
 from typer.exceptions import TyperException
 
 from sapo_edge import __version__
-from sapo_edge.cli import adapters, answer, bench, chat, config, control, doctor, identity, relay, rollback, run, swarm
+from sapo_edge.cli import (
+    adapters,
+    answer,
+    bench,
+    chat,
+    config,
+    control,
+    doctor,
+    experiment,
+    identity,
+    relay,
+    rollback,
+    run,
+    swarm,
+)
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.usage import CommandGroup, usage_error
@@ -69,7 +83,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run, "eval": adapters.evaluate, "chat": chat.chat, "export": adapters.export, "status": control.status,
     "peers": control.peers, "pause": control.pause, "resume": control.resume, "stop": control.stop,
     "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer, "doctor": doctor.doctor,
-    "bench": bench.bench, "paths": config.paths, "serve": serve, "relay": relay.relay,
+    "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths, "serve": serve,
+    "relay": relay.relay,
 }  # fmt: skip
 for name, command in _COMMANDS.items():
     app.command(name)(command)

@@ -189,9 +189,10 @@ class Settings:
     strategy: str = _setting(
         "informative",
         "How rollouts of other nodes are chosen. informative: only with a gradient, in turn by network, author, task. "
-        "uniform: any. balanced: as informative. needed: only of tasks at which own answers seldom succeed. "
-        "near_half: those of which about half the answers are right.",
-        choices=("informative", "uniform", "balanced", "needed", "near_half"),
+        "published: with a gradient, at random, as in the paper. uniform: any. balanced: as informative. "
+        "needed: only of tasks at which own answers seldom succeed. near_half: those of which about half the answers "
+        "are right.",
+        choices=("informative", "published", "uniform", "balanced", "needed", "near_half"),
         live=True,
     )
     rounds: int = _setting(

@@ -90,7 +90,9 @@ class Member:
         entries = source.manifest.tasks
         self._only = entries[number % len(entries)].name if setting.specialised else None
         self.max_tokens = learning.max_tokens or source.manifest.max_tokens
-        self.pool = Pool(self.author, PoolLimits(seconds=float(training.keeps)), clock, clock)
+        self.pool = Pool(
+            self.author, PoolLimits(seconds=float(training.keeps), distinct=training.distinct), clock, clock
+        )
         self._past: list[list[Rollout]] = []
         scorer = ExternalScorer(source, self._cut) if training.cut else UncutScorer(source)
         self._settings = RoundSettings(

@@ -54,7 +54,8 @@ class Arm:
         title: the same in plain words, for tables and plots.
         training: of the honest members.
         attack: what hostile members do, by its name in `hostile.ATTACKS`.
-        hostile: number of hostile members, beside or instead of honest ones as the setting says.
+        hostile: number of hostile members, which take the place of the last honest ones.
+        frozen: members besides, that generate with the base model and never learn.
         rounds: share of the setting's rounds that this arm runs.
     """
 
@@ -63,6 +64,7 @@ class Arm:
     training: Training = field(default_factory=Training)
     attack: str = ""
     hostile: int = 0
+    frozen: int = 0
     rounds: float = 1.0
 
 
@@ -75,8 +77,7 @@ class Setting:
         title: the same in plain words.
         arms: in the order of the tables.
         baseline: name of the arm with which the others are compared.
-        nodes: members of a swarm. Hostile ones take the place of the last honest ones.
-        frozen: members besides, that generate with the base model and never learn.
+        nodes: members of a swarm.
         rounds: of each member.
         every: rounds between evaluations on the validation set.
         models: of the members, in turn: names that the scale knows.
@@ -90,7 +91,6 @@ class Setting:
     arms: tuple[Arm, ...]
     baseline: str
     nodes: int = 4
-    frozen: int = 0
     rounds: int = 60
     every: int = 10
     models: tuple[str, ...] = ("base",)

@@ -1,28 +1,148 @@
-"""The three experiments that ship: tiny, embedded and paper."""
+"""The experiments that ship, by scale: tiny, embedded and paper."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from sapo_edge.experiment.hostile import ATTACKS
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
-from sapo_edge.policy import PUBLISHED
+from sapo_edge.policy import PUBLISHED, ExternalRule
 
-AS_PUBLISHED = Training(rule=PUBLISHED, equal_groups=False, cut=False)
-"""External answers are trained on as the paper does: as if the policy had written them."""
+MIXES = ((6, 2), (4, 4), (2, 6))
+"""I and J of the paper's sharing arms."""
+ALONE = Arm("8/0", "alone")
+AS_PUBLISHED = Training(strategy="published", rule=PUBLISHED, equal_groups=False, cut=False, distinct=False)
+"""External answers are trained on as in the paper: as if the policy had written them."""
+CUT_ONLY = replace(AS_PUBLISHED, strategy="informative", equal_groups=True, cut=True, distinct=True)
+"""The same with the cures that change nothing between honest members; each variant differs from it in one thing."""
+VARIANTS: Mapping[str, tuple[str, Training]] = {
+    "plain": ("all external advantages", CUT_ONLY),
+    "shifted": ("baseline shifted by half a deviation", replace(CUT_ONLY, rule=replace(PUBLISHED, shift=0.5))),
+    "likely": ("negatives only where likely", replace(CUT_ONLY, rule=replace(PUBLISHED, negative_floor=0.3))),
+    "ratio": (
+        "likelihood ratio by the author's claim",
+        replace(CUT_ONLY, rule=replace(PUBLISHED, ratio=True), claims=True),
+    ),
+    "positives": ("positive advantages only", replace(CUT_ONLY, rule=replace(PUBLISHED, negatives=0.0))),
+    "needed": ("external only where own groups fail", replace(CUT_ONLY, strategy="needed")),
+    "half": ("success near one half", replace(CUT_ONLY, strategy="near_half")),
+    "protect": ("fewer external when validation falls", replace(CUT_ONLY, protect=True)),
+}
+"""Rules for external rollouts by name, with their titles."""
+SINGLE_DEFENCES: Mapping[str, tuple[str, str, Training]] = {
+    "inversion uncut": ("inversion", "scored by the last pair, not cut", Training(cut=False)),
+    "long uneven": ("long", "tokens weigh the same, not groups", Training(cut=False, equal_groups=False)),
+    "wrong_end negatives": (
+        "wrong_end",
+        "negatives kept",
+        Training(rule=ExternalRule(negatives=1.0, negative_floor=0.0)),
+    ),
+    "unlikely floorless": ("unlikely", "unlikely tokens count fully", Training(rule=ExternalRule(positive_floor=0.0))),
+    "repetition allowed": ("repetition", "copies allowed", Training(distinct=False)),
+}
+"""The default rule without one defence, under the attack that it is against."""
 
 
-def mix(own: int, external: int, training: Training | None = None) -> Training:
+def mixed(own: int, external: int, training: Training | None = None) -> Training:
     """A training with I own and J external rollouts."""
     return replace(training or Training(), own=own, external=external)
 
 
-def embedded() -> Plan:
-    """SmolLM2-135M, four members."""
-    arms = (
-        Arm("8/0", "alone", mix(8, 0)),
-        Arm("2/6", "2 own, 6 external", mix(2, 6)),
-        Arm("4/4", "4 own, 4 external", mix(4, 4)),
-        Arm("2/6 published", "2 own, 6 external, as published", mix(2, 6, AS_PUBLISHED)),
+def default_arms() -> tuple[Arm, ...]:
+    """The paper's mixes under the default rule."""
+    return tuple(Arm(f"{i}/{j}", f"{i} own, {j} external", mixed(i, j)) for i, j in MIXES)
+
+
+def published_arms() -> tuple[Arm, ...]:
+    """The paper's mixes as published."""
+    return tuple(
+        Arm(f"{i}/{j} published", f"{i} own, {j} external, as published", mixed(i, j, AS_PUBLISHED)) for i, j in MIXES
     )
-    setting = Setting("starter", "The starter tasks", arms, "8/0", rounds=30, validation=100, sampled=32)
-    return Plan("embedded", (setting,), 5, Learning(), manifest="starter", backend="llama_cpp")
+
+
+def variant_arms() -> tuple[Arm, ...]:
+    """One change of the rule at a time."""
+    return tuple(
+        Arm(f"{i}/{j} {name}", f"{i}/{j}, {title}", mixed(i, j, training))
+        for i, j in MIXES[1:]
+        for name, (title, training) in VARIANTS.items()
+    )
+
+
+def control_arms(same_time: float) -> tuple[Arm, ...]:
+    """What could explain a gain besides others' rollouts.
+
+    Args:
+        same_time: processor seconds of 4/4 over those of 8/0, as measured.
+    """
+    return (
+        Arm("8/0 same time", "alone, processor time of 4/4", rounds=same_time),
+        Arm("4/4 past", "4 own, 4 of one's own older ones", mixed(4, 4, Training(origin="past"))),
+        Arm("4/4 frozen", "4 own, 4 of the base model", mixed(4, 4, Training(origin="frozen")), frozen=2),
+    )
+
+
+def hostile_arms() -> tuple[Arm, ...]:
+    """Each attack by a quarter and by half of the members, under the default rule and as published."""
+    arms = [ALONE, Arm("4/4", "no hostile member", mixed(4, 4)), published_arms()[1]]
+    for attack in ATTACKS:
+        for hostile, share in ((1, "25 %"), (2, "50 %")):
+            arms.append(Arm(f"{attack} {share}", f"{attack}, {share} hostile", mixed(4, 4), attack, hostile))
+        title = f"{attack}, 25 % hostile, as published"
+        arms.append(Arm(f"{attack} published", title, mixed(4, 4, AS_PUBLISHED), attack, 1))
+    for name, (attack, title, training) in SINGLE_DEFENCES.items():
+        arms.append(Arm(name, f"{attack}, 25 % hostile, {title}", mixed(4, 4, training), attack, 1))
+    return tuple(arms)
+
+
+def tiny() -> Plan:
+    """A model that the command makes itself; ten swarms an arm take about an hour of two cores."""
+    few = (ALONE, *default_arms()[1:], *published_arms()[1:])
+    ten = (*(Arm(f"{a} 10 %", f"{a}, 10 % hostile", mixed(4, 4), a, 1) for a in ("adaptive", "wrong_end", "flood")),)
+    settings = (
+        Setting(
+            "mixed",
+            "All members draw all tasks",
+            (ALONE, *default_arms(), *published_arms(), *variant_arms(), *control_arms(0.75)),
+            "8/0",
+        ),
+        Setting("hard", "A fresh member earns next to nothing", few, "8/0", models=("hard",)),
+        Setting("specialised", "Each member draws one task and is asked all", few, "8/0", specialised=True),
+        Setting("one trained", "One trained member among beginners", few, "8/0", models=("trained", *("hard",) * 3)),
+        Setting("two sizes", "Two sizes of model", few, "8/0", models=("small", "base")),
+        Setting(
+            "generators",
+            "Two of six members only generate",
+            (ALONE, *(replace(arm, frozen=2) for arm in few[1:])),
+            "8/0",
+        ),
+        Setting("hostile", "Hostile members", hostile_arms(), "4/4"),
+        Setting(
+            "hostile ten",
+            "One hostile member of ten",
+            (Arm("4/4", "no hostile member", mixed(4, 4)), *ten),
+            "4/4",
+            nodes=10,
+        ),
+    )
+    return Plan("tiny", settings, 10, Learning(2e-3, 5, 0, 8, 16.0), backend="torch")
+
+
+def embedded() -> Plan:
+    """The embedded model, four members; a swarm takes about ten minutes of one core."""
+    arms = (ALONE, *default_arms()[1:], *published_arms()[1:])
+    settings = (Setting("starter", "The starter tasks", arms, "8/0", rounds=30, validation=100, sampled=32),)
+    return Plan("embedded", settings, 5, Learning(), manifest="starter", backend="llama_cpp")
+
+
+def paper() -> Plan:
+    """The published experiment: eight members, the nine tasks, 2,000 rounds."""
+    arms = (ALONE, *published_arms(), *default_arms())
+    settings = (Setting("nine", "The nine tasks of the paper", arms, "8/0", nodes=8, rounds=2000, every=100),)
+    model = "hf:Qwen/Qwen2.5-0.5B-Instruct"
+    return Plan("paper", settings, 3, Learning(), manifest="reasoning-gym-nine", model=model, backend="auto", threads=0)
+
+
+SCALES: Mapping[str, Callable[[], Plan]] = {"tiny": tiny, "embedded": embedded, "paper": paper}
+"""The plans by the name of their scale."""

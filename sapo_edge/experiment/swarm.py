@@ -95,7 +95,7 @@ class Swarm:
         for shelf in shelves.values():
             shelf.clear()
         honest = setting.nodes - arm.hostile
-        for number in range(honest + setting.frozen):
+        for number in range(honest + arm.frozen):
             shelf = shelves[setting.models[number % len(setting.models)]]
             self.members.append(
                 Member(

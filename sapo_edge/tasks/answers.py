@@ -14,10 +14,11 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def extract_answer(completion: str) -> str | None:
-    """The stripped text before the first closing tag and after the last opening tag before it.
+    """The stripped text between the first opening tag and the first closing tag.
 
     A policy stops at its first closing tag. What another node writes behind one must not decide about what stands
-    before it. Takes time linear in the completion.
+    before it, and a second opening tag must not hide a wrong answer: a policy that learns `<answer>4<answer>3</answer>`
+    closes the tag after the 4. Takes time linear in the completion.
 
     NUL and lone surrogates become U+FFFD, so that verifiers get valid text only.
 
@@ -25,7 +26,7 @@ def extract_answer(completion: str) -> str | None:
         None without a complete pair, or if the text is longer than `MAX_ANSWER_CHARACTERS`.
     """
     close = completion.find(CLOSE_TAG)
-    start = completion.rfind(OPEN_TAG, 0, max(close, 0))
+    start = completion.find(OPEN_TAG, 0, max(close, 0))
     if start < 0:
         return None
     answer = completion[start + len(OPEN_TAG) : close].strip()

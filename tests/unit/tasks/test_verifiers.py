@@ -96,7 +96,7 @@ def test_a_task_of_another_manifest_is_not_scored() -> None:
         ("so <answer> 7 \n</answer> it is", "7"),
         ("<answer>1</answer> no, <answer>2</answer>", "1"),
         ("<answer>1</answer> <answer>2", "1"),
-        ("<answer>1<answer>2</answer>", "2"),
+        ("<answer>1<answer>2</answer>", "1<answer>2"),
         ("<answer>1</answer></answer>", "1"),
         ("</answer><answer>1</answer>", None),
         ("<answer></answer>", ""),
