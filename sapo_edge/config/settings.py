@@ -190,8 +190,8 @@ class Settings:
         "informative",
         "How rollouts of other nodes are chosen. informative: only with a gradient, in turn by network, author, task. "
         "published: with a gradient, at random, as in the paper. uniform: any. balanced: as informative. "
-        "needed: only of tasks at which own answers seldom succeed. near_half: those of which about half the answers "
-        "are right.",
+        "needed: only of tasks whose own groups seldom have a gradient. near_half: those of which about half the "
+        "answers are right.",
         choices=("informative", "published", "uniform", "balanced", "needed", "near_half"),
         live=True,
     )
@@ -221,6 +221,14 @@ class Settings:
     clip_high: float = _setting(0.28, "Upper clip of the probability ratio: 1 plus this.", low=0, high=5, above=True)
     importance_cap: float = _setting(
         2.0, "Largest importance weight between sampler and learner.", low=0, high=100, above=True
+    )
+    external_negatives: float = _setting(
+        0.0,
+        "Weight of negative advantages of other nodes' answers. 0: their answers can be learned, not unlearned. "
+        "1: as in the paper.",
+        low=0,
+        high=1,
+        live=True,
     )
     max_gradient_norm: float = _setting(
         1.0, "Gradients with a larger L2 norm are scaled down to it.", low=0, high=1000, above=True

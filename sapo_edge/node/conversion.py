@@ -43,6 +43,7 @@ def round_settings(settings: Settings, max_tokens: int, external: int | None = N
             epochs=settings.epochs,
             temperature=settings.temperature,
             max_tokens=max_tokens,
+            external_rule=ExternalRule(negatives=settings.external_negatives),
         ),
         train=settings.role == "trainer",
     )

@@ -215,8 +215,8 @@ async def test_choices_are_chosen_from_a_list(launcher: FakeLauncher) -> None:
         await until(pilot, lambda: choices.has_focus)
         assert "informative (default)" in picture(app) and choices.highlighted == 0
         await pilot.press("down", "enter")
-        await until(pilot, lambda: "strategy = uniform" in result(app))
-        assert launcher.changes == [("strategy", "uniform")] and settings.has_focus
+        await until(pilot, lambda: "strategy = published" in result(app))
+        assert launcher.changes == [("strategy", "published")] and settings.has_focus
         await pilot.press("enter")
         await until(pilot, lambda: choices.has_focus)
         assert choices.highlighted == 1

@@ -35,6 +35,7 @@ def test_defaults_agree_with_the_policy_contract() -> None:
         if item.name in SETTINGS:
             assert getattr(settings, item.name) == getattr(update, item.name)
     assert settings.kl == update.kl_coefficient
+    assert settings.external_negatives == update.external_rule.negatives
     assert (settings.rank, settings.alpha) == (lora.rank, lora.alpha)
 
 

@@ -14,9 +14,10 @@ import pytest
 from sapo_edge import events
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import CallHandle, Sample, UpdateStatistics
+from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
 from sapo_edge.pool import PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.journal import JournaledRollout
@@ -600,10 +601,32 @@ def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.Mon
         "learning_rate": 1e-3, "warmup": 7, "clip_low": 0.1, "clip_high": 0.4, "importance_cap": 3.0,
         "max_gradient_norm": 0.5, "epochs": 2, "temperature": 0.75,
     }  # fmt: skip
-    machine.start(replace(SETTINGS, rounds=1, kl=0.25, **changed))  # type: ignore[arg-type]
+    machine.start(replace(SETTINGS, rounds=1, kl=0.25, external_negatives=0.5, **changed))  # type: ignore[arg-type]
     (settings,) = seen
     assert {name: getattr(settings, name) for name in changed} == changed
     assert settings.kl_coefficient == 0.25  # type: ignore[attr-defined]
+    # Nothing else of the rule is a setting: the floors stay.
+    assert settings.external_rule == ExternalRule(negatives=0.5)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machine, weight: float) -> None:
+    def prepare(machine: Machine) -> None:
+        (task,), _ = machine.source.training_tasks(99, 0, 1)
+        answers = (Answer("x", True), Answer("xx", True))
+        rollout = Rollout(task.ref, task.question, task.ground_truth, answers, "peer", 1, 0, 1.0)
+        assert machine.node.pool.add(rollout) is PoolOutcome.ADDED
+        NodeControl(machine.node, None).change_settings({"external_negatives": weight})
+
+    machine.start(replace(SETTINGS, own=2, external=1, rounds=1), prepare=prepare)
+    (groups,) = machine.policy.updates
+    (external,) = [group for group in groups if group.external]
+    negative, positive = sorted(answer.advantage for answer in external.answers)
+    assert positive == pytest.approx(1.0, abs=0.01) and negative == pytest.approx(-weight * positive)
+    own = [answer.advantage for group in groups if not group.external for answer in group.answers]
+    assert min(own) < -0.1, "own answers are unlearned whatever the setting says"
+    (journaled,) = [scored.advantages for scored in journaled_external(machine, 1)]
+    assert sorted(journaled) == pytest.approx([negative, positive])
 
 
 def test_a_policy_that_checks_often_is_stopped_within_the_step(machine: Machine) -> None:

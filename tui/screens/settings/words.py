@@ -16,7 +16,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Learning": (
         "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high", "importance_cap",
-        "max_gradient_norm", "rank", "alpha",
+        "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
     "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": ("network", "port", "listen", "mdns", "bootstrap", "share", "upload", "download"),
