@@ -18,7 +18,6 @@ from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.swarm.judging.external import ExternalScorer
-from sapo_edge.swarm.memory import MemoryTransport
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Solo, Transport
 
@@ -69,7 +68,7 @@ class Member:
         seed: int,
         source: TaskSource,
         shelf: Shelf,
-        transport: MemoryTransport,
+        transport: Transport,
         clock: Clock,
         *,
         frozen: bool = False,
@@ -164,7 +163,7 @@ class Member:
         if self.balance is not None:
             self.balance.observe(correct, took_external=True)
 
-    def _transport(self, transport: MemoryTransport) -> Transport:
+    def _transport(self, transport: Transport) -> Transport:
         return Solo() if self._training.origin == "past" else transport
 
     def _cut(self, text: str, ended: bool) -> CutAnswer:

@@ -10,6 +10,8 @@ from typing import Any
 
 from sapo_edge.policy import ExternalRule
 
+NETWORKS = ("memory", "loopback")
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -151,6 +153,7 @@ class Plan:
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
         threads: of each process.
+        network: how members talk: "memory", or "loopback": libp2p on 127.0.0.1.
     """
 
     scale: str
@@ -161,6 +164,7 @@ class Plan:
     model: str = ""
     backend: str = ""
     threads: int = 1
+    network: str = "memory"
 
     @property
     def digest(self) -> str:

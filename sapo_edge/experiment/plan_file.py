@@ -27,14 +27,19 @@ from typing import Any, TypeVar
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.hostile import ATTACKS
-from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
+from sapo_edge.experiment.plan import NETWORKS, Arm, Learning, Plan, Setting, Training
 from sapo_edge.plain import did_you_mean
 from sapo_edge.policy import ExternalRule
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.state.durable import reported
 
 _PARTS: Mapping[str, type[Any]] = {"learning": Learning, "training": Training, "rule": ExternalRule}
-_CHOICES = {"strategy": tuple(STRATEGIES), "attack": ("", *ATTACKS), "origin": ("peers", "frozen", "past")}
+_CHOICES = {
+    "strategy": tuple(STRATEGIES),
+    "attack": ("", *ATTACKS),
+    "origin": ("peers", "frozen", "past"),
+    "network": NETWORKS,
+}
 
 T = TypeVar("T")
 

@@ -10,6 +10,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing.process import BaseProcess
@@ -21,8 +22,9 @@ from sapo_edge.experiment import resume
 from sapo_edge.experiment.plan import Arm, Plan, Setting, swarm_digest
 from sapo_edge.experiment.records import SwarmCosts, SwarmRecord, read_costs, read_record, write_costs, write_record
 from sapo_edge.experiment.scene import Scene
-from sapo_edge.experiment.swarm import Swarm
+from sapo_edge.experiment.swarm import Network, Swarm
 from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.swarm.memory import MemorySwarm
 
 PLAN = "plan.json"
 SAVE_SECONDS = 120.0
@@ -227,9 +229,21 @@ def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], Non
         SapoError: if it can't be run or written.
     """
     shelves = scene.shelves(job.setting)
-    swarm = Swarm(
-        job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, scene.question_sets(job.setting)
-    )
+    sets = scene.question_sets(job.setting)
+    with _network(job, scene) as network:
+        swarm = Swarm(job.setting, job.arm, scene.plan.learning, job.seed, scene.source, shelves, sets, network)
+        _run(swarm, job, directory, report)
+
+
+def _network(job: Job, scene: Scene) -> AbstractContextManager[Network]:
+    if scene.plan.network == "memory":
+        return nullcontext(MemorySwarm(claims=job.arm.training.claims))
+    from sapo_edge.experiment.loopback import LoopbackSwarm
+
+    return closing(LoopbackSwarm(scene.source))
+
+
+def _run(swarm: Swarm, job: Job, directory: Path, report: Callable[[int], None]) -> None:
     path = job.path(directory)
     state = path.parent / f"{path.name}.partial"
     if resume.can_resume(swarm):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from sapo_edge.evaluate import evaluate
 from sapo_edge.experiment.forgery import Public
@@ -13,8 +14,9 @@ from sapo_edge.experiment.plan import Arm, Learning, Setting
 from sapo_edge.experiment.records import EvaluationRecord, RoundRecord, SwarmCosts, SwarmRecord
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Rollout, Task
-from sapo_edge.swarm.memory import MemorySwarm, MemoryTransport
+from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.source import TaskSource, derive_seed
+from sapo_edge.transport import Transport
 
 SAMPLES = 8
 """Answers to each question of a set whose name ends in "@8"."""
@@ -56,6 +58,14 @@ class QuestionSet:
         return "".join(map(str, counts)), []
 
 
+class Network(Protocol):
+    """What connects the members of a swarm."""
+
+    def join(self) -> Transport:
+        """A new member's transport."""
+        ...
+
+
 class Swarm:
     """The members of one swarm, and what they have done so far.
 
@@ -66,6 +76,7 @@ class Swarm:
         source: the manifest's tasks.
         shelves: of the models; cleared.
         sets: questions by the set's name; "validation" is asked on the way, all others at the end.
+        network: connects the members, and is closed by who opened it; None: in memory.
 
     Attributes:
         members: honest ones first, then those that never learn.
@@ -82,6 +93,7 @@ class Swarm:
         source: TaskSource,
         shelves: Shelves,
         sets: Mapping[str, QuestionSet],
+        network: Network | None = None,
     ) -> None:
         self.setting, self.arm, self.seed = setting, arm, seed
         self.members: list[Member] = []
@@ -91,7 +103,7 @@ class Swarm:
         self.finished = 0
         self._sets = sets
         self._clock = Clock()
-        swarm = MemorySwarm(claims=arm.training.claims)
+        network = network or MemorySwarm(claims=arm.training.claims)
         for shelf in shelves.values():
             shelf.clear()
         honest = setting.nodes - arm.hostile
@@ -99,7 +111,7 @@ class Swarm:
             shelf = shelves[setting.models[number % len(setting.models)]]
             self.members.append(
                 Member(
-                    number, setting, arm, learning, seed, source, shelf, swarm.join(), self._clock,
+                    number, setting, arm, learning, seed, source, shelf, network.join(), self._clock,
                     frozen=number >= honest,
                 )
             )  # fmt: skip
@@ -109,7 +121,7 @@ class Swarm:
         self._hostile = [
             Hostile(
                 ATTACKS[arm.attack](public, f"hostile-{number}", derive_seed("experiment hostile", seed, number)),
-                swarm.join(),
+                network.join(),
                 # As much as an honest member of this arm publishes.
                 arm.training.own,
             )
@@ -189,7 +201,7 @@ class Hostile:
         count: rollouts that an honest member publishes in a round.
     """
 
-    def __init__(self, attacker: Attacker, transport: MemoryTransport, count: int) -> None:
+    def __init__(self, attacker: Attacker, transport: Transport, count: int) -> None:
         self._attacker = attacker
         self._transport = transport
         self._count = count
