@@ -168,12 +168,15 @@ def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tu
     """The regenerated task, and the reward of each answer.
 
     Raises:
-        UnknownTaskError: if the task is not of this manifest, or is held out.
+        UnknownTaskError: if the task is not of this manifest, is not one that it draws, or is held out.
     """
     remedy = "answer a new question with `sapo answer`"
     if answers.manifest != source.manifest.digest:
         raise UnknownTaskError("the question belongs to another manifest", remedy)
     task = source.regenerate(answers.ref)
+    if not source.is_drawn(answers.ref):
+        # Other nodes would hold it against this one.
+        raise UnknownTaskError("the manifest does not draw this question", remedy)
     if source.is_held_out(task.question):
         raise UnknownTaskError("the question is held out of training", remedy)
     return task, tuple(source.score(task, text) for text in answers.answers)

@@ -161,6 +161,12 @@ class LengthScored(TaskSource):
         return length_score(task, text)
 
 
+def drawn_held_out(source: TaskSource) -> Task:
+    """A held-out task at a reference that a node may draw."""
+    tasks = (source.draw(12345, index) for index in range(5000))
+    return next(task for task in tasks if source.is_held_out(task.question))
+
+
 def length_score(_task: Task, text: str) -> float:
     """1 for an answer of an even number of characters."""
     return float(len(text) % 2 == 0)

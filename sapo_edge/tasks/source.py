@@ -59,9 +59,14 @@ class TaskSource:
         Raises:
             UnknownTaskError: if the generator fails at this index, which is rare.
         """
-        fraction = derive_seed("entry", seed, index) / 2**63
-        entry = self.manifest.entry_at(fraction)
-        return self.regenerate(TaskRef(entry.name, library_version(), seed, index))
+        return self.regenerate(TaskRef(self._drawn_entry(seed, index), library_version(), seed, index))
+
+    def is_drawn(self, ref: TaskRef) -> bool:
+        """Whether a reference names the entry that `draw` gives at its seed and index."""
+        return ref.entry == self._drawn_entry(ref.seed, ref.index)
+
+    def _drawn_entry(self, seed: int, index: int) -> str:
+        return self.manifest.entry_at(derive_seed("entry", seed, index) / 2**63).name
 
     def regenerate(self, ref: TaskRef) -> Task:
         """Generate the task of a reference, which may be a peer's.

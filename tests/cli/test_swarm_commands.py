@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.errors import UnknownTaskError
 from sapo_edge.person import (
     MAX_OUTBOX,
     MAX_OUTBOX_BYTES,
@@ -154,6 +156,14 @@ def test_answers_wait_for_a_node_if_none_runs(
     wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
     assert json.loads(wrong_only.out)["rewards"] == [0.0] and not json.loads(wrong_only.out)["shared"]
     assert f"expected {right}" in invoke("answer", "--home", tmp_path, typed="nothing\n").out
+
+
+def test_answers_that_other_nodes_would_hold_against_this_one_are_not_shared() -> None:
+    source = TaskSource(STARTER)
+    ref = draw_question(source, 1).ref
+    other = next(entry.name for entry in STARTER.tasks if entry.name != ref.entry)
+    with pytest.raises(UnknownTaskError, match="does not draw"):
+        verify_answers(source, PersonAnswers(replace(ref, entry=other), ("1",), STARTER.digest))
 
 
 def test_answers_go_through_the_running_node(invoke: Invoke, tmp_path: Path) -> None:

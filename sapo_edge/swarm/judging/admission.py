@@ -22,7 +22,7 @@ Checks of each record, in a message or pulled (`check_records`):
 Checks of an accepted record's task, which take longer (`check_task`), see `external.py`:
 
     task                    the manifest has the task
-    forged                  question and ground truth are those of the task
+    forged                  seed and index draw its entry; question and ground truth are those of the task
     held out                the question is not held out of training
     slow                    all that was found out within a time limit
 

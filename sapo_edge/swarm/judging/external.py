@@ -45,12 +45,15 @@ def verified_task(source: TaskSource, rollout: Rollout) -> Task:
     """The task of another node's rollout: regenerated from this node's manifest, and equal to what the rollout says.
 
     Raises:
-        RejectedError: if there is no such task, its question or ground truth differs, or the question is held out.
+        RejectedError: if there is no such task, its seed and index draw another entry, its question or ground truth
+            differs, or the question is held out.
     """
     try:
         task = source.regenerate(rollout.ref)
     except UnknownTaskError as error:
         raise RejectedError(Rejection.TASK, error.message) from error
+    if not source.is_drawn(rollout.ref):
+        raise RejectedError(Rejection.FORGED, "the reference's seed and index draw another entry")
     if task.question != rollout.question or task.ground_truth != rollout.ground_truth:
         raise RejectedError(Rejection.FORGED, "question or ground truth is not what the task's reference gives")
     if source.is_held_out(task.question):

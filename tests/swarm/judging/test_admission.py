@@ -31,7 +31,7 @@ from sapo_edge.tasks import bounded
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.fakes import Clock
+from tests.fakes import Clock, drawn_held_out
 
 SWARM, OTHER = b"s" * 32, b"o" * 32
 DAY = 86400.0
@@ -82,6 +82,9 @@ class Source(TaskSource):
     def held_out(self, split: Split, count: int) -> tuple[Task, ...]:
         self.threads.add(threading.current_thread().name)
         return ()
+
+    def is_drawn(self, ref: TaskRef) -> bool:
+        return ref.seed == 7
 
     def is_held_out(self, question: str) -> bool:
         return question == "question 13?"
@@ -398,6 +401,7 @@ def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(
         ({}, None, False),
         ({"ground_truth": "8"}, Rejection.FORGED, True),
         ({"question": "question 8?"}, Rejection.FORGED, True),
+        ({"ref": TaskRef("sums", "1", 8, 7)}, Rejection.FORGED, True),
         ({"ref": TaskRef("sums", "1", 7, 13), "question": "question 13?", "ground_truth": "13"}, Rejection.HELD_OUT,
          True),
         ({"entry": "unknown"}, Rejection.TASK, True),
@@ -462,7 +466,7 @@ def test_tasks_of_the_library_are_checked() -> None:
     assert admission.check_task(sign_rollout(rollout, SWARM, identity(1))) is None
     lie = replace(rollout, ground_truth=f"{task.ground_truth} or so")
     assert admission.check_task(sign_rollout(lie, SWARM, identity(1))) is Rejection.FORGED
-    held_out = source.held_out("test", 1)[0]
+    held_out = drawn_held_out(source)
     known = replace(rollout, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
     assert admission.check_task(sign_rollout(known, SWARM, identity(1))) is Rejection.HELD_OUT
 

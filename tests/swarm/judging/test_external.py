@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.judging import external
-from sapo_edge.swarm.judging.external import ExternalScorer
-from sapo_edge.tasks.library import library_version
+from sapo_edge.swarm.judging.external import ExternalScorer, RejectedError, verified_task
+from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.fakes import FakePolicy
+from tests.fakes import FakePolicy, drawn_held_out
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +63,31 @@ def test_the_reference_of_another_entry_is_rejected(source: TaskSource, honest: 
     assert scorer_of(source)(replace(honest, ref=replace(honest.ref, entry=other)), 8) is None
 
 
+def test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_rejected(
+    source: TaskSource, honest: Rollout
+) -> None:
+    """Else an author could answer questions of one entry only without even searching for them."""
+    assert source.is_drawn(honest.ref)
+    for other in {entry.name for entry in source.manifest.tasks} - {honest.ref.entry}:
+        task = source.regenerate(replace(honest.ref, entry=other))
+        chosen = replace(honest, ref=task.ref, question=task.question, ground_truth=task.ground_truth)
+        with pytest.raises(RejectedError) as rejected:
+            verified_task(source, chosen)
+        assert rejected.value.reason is Rejection.FORGED and rejected.value.is_authors_fault
+        assert scorer_of(source)(chosen, 8) is None
+
+
 def test_a_task_of_another_version_of_the_generator_is_rejected(source: TaskSource, honest: Rollout) -> None:
     assert scorer_of(source)(replace(honest, ref=replace(honest.ref, version="0.0.1")), 8) is None
 
 
 def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:
-    held_out = source.held_out("test", 1)[0]
-    rollout = replace(honest, ref=held_out.ref, question=held_out.question, ground_truth=held_out.ground_truth)
-    assert scorer_of(source)(rollout, 8) is None
-    for index in range(5000):
-        task = source.regenerate(TaskRef(held_out.ref.entry, library_version(), 12345, index))
-        if task.question == held_out.question:
-            again = replace(rollout, ref=task.ref, ground_truth=task.ground_truth)
-            assert scorer_of(source)(again, 8) is None
-            return
-    pytest.fail("no other reference gave the question")
+    for task in (source.held_out("test", 1)[0], drawn_held_out(source)):
+        assert source.is_held_out(task.question)
+        rollout = replace(honest, ref=task.ref, question=task.question, ground_truth=task.ground_truth)
+        assert scorer_of(source)(rollout, 8) is None
+    with pytest.raises(RejectedError, match="held out"):
+        verified_task(source, rollout)
 
 
 def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout) -> None:

@@ -49,6 +49,7 @@ def test_a_sequence_is_a_pure_function_of_seed_and_index(source: TaskSource) -> 
 @pytest.mark.parametrize("source", SOURCES, ids=["starter", "reasoning-gym-nine"])
 def test_a_task_of_every_entry_is_regenerated_from_its_reference(source: TaskSource) -> None:
     drawn = [source.draw(seed_from_secret(b"n"), index) for index in range(150)]
+    assert all(source.is_drawn(task.ref) for task in drawn)
     assert {task.ref.entry for task in drawn} == {entry.name for entry in source.manifest.tasks}
     assert [source.regenerate(task.ref) for task in drawn] == drawn
 
