@@ -1,15 +1,16 @@
 """The tasks of the scale `tiny`, and the mistakes that its model makes on them.
 
-A model that is asked something it half knows answers in one of a few wrong ways, not at random. So each task has a few
-misconceptions: answers that follow from the question by a wrong rule. Reinforcement learning has to move probability
-from them to the right rule, which the model knows as well.
+A model that half knows something errs by rules, not at random. So each part of an answer, such as a letter or a number,
+has a wrong value that follows from the question by a wrong rule. Reinforcement learning has to move probability to the
+right rule, which the model knows as well.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
@@ -19,21 +20,6 @@ MAX_TOKENS = 10
 HARDER_MAX_TOKENS = 12
 """The same for the harder questions."""
 
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
 PHRASES = (
     "Spell this word backward (example: sun -> nus): ",
     "State the final answer to the following arithmetic problem: ",
@@ -41,6 +27,9 @@ PHRASES = (
     " than ",
     " in this list: ",
     "\nReturn the new list in the same format.",
+    " + ",
+    " - ",
+    " =",
     "Keep",
     "Remove",
     "larger",
@@ -49,35 +38,15 @@ PHRASES = (
     "', '",
     "']",
     "[]",
-    "If today is ",
-    "Starting from ",
-    "Count forward ",
-    "Count backward ",
-    ", which weekday falls after a ",
-    ", which weekday was it ",
-    ", what day of the week will it be in ",
-    ", what day of the week was it ",
-    ", 2022",
-    " days? ",
-    " days ago? ",
-    " days before? ",
-    " days from ",
-    "-day jump? ",
-    " - what's the weekday? ",
-    "Answer with the weekday's name (e.g., Monday, Tuesday, etc.).",
-    "Provide the full name of the weekday.",
-    "State the weekday (Monday through Sunday).",
-    "Give the weekday name in full.",
-    "Reply with just the weekday name.",
-    "Write out the full weekday name.",
-    "Respond with the weekday (Monday-Sunday).",
-    "Answer using the complete weekday name.",
-    "Name the day of the week in full.",
     "Given a square matrix, your job is to rotate it clockwise.\n\n"
     "Your output should be a matrix in the same format as the input.\n\nRotate the matrix below by ",
     " degrees clockwise:\n",
-    *WEEKDAYS,
-    *MONTHS,
+    "Your task is to sort words in ascending or descending order using ASCII/Unicode ordering.\n\n"
+    "Your output should be a comma-separated list of words, e.g. word_1, word_2, word_3\n\nNow, sort these words in ",
+    "ascending",
+    "descending",
+    " order (using ASCII/Unicode ordering) and return them as a comma-separated list: ",
+    ", ",
 )
 """Parts of the questions that are one token each; everything else is one token a byte."""
 
@@ -88,23 +57,23 @@ def tiny_manifest() -> Manifest:
         "tiny",
         (
             TaskEntry("backward", "spell_backward", {"min_word_len": 3, "max_word_len": 4}),
-            TaskEntry("sums", "chain_sum", {"min_terms": 2, "max_terms": 2, "min_digits": 2, "max_digits": 2}),
-            TaskEntry("weekdays", "calendar_arithmetic", {"tasks": ("weekday_offset",), "offset_upper_bound": 6}),
+            TaskEntry("sums", "chain_sum", {"min_terms": 2, "max_terms": 3, "min_digits": 1, "max_digits": 1}),
             TaskEntry("filters", "number_filtering", _filters(numbers=2)),
+            TaskEntry("matrices", "rotate_matrix", _matrices(rotations=(1, 3))),
         ),
         max_tokens=MAX_TOKENS,
     )
 
 
 def harder_manifest() -> Manifest:
-    """Longer words, one more term, more days, one more number: does what is learnt carry over?"""
+    """Longer words, one more term, one more number, more than one turn: does what is learnt carry over?"""
     return Manifest(
         "tiny-harder",
         (
             TaskEntry("backward", "spell_backward", {"min_word_len": 5, "max_word_len": 5}),
-            TaskEntry("sums", "chain_sum", {"min_terms": 3, "max_terms": 3, "min_digits": 1, "max_digits": 1}),
-            TaskEntry("weekdays", "calendar_arithmetic", {"tasks": ("weekday_offset",), "offset_upper_bound": 13}),
+            TaskEntry("sums", "chain_sum", {"min_terms": 4, "max_terms": 4, "min_digits": 1, "max_digits": 1}),
             TaskEntry("filters", "number_filtering", _filters(numbers=3)),
+            TaskEntry("matrices", "rotate_matrix", _matrices(rotations=(5, 7))),
         ),
         max_tokens=HARDER_MAX_TOKENS,
     )
@@ -112,8 +81,8 @@ def harder_manifest() -> Manifest:
 
 def unseen_manifest() -> Manifest:
     """A task that no manifest of a swarm has; the warm-up shows it as it shows the others."""
-    config = {"min_n": 2, "max_n": 2, "min_rotations": 0, "max_rotations": 3}
-    return Manifest("tiny-unseen", (TaskEntry("matrices", "rotate_matrix", config),), max_tokens=MAX_TOKENS)
+    config = {"min_words": 2, "max_words": 2, "min_word_length": 3, "max_word_length": 3}
+    return Manifest("tiny-unseen", (TaskEntry("sorting", "word_sorting", config),), max_tokens=MAX_TOKENS)
 
 
 def _filters(numbers: int) -> dict[str, int | float]:
@@ -127,65 +96,92 @@ def _filters(numbers: int) -> dict[str, int | float]:
     }
 
 
-def misconceptions(task: Task) -> tuple[str, ...]:
-    """Wrong answers to a task, the most usual first: distinct, each by a rule, none of them right.
+def _matrices(rotations: tuple[int, int]) -> dict[str, int]:
+    return {"min_n": 2, "max_n": 2, "min_rotations": rotations[0], "max_rotations": rotations[1]}
 
-    There are none where all rules give the right answer, as for a matrix of equal numbers.
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of an answer, each of which can be right or wrong on its own.
+
+    Attributes:
+        right, wrong: as many each; a part may be the same in both.
+        join: makes the answer of its parts.
+    """
+
+    right: tuple[str, ...]
+    wrong: tuple[str, ...]
+    join: Callable[[Sequence[str]], str]
+
+    @property
+    def differing(self) -> tuple[int, ...]:
+        """Positions of the parts that a mistake can change; the verifier of spelling ignores case."""
+        pairs = enumerate(zip(self.right, self.wrong, strict=True))
+        return tuple(position for position, (right, wrong) in pairs if right.lower() != wrong.lower())
+
+
+def parts_of(task: Task) -> Parts:
+    """The parts of a task's answer.
 
     Raises:
         KeyError: if the task's generator is none of the manifests'.
     """
-    metadata = task.generated["metadata"]
-    answers = _MISTAKES[metadata["source_dataset"]](task)
-    # The verifier of spelling ignores case.
-    right = task.ground_truth.lower()
-    return tuple(answer for answer in dict.fromkeys(answers) if answer and answer.lower() != right)
+    return _PARTS[task.generated["metadata"]["source_dataset"]](task)
 
 
-def _spelling(task: Task) -> list[str]:
-    """The word itself; reversed without its first letter; reversed between its ends; its first letter moved behind."""
-    word = task.question.rpartition(" ")[2]
-    return [word, task.ground_truth[:-1], word[0] + word[-2:0:-1] + word[-1], word[1:] + word[0]]
+def attempt(parts: Parts, right: float, later: float, rng: random.Random) -> str:
+    """An answer that is right with a given probability.
+
+    The first part that a mistake can change is usually wrong, each further one right with probability `later`. So the
+    most likely answer is wrong, several mistakes are common, and a learner can mend one after the other.
+    """
+    chosen = list(parts.right)
+    chance = min(1.0, right / later ** (len(parts.differing) - 1))
+    for position in parts.differing:
+        if rng.random() >= chance:
+            chosen[position] = parts.wrong[position]
+        chance = later
+    return parts.join(chosen)
 
 
-def _adding(task: Task) -> list[str]:
-    """The other operation; one too many; ten too few; the first number."""
-    terms = [int(term.replace(" ", "")) for term in re.findall(r"[+-]? ?\d+", task.question.partition(":")[2])]
-    first, rest = terms[0], sum(terms[1:])
-    right = first + rest
-    return [str(first - rest), str(right + 1), str(right - 10 if right > 0 else right + 10), str(first)]
+def _spelling(task: Task) -> Parts:
+    """Letters; the wrong ones stand as in the word."""
+    return Parts(tuple(task.ground_truth), tuple(task.question.rpartition(" ")[2]), "".join)
 
 
-def _counting_days(task: Task) -> list[str]:
-    """The other direction; one day too many; one too few; today."""
-    today = next(day for day in re.findall("|".join(WEEKDAYS), task.question))
-    start, right = WEEKDAYS.index(today), WEEKDAYS.index(task.ground_truth)
-    days = (2 * start - right, right + 1, right - 1)
-    return [WEEKDAYS[day % 7] for day in days] + [today]
+def _adding(task: Task) -> Parts:
+    """One number; the wrong one is the question's digits in a row."""
+    digits = "".join(re.findall(r"\d", task.question))
+    if int(digits) == int(task.ground_truth):
+        digits += "0"
+    return Parts((task.ground_truth,), (digits,), "".join)
 
 
-def _filtering(task: Task) -> list[str]:
-    """The numbers that had to go; the whole list; none; the first number."""
-    numbers = re.findall(r"'(\d+)'", task.question)
-    right = re.findall(r"'(\d+)'", task.ground_truth)
-    wrong = [number for number in numbers if number not in right]
-    return [str(wrong), str(numbers), "[]", str(numbers[:1])]
+def _filtering(task: Task) -> Parts:
+    """The numbers that stay; the wrong ones lack their last digit. Where none stays, the wrong list has all."""
+    kept = re.findall(r"'(\d+)'", task.ground_truth)
+    if not kept:
+        return Parts(("[]",), (str(re.findall(r"'(\d+)'", task.question)),), "".join)
+    return Parts(tuple(kept), tuple(number[:-1] for number in kept), lambda chosen: str(list(chosen)))
 
 
-def _rotating(task: Task) -> list[str]:
-    """The other direction; not at all; mirrored."""
-    rows = [line.split() for line in task.question.strip().splitlines()[-2:]]
-    (a, b), (c, d) = rows
-    degrees = int(re.findall(r"(\d+) degrees", task.question)[0]) // 90 % 4
-    turned = [((a, b), (c, d)), ((b, d), (a, c)), ((d, c), (b, a)), ((c, a), (d, b))][degrees]
-    return ["\n".join(" ".join(row) for row in matrix) for matrix in (turned, rows, ((b, a), (d, c)))]
+def _sorting(task: Task) -> Parts:
+    """Two words; the wrong ones have the other order."""
+    words = tuple(task.ground_truth.split(", "))
+    return Parts(words, words[::-1], ", ".join)
 
 
-_MISTAKES: dict[str, Callable[[Task], list[str]]] = {
+def _rotating(task: Task) -> Parts:
+    """Four numbers; the wrong ones stand as in the question."""
+    right, wrong = task.ground_truth.split(), task.question.split()[-4:]
+    return Parts(tuple(right), tuple(wrong), lambda chosen: "{} {}\n{} {}".format(*chosen))
+
+
+_PARTS: dict[str, Callable[[Task], Parts]] = {
     "spell_backward": _spelling,
     "chain_sum": _adding,
-    "calendar_arithmetic": _counting_days,
     "number_filtering": _filtering,
+    "word_sorting": _sorting,
     "rotate_matrix": _rotating,
 }
 

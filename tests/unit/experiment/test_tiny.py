@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment import tiny
-from sapo_edge.experiment.tiny_tasks import broken, harder_manifest, misconceptions, tiny_manifest, unseen_manifest
+from sapo_edge.experiment.tiny_tasks import attempt, broken, harder_manifest, parts_of, tiny_manifest, unseen_manifest
+from sapo_edge.experiment.tiny_warmup import Mistakes, Network, warm_up_tasks
 from sapo_edge.policy import LoraSettings
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import extract_answer
@@ -20,7 +22,8 @@ from sapo_edge.tasks.held_out import SPLIT_QUESTIONS
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.source import TaskSource
 
-SHORT = tiny.Recipe(width=16, heads=2, inner=32, learning=6, settling=3, questions=120, batch=16)
+NETWORK = Network(width=16, heads=2, inner=32, questions=120, steps=6, batch=16)
+SHORT = tiny.Recipe(NETWORK, Mistakes(steps=3))
 MANIFESTS = (tiny_manifest(), harder_manifest(), unseen_manifest())
 
 
@@ -44,7 +47,7 @@ def test_the_same_recipe_gives_the_same_bytes(model: Path, tmp_path: Path) -> No
 
 
 def test_another_seed_gives_another_model(model: Path, tmp_path: Path) -> None:
-    other = tiny.make_model(tmp_path / "model", replace(SHORT, seed=1))
+    other = tiny.make_model(tmp_path / "model", replace(SHORT, network=replace(NETWORK, seed=1)))
 
     assert (other / "model.safetensors").read_bytes() != (model / "model.safetensors").read_bytes()
 
@@ -57,16 +60,29 @@ def test_a_complete_model_is_left_alone_and_one_of_another_recipe_made_again(tmp
     assert (path / "model.safetensors").stat().st_mtime_ns == made and len(words) == 1
 
     before = (path / "model.safetensors").read_bytes()
-    tiny.make_model(path, replace(SHORT, right=0.9), words.append)
+    tiny.make_model(path, replace(SHORT, mistakes=Mistakes(right=0.9, steps=3)), words.append)
 
     assert (path / "model.safetensors").read_bytes() != before and len(words) == 2
 
 
+def test_what_kinds_have_in_common_is_learnt_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = tiny.make_model(tmp_path / "first", SHORT)
+    other = tiny.make_model(tmp_path / "other", replace(SHORT, mistakes=Mistakes(right=0.9, steps=3)))
+    shutil.rmtree(first)
+
+    # The weights that were read give what the weights that were learnt gave.
+    again = tiny.make_model(tmp_path / "again", SHORT)
+    alone = tiny.make_model(tmp_path / "elsewhere" / "again", SHORT)
+
+    assert len(list(tmp_path.glob("tiny-knowing-*"))) == 1
+    assert contents(again) == contents(alone) != contents(other)
+
+
 def test_an_interrupted_warm_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(recipe: tiny.Recipe) -> None:
+    def fail(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tiny, "warm_up", fail)
+    monkeypatch.setattr(tiny, "_save", fail)
     with pytest.raises(KeyboardInterrupt):
         tiny.make_model(tmp_path / "model", SHORT)
 
@@ -110,14 +126,24 @@ def test_questions_are_short_and_right_answers_fit(manifest: Manifest, model: Pa
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
-def test_misconceptions_are_wrong_and_differ(manifest: Manifest) -> None:
+def test_right_parts_are_the_right_answer_and_wrong_ones_are_wrong(manifest: Manifest) -> None:
     source = TaskSource(manifest)
 
     for task in some_tasks(manifest):
-        mistakes = misconceptions(task)
-        assert len(mistakes) >= 2 or manifest.name == "tiny-unseen"
-        assert len(set(mistakes)) == len(mistakes)
-        assert all(source.score(task, f"<answer>{mistake}</answer>") == 0.0 for mistake in mistakes)
+        parts = parts_of(task)
+        assert parts.join(parts.right) == task.ground_truth
+        if parts.differing:
+            assert source.score(task, f"<answer>{parts.join(parts.wrong)}</answer>") == 0.0
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda manifest: manifest.name)
+def test_attempts_are_right_as_often_as_they_should_be(manifest: Manifest) -> None:
+    rng = random.Random(0)
+    tasks = [task for task in some_tasks(manifest) if parts_of(task).differing]
+
+    right = sum(attempt(parts_of(task), 0.1, 0.7, rng) == task.ground_truth for task in tasks for _ in range(20))
+
+    assert right / (20 * len(tasks)) == pytest.approx(0.1, abs=0.015)
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS[:2], ids=lambda manifest: manifest.name)
@@ -129,7 +155,7 @@ def test_each_held_out_set_is_full(manifest: Manifest) -> None:
 
 
 def test_no_held_out_question_is_in_the_warm_up() -> None:
-    questions = {task.question for task in tiny.warm_up_tasks(2000, 0)}
+    questions = {task.question for task in warm_up_tasks(2000, 0)}
 
     assert len(questions) > 3000
     for manifest in MANIFESTS:
