@@ -19,7 +19,8 @@ In a round, by step:
 
 1. If the pool holds fewer than J usable rollouts, own ones take their place: a round never waits for the swarm. A node
    may draw more questions than it trains on, to share them.
-2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities.
+2. An answer ends at `</answer>`. Own answers keep their sampled token ids and log-probabilities. External ones are cut
+   where the own sampler would have stopped, before they are scored; at most L of a group count.
 3. SelectSubset keeps traffic within a budget and prefers informative rollouts. A generator stops after this step.
 4. SampleExternal discards rollouts without an advantage by default, as the paper's experiments do and its public code
    does not, and takes the others in turn: no author and no network fills the update. A rollout of another node is
@@ -28,7 +29,9 @@ In a round, by step:
    because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
    and verifier are never used. Partial credit counts only where the manifest says so.
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
-   nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight.
+   nearly flat groups, weighs all groups the same, and corrects the difference between sampler and learner by a capped
+   importance weight. Negative advantages of external answers are dropped, and external tokens that the policy finds
+   nearly impossible count less (`policy.ExternalRule`).
 """
 
 from __future__ import annotations
