@@ -30,6 +30,8 @@ NEIGHBOURS = 6
 """Most connections that are waited for: with that many, a member dials no more without pause."""
 ARRIVAL_SECONDS, QUIET_SECONDS = 5.0, 1.5
 """Longest wait for what was published, and longest wait for the next arrival: GossipSub repairs losses each second."""
+ROUND_SECONDS = 60.0
+"""What a round counts for rates and penalties, as in a real node: an experiment's may take a fraction of a second."""
 _POLL_SECONDS = 0.05
 
 
@@ -46,6 +48,11 @@ class LoopbackSwarm:
         self.names: dict[str, str] = {}
         self._members: list[LoopbackTransport] = []
         self._is_connected = False
+        self._deliveries = 0
+
+    def now(self) -> float:
+        """Unix seconds that run ahead by `ROUND_SECONDS` each time all members have published."""
+        return time.time() + ROUND_SECONDS * self._deliveries / max(1, len(self._members))
 
     def join(self) -> LoopbackTransport:
         """A new member's transport; all join before the first one publishes.
@@ -67,6 +74,7 @@ class LoopbackSwarm:
             SwarmError: if the members don't find each other.
         """
         self._connect()
+        self._deliveries += 1
         own = sender.peer_id
         self.names.update((own, rollout.author) for rollout in rollouts)
         now = time.time()
@@ -123,7 +131,7 @@ class LoopbackTransport:
         self.peer_id = identity.peer_id
         config = SwarmConfig(identity, manifest, bootstrap=bootstrap, listen="loopback", mdns=False)
         swarm_name = swarm_id(bytes.fromhex(manifest.digest), None)
-        admission = Admission(swarm_name, swarm.source, Reputation(), own=self.peer_id)
+        admission = Admission(swarm_name, swarm.source, Reputation(swarm.now), own=self.peer_id)
         self.libp2p = Libp2pTransport(config, admission, lambda _event: None)
         self.libp2p.subscribe(self._receive)
 
