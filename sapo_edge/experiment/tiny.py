@@ -46,7 +46,7 @@ class Recipe:
 KINDS: dict[str, Recipe] = {
     "mixed": Recipe(),
     "hard": Recipe(mistakes=Mistakes(right=0.003, drill=250)),
-    "small": Recipe(network=Network(width=48, heads=3, inner=144)),
+    "small": Recipe(network=Network(width=40, inner=96)),
     "trained": Recipe(mistakes=Mistakes(right=0.65, later=0.95)),
 }
 """mixed: a node alone learns; hard: it earns next to nothing; small: a smaller mixed one; trained: it is ahead."""
