@@ -9,6 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
 from sapo_edge.errors import CheckpointError
 from sapo_edge.events import RoundFinished
 from sapo_edge.policy import (
@@ -148,6 +152,19 @@ class FakePolicy:
 
     def close(self) -> None:
         self.log.append("close")
+
+
+class SavedPolicy(FakePolicy):
+    """A fake whose adapter is a file of tensors, as a shelf expects."""
+
+    def save(self, directory: Path) -> None:
+        save_file({"state": np.frombuffer(self.state.encode(), np.uint8)}, directory / "adapter_model.safetensors")
+
+    def load(self, directory: Path) -> None:
+        try:
+            self.state = load_file(directory / "adapter_model.safetensors")["state"].tobytes().decode()
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError("no adapter", "train one") from error
 
 
 def _number(*parts: object) -> int:

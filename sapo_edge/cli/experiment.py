@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,19 +13,25 @@ import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.errors import ConfigError
-from sapo_edge.plain import did_you_mean, duration
+from sapo_edge.cli.signals import ending_signals
+from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.plain import did_you_mean
 
 if TYPE_CHECKING:
     from sapo_edge.experiment.plan import Plan, Setting
     from sapo_edge.experiment.runner import Step
 
+SCALE = "tiny"
+"""Scale of a command that names none."""
+
 
 def experiment(
     scale: Annotated[
-        str,
-        typer.Option(help="tiny: a small model, made here. embedded: the embedded model. paper: the published one."),
-    ] = "tiny",
+        str | None,
+        typer.Option(
+            help="tiny (default): a small model, made here. embedded: the embedded model. paper: the published one."
+        ),
+    ] = None,
     plan: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings and arms of your own, in TOML: docs/experiments.md.")
     ] = None,
@@ -42,7 +49,7 @@ def experiment(
     network: Annotated[
         str | None, typer.Option(help="memory, or loopback: members talk over libp2p on this machine.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=0, max=256, help="Swarms at a time; 0: as many as cores.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, max=256, help="Swarms at a time; 0: as many as cores allow.")] = 0,
     list_: Annotated[bool, typer.Option("--list", help="Show settings and arms, and run nothing.")] = False,
     report: Annotated[bool, typer.Option("--report", help="Only write the report of what is finished.")] = False,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the plots.")] = True,
@@ -51,9 +58,6 @@ def experiment(
 ) -> None:
     """Compare ways to train, over whole swarms on this machine. Run it again to go on where it ended."""
     from sapo_edge.experiment.libraries import check_libraries
-    from sapo_edge.experiment.report import write_report
-    from sapo_edge.experiment.runner import claim, jobs_of, read_results, run_jobs
-    from sapo_edge.state.paths import Paths
 
     chosen = _choose(scale, plan, setting or [], arm or [])
     chosen = _connect(_override(chosen, seeds, rounds, nodes, manifest, model, backend), network)
@@ -63,20 +67,71 @@ def experiment(
     check_libraries(plots=plots)
     suffix = "" if chosen.network == "memory" else f"-{chosen.network}"
     directory = to or Path(f"sapo-experiment-{chosen.scale}{suffix}")
-    claim(directory, chosen)
     if not report:
-        steps = run_jobs(chosen, directory, Paths.default(home).cache, jobs or os.cpu_count() or 1, narrate)
-        (_print_steps if json else _show_steps)(chosen, directory, steps)
-    records, costs = read_results(directory, chosen)
-    files = write_report(chosen, records, costs, directory, plots)
-    if json:
+        _run(chosen, directory, jobs, home, as_json=json)
+    _report(chosen, directory, plots=plots, as_json=json)
+
+
+def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: bool) -> None:
+    """Run all swarms that are not finished."""
+    from sapo_edge.backends.machine.threads import available_cores
+    from sapo_edge.cli.swarms_progress import show_steps
+    from sapo_edge.experiment.jobs import jobs_of
+    from sapo_edge.experiment.runner import run_jobs
+    from sapo_edge.state.paths import Paths
+
+    # Without a number of threads, one swarm uses all cores.
+    workers = jobs or (max(1, available_cores() // plan.threads) if plan.threads else 1)
+    todo = [job for job in jobs_of(plan) if not job.is_done(directory)]
+    with _interruptible(), closing(run_jobs(plan, directory, Paths.default(home).cache, workers, narrate)) as steps:
+        try:
+            if as_json:
+                _print_steps(directory, steps)
+            else:
+                show_steps(todo, len(jobs_of(plan)), steps)
+        except KeyboardInterrupt:
+            done = sum(job.is_done(directory) for job in jobs_of(plan))
+            narrate(f"stopped; {done} of {len(jobs_of(plan))} swarms are finished, and the same command continues")
+            raise
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """End on SIGTERM and on the end of the terminal as on Ctrl-C, with all workers."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in ending_signals()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _report(plan: Plan, directory: Path, *, plots: bool, as_json: bool) -> None:
+    """Write the report of all finished swarms, and print its summary.
+
+    Raises:
+        StateError: if none is finished.
+    """
+    from sapo_edge.experiment.claim import check_claim
+    from sapo_edge.experiment.jobs import jobs_of, read_results
+    from sapo_edge.experiment.report import SUMMARY, write_report
+
+    check_claim(directory, plan)
+    records, costs = read_results(directory, plan)
+    if not records:
+        raise StateError(
+            f"no swarm of this plan is finished in {directory}",
+            "run it without --report first; --report needs the same --rounds and --nodes",
+        )
+    files = write_report(plan, records, costs, directory, plots)
+    if as_json:
         print_json({"event": "report", "finished": len(records), "files": [str(path) for path in files]})
-    else:
-        narrate(f"{len(records)} of {len(jobs_of(chosen))} swarms are finished; the report is in {directory}")
-        typer.echo((directory / "table.md").read_text("utf-8"), nl=False)
+        return
+    typer.echo((directory / SUMMARY).read_text("utf-8"), nl=False)
+    narrate(f"{len(records)} of {len(jobs_of(plan))} swarms are finished; {directory / 'table.md'} has all figures")
 
 
-def _choose(scale: str, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
+def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms: Iterable[str]) -> Plan:
     """The plan of a scale or a file, reduced to some settings and arms.
 
     Raises:
@@ -85,9 +140,15 @@ def _choose(scale: str, file: Path | None, settings: Iterable[str], arms: Iterab
     from sapo_edge.experiment.plan_file import read_plan
     from sapo_edge.experiment.scales import SCALES
 
-    if file is None and scale not in SCALES:
-        raise ConfigError(f"there is no scale {scale}", did_you_mean(scale, SCALES, f"choose {', '.join(SCALES)}"))
-    plan = read_plan(file) if file is not None else SCALES[scale]()
+    if file is not None:
+        if scale is not None:
+            raise ConfigError("--plan and --scale are both given", "write the scale into the file of the plan")
+        plan = read_plan(file)
+    else:
+        scale = scale or SCALE
+        if scale not in SCALES:
+            raise ConfigError(f"there is no scale {scale}", did_you_mean(scale, SCALES, f"choose {', '.join(SCALES)}"))
+        plan = SCALES[scale]()
     names = [setting.name for setting in plan.settings]
     for name in settings:
         if name not in names:
@@ -117,9 +178,17 @@ def _override(
     model: str | None,
     backend: str | None,
 ) -> Plan:
-    settings = tuple(
-        replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings
-    )
+    """The plan with the values of flags.
+
+    Raises:
+        ConfigError: if an arm has more hostile members than nodes are left.
+    """
+    try:
+        settings = tuple(
+            replace(setting, rounds=rounds or setting.rounds, nodes=nodes or setting.nodes) for setting in plan.settings
+        )
+    except ValueError as error:
+        raise ConfigError(str(error), "give more --nodes, or choose other settings with --setting") from error
     return replace(
         plan,
         settings=settings,
@@ -170,7 +239,7 @@ def _print_list(plan: Plan, *, as_json: bool) -> None:
             typer.echo(f"    {arm.name:24} {arm.title}")
 
 
-def _print_steps(_plan: Plan, directory: Path, steps: Iterable[Step]) -> None:
+def _print_steps(directory: Path, steps: Iterable[Step]) -> None:
     """One event a line on stdout."""
     for step in steps:
         job = step.job
@@ -184,39 +253,3 @@ def _print_steps(_plan: Plan, directory: Path, steps: Iterable[Step]) -> None:
                 "record": str(job.record(directory)) if step.is_done else None,
             }
         )
-
-
-def _show_steps(plan: Plan, directory: Path, steps: Iterable[Step]) -> None:
-    """A progress bar with the time left, and a line for each finished swarm where there is no terminal."""
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn
-
-    from sapo_edge.experiment.runner import Job, jobs_of
-
-    todo = [job for job in jobs_of(plan) if not job.is_done(directory)]
-    if not todo:
-        return
-    effort = {job: job.rounds * job.setting.nodes * (job.arm.training.own + job.arm.training.external) for job in todo}
-    done: dict[Job, int] = dict.fromkeys(todo, 0)
-    finished, start = 0, time.monotonic()
-    console = Console(stderr=True, highlight=False)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.percentage:.0f} %  {task.fields[left]}"),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with bar:
-        task = bar.add_task("", total=sum(effort.values()), left="")
-        for step in steps:
-            done[step.job] = step.finished
-            finished += step.is_done
-            work = sum(effort[job] * rounds / job.rounds for job, rounds in done.items())
-            left = (time.monotonic() - start) * (sum(effort.values()) / max(work, 1e-9) - 1)
-            text = f"{finished} of {len(todo)} swarms"
-            bar.update(task, description=text, completed=work, left=f"{duration(left)} left")
-            if step.is_done and not console.is_terminal:
-                narrate(f"{step.job.name}: done ({text}, {duration(left)} left)")

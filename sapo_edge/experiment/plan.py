@@ -46,6 +46,11 @@ class Training:
     claims: bool = False
     protect: bool = False
 
+    def __post_init__(self) -> None:
+        if self.own + self.external < 1:
+            raise ValueError("own and external are 0: an update needs rollouts")
+        _check_positive(self, "answers", "keeps")
+
 
 @dataclass(frozen=True, slots=True)
 class Arm:
@@ -69,6 +74,12 @@ class Arm:
     frozen: int = 0
     rounds: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.hostile and not self.attack:
+            raise ValueError(f"arm {self.name} has hostile members without an attack")
+        if self.training.origin == "frozen" and not self.frozen:
+            raise ValueError(f"arm {self.name} takes the rollouts of frozen members and has none")
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
@@ -85,7 +96,7 @@ class Setting:
         models: of the members, in turn: names that the scale knows.
         specialised: whether each member draws only one of the manifest's tasks, in turn.
         validation, questions: of the validation set and of the test set.
-        sampled: of the test set's questions, those that are answered several times as well.
+        sampled: of the test set's questions, those that are answered several times as well; 0: none.
     """
 
     name: str
@@ -107,6 +118,12 @@ class Setting:
             raise ValueError(f"setting {self.name} has two arms of one name")
         if self.baseline not in names:
             raise ValueError(f"setting {self.name} has no arm {self.baseline}, its baseline")
+        if not self.models:
+            raise ValueError(f"setting {self.name} has no models")
+        _check_positive(self, "nodes", "rounds", "every", "validation", "questions")
+        for arm in self.arms:
+            if arm.hostile >= self.nodes:
+                raise ValueError(f"{self.nodes} members of setting {self.name} leave no honest one in arm {arm.name}")
 
     def arm(self, name: str) -> Arm:
         """The arm of this name.
@@ -118,6 +135,10 @@ class Setting:
             if arm.name == name:
                 return arm
         raise KeyError(name)
+
+    def rounds_of(self, arm: Arm) -> int:
+        """Rounds of each member in an arm."""
+        return max(1, round(self.rounds * arm.rounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +160,9 @@ class Learning:
     temperature: float = 1.0
     max_tokens: int = 0
 
+    def __post_init__(self) -> None:
+        _check_positive(self, "learning_rate", "rank", "alpha", "temperature")
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -152,7 +176,7 @@ class Plan:
         manifest: what the members train on: a shipped name or a file; "" for the scale's own.
         model: file or directory; "" for the scale's own.
         backend: name; "" for the scale's own.
-        threads: of each process.
+        threads: of each process; 0: as many as are useful here.
         network: how members talk: "memory", or "loopback": libp2p on 127.0.0.1.
     """
 
@@ -165,6 +189,12 @@ class Plan:
     backend: str = ""
     threads: int = 1
     network: str = "memory"
+
+    def __post_init__(self) -> None:
+        names = [setting.name for setting in self.settings]
+        if len(set(names)) != len(names):
+            raise ValueError("two settings have one name")
+        _check_positive(self, "seeds")
 
     @property
     def digest(self) -> str:
@@ -180,6 +210,12 @@ def swarm_digest(setting: Setting, arm: Arm) -> str:
         # Nothing that concerns external rollouts matters to who takes none.
         fields = {name: value for name, value in fields.items() if name in ("own", "answers", "equal_groups")}
     return _digest([_changed(setting, "title", "arms", "baseline"), _changed(arm, "title", "training"), fields])
+
+
+def _check_positive(item: object, *names: str) -> None:
+    for name in names:
+        if not getattr(item, name) > 0:
+            raise ValueError(f"{name} is not positive")
 
 
 def _changed(item: Any, *without: str) -> dict[str, Any]:

@@ -14,32 +14,36 @@
         { name = "4/4", title = "half from peers", own = 4, external = 4, rule = { negatives = 0.5 } },
     ]
 
-What is left out has the defaults of `plan.py`.
+What the plan itself and its table `learning` leave out is as in the plan of the scale; what settings and arms leave out
+has the defaults of `plan.py`.
 """
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.hostile import ATTACKS
-from sapo_edge.experiment.plan import NETWORKS, Arm, Learning, Plan, Setting, Training
+from sapo_edge.experiment.plan import NETWORKS, Arm, Plan, Training
+from sapo_edge.experiment.scales import SCALES
 from sapo_edge.plain import did_you_mean
-from sapo_edge.policy import ExternalRule
 from sapo_edge.selection import STRATEGIES
 from sapo_edge.state.durable import reported
 
-_PARTS: Mapping[str, type[Any]] = {"learning": Learning, "training": Training, "rule": ExternalRule}
+_SCALE = "embedded"
 _CHOICES = {
+    "scale": tuple(SCALES),
     "strategy": tuple(STRATEGIES),
     "attack": ("", *ATTACKS),
     "origin": ("peers", "frozen", "past"),
     "network": NETWORKS,
 }
+_WORDS = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
 
 T = TypeVar("T")
 
@@ -48,53 +52,31 @@ def read_plan(path: Path) -> Plan:
     """A plan from a TOML file.
 
     Raises:
-        ConfigError: if it is no TOML, or has an unknown name or a value of another type; names the place.
+        ConfigError: if it is no TOML, or has an unknown name, or a value of another type or out of bounds; names the
+            place.
         StateError: if it can't be read.
     """
-    with reported("read", path):
+    with reported("read", path, "give another file"):
         data = path.read_bytes()
     try:
         content = tomllib.loads(data.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", "correct that line") from error
-    settings = tuple(
-        _setting(item, f"{path}: settings {number}") for number, item in _tables(content, "settings", str(path))
-    )
-    plan = _build(Plan, {"scale": "embedded", "seeds": 5, **content, "settings": settings}, str(path))
-    if plan.scale not in ("tiny", "embedded", "paper"):
-        raise ConfigError(f"{path}: there is no scale {plan.scale}", "choose tiny, embedded or paper")
-    if not settings:
+    if not content.get("settings"):
         raise ConfigError(f"{path} has no settings", "add at least one [[settings]]")
-    return plan
+    scale = _value("scale", content.get("scale", _SCALE), str, str(path))
+    return _changed(SCALES[scale](), content, str(path))
 
 
-def _setting(content: Mapping[str, Any], where: str) -> Setting:
-    arms = tuple(_arm(item, f"{where}, arms {number}") for number, item in _tables(content, "arms", where))
-    return _build(Setting, {**content, "arms": arms}, where)
-
-
-def _arm(content: Mapping[str, Any], where: str) -> Arm:
-    """An arm; the numbers of its training stand beside its name."""
-    training = {field.name: content[field.name] for field in fields(Training) if field.name in content}
-    others = {name: value for name, value in content.items() if name not in training}
-    return _build(Arm, {**others, "training": _build(Training, training, where)}, where)
-
-
-def _tables(content: Mapping[str, Any], name: str, where: str) -> list[tuple[int, Mapping[str, Any]]]:
-    tables = content.get(name, [])
-    if not isinstance(tables, list) or not all(isinstance(item, dict) for item in tables):
-        raise ConfigError(f"{where}: {name} is not a list of tables", "see docs/experiments.md for an example")
-    return list(enumerate(tables, start=1))
-
-
-def _build(kind: type[T], content: Mapping[str, Any], where: str) -> T:
-    """A dataclass from a table: each value has the type of its default."""
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for name, value in content.items():
-        if name not in known:
-            raise ConfigError(f"{where}: there is no {name}", did_you_mean(name, known, f"use {', '.join(known)}"))
-        values[name] = _value(name, value, known[name].default, where)
+def _built(kind: type[T], content: Mapping[str, Any], where: str) -> T:
+    """A dataclass from a table."""
+    if kind is Arm:
+        if "training" in content:
+            raise ConfigError(f"{where}: there is no training", "write its numbers beside the name of the arm")
+        training = {field.name: content[field.name] for field in fields(Training) if field.name in content}
+        content = {name: value for name, value in content.items() if name not in training} | {"training": training}
+    known = _fields(kind)
+    values = _values(kind, content, where)
     for name, field in known.items():
         if name not in values and field.default is MISSING and field.default_factory is MISSING:
             raise ConfigError(f"{where}: {name} is missing", f"add {name}")
@@ -104,17 +86,52 @@ def _build(kind: type[T], content: Mapping[str, Any], where: str) -> T:
         raise ConfigError(f"{where}: {error}", "correct it") from error
 
 
-def _value(name: str, value: Any, default: Any, where: str) -> Any:
-    if name in _PARTS and isinstance(value, dict):
-        return _build(_PARTS[name], value, f"{where}, {name}")
-    if isinstance(value, list):
-        value = tuple(value)
-    if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+def _changed(item: T, content: Mapping[str, Any], where: str) -> T:
+    """A dataclass with the values of a table; tables within it change their fields likewise."""
+    hints = get_type_hints(type(item))
+    inner = {
+        name: _changed(getattr(item, name), value, f"{where}, {name}")
+        for name, value in content.items()
+        if isinstance(value, dict) and is_dataclass(hints.get(name))
+    }
+    values = _values(type(item), {name: value for name, value in content.items() if name not in inner}, where)
+    try:
+        return replace(item, **values, **inner)  # type: ignore[type-var]
+    except ValueError as error:
+        raise ConfigError(f"{where}: {error}", "correct it") from error
+
+
+def _values(kind: type[Any], content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known, hints = _fields(kind), get_type_hints(kind)
+    for name in content:
+        if name not in known:
+            raise ConfigError(f"{where}: there is no {name}", did_you_mean(name, known, f"use {', '.join(known)}"))
+    return {name: _value(name, value, hints[name], where) for name, value in content.items()}
+
+
+def _fields(kind: type[Any]) -> dict[str, Field[Any]]:
+    return {field.name: field for field in fields(kind)}
+
+
+def _value(name: str, value: Any, kind: Any, where: str) -> Any:
+    """A value of the type that its field has."""
+    if get_origin(kind) is tuple:
+        if not isinstance(value, list):
+            raise ConfigError(f"{where}: {name} is not a list", "docs/experiments.md has an example")
+        of = get_args(kind)[0]
+        place = f"{where}, {name}" if where.count(":") else f"{where}: {name}"
+        return tuple(_value(name, item, of, f"{place} {number}") for number, item in enumerate(value, start=1))
+    if is_dataclass(kind):
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: {name} is not a table", "docs/experiments.md has an example")
+        return _built(kind, value, where)  # type: ignore[arg-type]
+    if kind is float and type(value) is int:
         value = float(value)
-    if default is not MISSING and type(value) is not type(default):
-        raise ConfigError(f"{where}: {name} is not {type(default).__name__}", f"write a value like {default!r}")
+    if type(value) is not kind:
+        raise ConfigError(f"{where}: {name} is not {_WORDS[kind]}", "correct it")
     if name in _CHOICES and value not in _CHOICES[name]:
-        raise ConfigError(f"{where}: there is no {name} {value!r}", f"choose one of {', '.join(_CHOICES[name])}")
-    if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
-        raise ConfigError(f"{where}: {name} is negative", "write 0 or more")
+        options = [option for option in _CHOICES[name] if option]
+        raise ConfigError(f"{where}: there is no {name} {value!r}", f"choose one of {', '.join(options)}")
+    if kind in (int, float) and not 0 <= value < math.inf:
+        raise ConfigError(f"{where}: {name} is negative or not finite", "write a number of 0 or more")
     return value

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import StateError
+from sapo_edge.experiment.files import reported
 from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import write_atomically
 
 VERSION = 1
 """Version of both files."""

@@ -1,7 +1,7 @@
 """The report of an experiment: tables, numbers and plots, from the records of its swarms.
 
-`table.md`, `table.csv` and `results.json` follow from the records alone: the same records give the same bytes. What
-depends on measured processor seconds is in `costs.md`, `costs.csv` and the plots by processor seconds.
+`summary.txt`, `table.md`, `table.csv` and `results.json` follow from the records alone: the same records give the same
+bytes. What depends on measured processor seconds is in `costs.md`, `costs.csv` and the plots by processor seconds.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.experiment.files import reported
 from sapo_edge.experiment.libraries import check_libraries
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.records import SwarmCosts, SwarmRecord
@@ -27,9 +28,11 @@ from sapo_edge.experiment.statistics import (
     evaluate,
     is_accuracy,
 )
-from sapo_edge.experiment.tables import costs_text, report_text
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.experiment.tables import costs_text, report_text, summary_text
+from sapo_edge.state.durable import write_atomically
 
+SUMMARY = "summary.txt"
+"""The file for a terminal."""
 _COLUMNS = (
     "setting", "arm", "measure", "task", "swarms", "value", "low", "high", "iqm", "pairs", "difference",
     "difference_low", "difference_high", "difference_t_low", "difference_t_high", "verdict", "not_worse", "note",
@@ -63,6 +66,7 @@ def write_report(
     check_libraries(plots=plots)
     results = evaluate(plan, records, costs)
     files = {
+        SUMMARY: summary_text(plan, results).encode(),
         "table.md": report_text(plan, results).encode(),
         "table.csv": _csv(row for result in results for row in _rows(result)),
         "results.json": _json(plan, results),

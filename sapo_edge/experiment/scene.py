@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from sapo_edge.errors import ConfigError
+from sapo_edge.experiment.claim import claim
 from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, TEST, VALIDATION, QuestionSet
-from sapo_edge.policy import LoraSettings
+from sapo_edge.policy import LoraSettings, Policy
 from sapo_edge.tasks.held_out import SPLIT_QUESTIONS
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource
 
 TINY = "tiny"
+MIXED = "mixed"
 BASE = "base"
-"""Name of the model that all members have unless a setting says otherwise."""
+"""Name of the model that all members have unless a setting says otherwise; at the scale `TINY` it is `MIXED`."""
 SAMPLED = f"test@{SAMPLES}"
 HARDER, UNSEEN = "harder", "unseen"
 
@@ -28,18 +31,30 @@ class Scene:
 
     Args:
         plan: of the experiment.
-        directory: of the experiment; tiny models are made there.
+        directory: of the results; tiny models are made there.
         cache: for files that a backend derives from a model.
+        workspace: a directory of its own, for adapters.
         narrate: receives lines about what takes time.
+        opening: held while a model is opened. What one process derives from a model, such as the number format that
+            samples fastest, the next one finds in the cache: all must compute alike.
     """
 
-    def __init__(self, plan: Plan, directory: Path, cache: Path, narrate: Narrate) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        directory: Path,
+        cache: Path,
+        workspace: Path,
+        narrate: Narrate,
+        opening: AbstractContextManager[object] | None = None,
+    ) -> None:
         self.plan = plan
         self.source = TaskSource(training_manifest(plan))
+        self.narrate = narrate
         self._directory = directory
         self._cache = cache
-        self._narrate = narrate
-        self._temporary = tempfile.TemporaryDirectory(prefix="sapo-experiment-", dir=_memory_directory())
+        self._workspace = workspace
+        self._opening = opening or nullcontext()
         self._shelves: dict[str, Shelf] = {}
 
     def shelves(self, setting: Setting) -> dict[str, Shelf]:
@@ -52,9 +67,10 @@ class Scene:
         sets = {
             VALIDATION: QuestionSet(self.source, self.source.held_out("validation", setting.validation)),
             TEST: QuestionSet(self.source, test),
-            SAMPLED: QuestionSet(self.source, test[: setting.sampled], samples=SAMPLES),
         }
-        if self.plan.scale == TINY:
+        if setting.sampled:
+            sets[SAMPLED] = QuestionSet(self.source, test[: setting.sampled], samples=SAMPLES)
+        if self.plan.scale == TINY and not self.plan.manifest:
             from sapo_edge.experiment.tiny_tasks import harder_manifest, unseen_manifest
 
             for name, manifest in ((HARDER, harder_manifest()), (UNSEEN, unseen_manifest())):
@@ -63,32 +79,40 @@ class Scene:
         return sets
 
     def close(self) -> None:
-        """Free the models and the adapters."""
+        """Free the models."""
         for shelf in self._shelves.values():
             shelf.policy.close()
         self._shelves.clear()
-        self._temporary.cleanup()
 
     def _shelf(self, name: str) -> Shelf:
         if name not in self._shelves:
-            from sapo_edge.backends.choose import detect
-
-            plan = self.plan
-            directory = Path(self._temporary.name) / name
-            directory.mkdir()
-            model = model_path(plan, name, self._directory, self._narrate)
-            policy, _ = detect.open_policy(
-                detect.detect(plan.backend, model),
-                model,
-                cache=self._cache,
-                workspace=directory,
-                lora=LoraSettings(plan.learning.rank, plan.learning.alpha),
-                threads=plan.threads,
-                trainable=True,
-                narrate=self._narrate,
-            )
+            directory = self._workspace / name
+            directory.mkdir(parents=True)
+            with self._opening:
+                policy = self._open(name, directory)
+                made_with = {f"model {name}": policy.model_digest, "backend": policy.backend}
+                claim(self._directory, self.plan, made_with)
             self._shelves[name] = Shelf(policy, directory / "adapters")
         return self._shelves[name]
+
+    def _open(self, name: str, workspace: Path) -> Policy:
+        from sapo_edge.backends.choose import detect
+        from sapo_edge.backends.machine.threads import available_cores, most_threads
+
+        plan = self.plan
+        model = model_path(plan, name, self._directory, self.narrate)
+        policy, _ = detect.open_policy(
+            detect.detect(plan.backend, model),
+            model,
+            cache=self._cache,
+            workspace=workspace,
+            lora=LoraSettings(plan.learning.rank, plan.learning.alpha),
+            # A fixed number: with another one the sums of a step differ in their last bits.
+            threads=plan.threads or most_threads(available_cores()),
+            trainable=True,
+            narrate=self.narrate,
+        )
+        return policy
 
 
 def training_manifest(plan: Plan) -> Manifest:
@@ -108,18 +132,21 @@ def model_path(plan: Plan, name: str, directory: Path, narrate: Narrate) -> Path
     """A model's file or directory; a tiny one is made if it is missing.
 
     Raises:
+        ConfigError: if the plan has no model of this name.
         ModelError: if it is missing.
     """
     from sapo_edge.backends.model.find import find_model
 
     if plan.scale == TINY and not plan.model:
-        from sapo_edge.experiment.tiny import make_tiny
+        from sapo_edge.experiment.tiny import KINDS, make_tiny
 
-        return make_tiny(directory / "models", "mixed" if name == BASE else name, narrate=narrate)
+        kind = MIXED if name == BASE else name
+        if kind not in KINDS:
+            raise ConfigError(f"there is no tiny model {name}", f"choose {BASE}, {', '.join(KINDS)}")
+        return make_tiny(directory / "models", kind, narrate=narrate)
+    if name != BASE:
+        raise ConfigError(
+            f"there is no model {name}: only the scale {TINY} has several, which --model replaces by one",
+            "leave out --model, or choose other settings with --setting",
+        )
     return find_model(plan.model)
-
-
-def _memory_directory() -> str | None:
-    """A file system in memory for adapters that change hands every round; None: the system's own choice."""
-    shared = Path("/dev/shm")
-    return str(shared) if shared.is_dir() else None

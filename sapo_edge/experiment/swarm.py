@@ -131,7 +131,7 @@ class Swarm:
     @property
     def last(self) -> int:
         """The last round."""
-        return max(1, round(self.setting.rounds * self.arm.rounds))
+        return self.setting.rounds_of(self.arm)
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> tuple[SwarmRecord, SwarmCosts]:
         """Run the rounds that are left; returns what was recorded.

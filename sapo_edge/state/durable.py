@@ -19,7 +19,8 @@ SPACE_MARGIN = 16 * 1024 * 1024
 """Bytes that a checked write leaves free for journal and log."""
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
-_FULL_REMEDY = "free some space on that disk, or use --home to keep state elsewhere"
+_ELSEWHERE = "use --home to keep state elsewhere"
+_FULL_REMEDY = f"free some space on that disk, or {_ELSEWHERE}"
 
 
 def is_disk_full(error: BaseException, directory: Path) -> bool:
@@ -51,37 +52,36 @@ def check_space(directory: Path, needed: int) -> None:
         )
 
 
-def state_error(error: OSError, action: str, path: Path) -> StateError:
+def state_error(error: OSError, action: str, path: Path, elsewhere: str = _ELSEWHERE) -> StateError:
     """The `StateError`, with a remedy, for an `OSError` about `path`.
 
     Args:
         error: of the operating system.
         action: the verb that failed: "write", "read".
         path: the file or directory.
+        elsewhere: how the user chooses another place for it.
     """
     message = f"can't {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
-        return StateError(message, _FULL_REMEDY)
-    if error.errno == errno.EROFS:
-        return StateError(message, "that file system is read-only: use --home to keep state elsewhere")
-    if error.errno in {errno.EACCES, errno.EPERM}:
-        return StateError(
-            message, "change the owner or the permissions of that path, or use --home to keep state elsewhere"
-        )
-    if error.errno in {errno.ENOTDIR, errno.EEXIST}:
-        return StateError(
-            message, "a file is where a directory belongs: move it away, or use --home to keep state elsewhere"
-        )
-    return StateError(message, "check that path, or use --home to keep state elsewhere")
+        remedy = f"free some space on that disk, or {elsewhere}"
+    elif error.errno == errno.EROFS:
+        remedy = f"that file system is read-only: {elsewhere}"
+    elif error.errno in {errno.EACCES, errno.EPERM}:
+        remedy = f"change the owner or the permissions of that path, or {elsewhere}"
+    elif error.errno in {errno.ENOTDIR, errno.EEXIST}:
+        remedy = f"a file is where a directory belongs: move it away, or {elsewhere}"
+    else:
+        remedy = f"check that path, or {elsewhere}"
+    return StateError(message, remedy)
 
 
 @contextmanager
-def reported(action: str, path: Path) -> Iterator[None]:
-    """Turn an `OSError` of the block into a `StateError` about `path`."""
+def reported(action: str, path: Path, elsewhere: str = _ELSEWHERE) -> Iterator[None]:
+    """Turn an `OSError` of the block into a `StateError` about `path`; see `state_error`."""
     try:
         yield
     except OSError as error:
-        raise state_error(error, action, path) from error
+        raise state_error(error, action, path, elsewhere) from error
 
 
 def make_private_directory(path: Path) -> None:

@@ -8,10 +8,8 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
-from safetensors.numpy import load_file, save_file
 
 from sapo_edge.experiment.loopback import LoopbackSwarm
 from sapo_edge.experiment.plan import Arm, Learning, Setting, Training
@@ -19,21 +17,11 @@ from sapo_edge.experiment.records import SwarmRecord
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import Network, QuestionSet, Swarm
 from sapo_edge.tasks.manifest import load_manifest
-from tests.fakes import FakePolicy, LengthScored
+from tests.fakes import LengthScored, SavedPolicy
 
 SOURCE = LengthScored(load_manifest("starter"))
 ARM = Arm("2/2", "half from peers", Training(own=2, external=2, answers=4))
 SETTING = Setting("plain", "Plain", (ARM,), ARM.name, nodes=2, rounds=3)
-
-
-class SavedPolicy(FakePolicy):
-    """A fake whose adapter is a file of tensors, as a shelf expects."""
-
-    def save(self, directory: Path) -> None:
-        save_file({"state": np.frombuffer(self.state.encode(), np.uint8)}, directory / "adapter_model.safetensors")
-
-    def load(self, directory: Path) -> None:
-        self.state = load_file(directory / "adapter_model.safetensors")["state"].tobytes().decode()
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_report_before_the_first_swarm(tmp_path: Path) -> None:
     write_report(PLAN, [], [], tmp_path)
     text = (tmp_path / "table.md").read_text("utf-8")
     assert "No swarm is finished." in text and "| 8/0: alone | 0 of 4 | - |" in text
-    assert set(files(tmp_path)) == {"table.md", "table.csv", "results.json", "costs.md", "costs.csv"}
+    assert set(files(tmp_path)) == {"summary.txt", "table.md", "table.csv", "results.json", "costs.md", "costs.csv"}
 
 
 @pytest.mark.parametrize("finished", [["arm 0", "arm 6"], ["arm 0"], ["arm 6"]])

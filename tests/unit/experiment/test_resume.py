@@ -1,0 +1,157 @@
+"""A swarm that was interrupted ends as if it had not been, whatever the kill left."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Never
+
+import pytest
+
+from sapo_edge.errors import StateError
+from sapo_edge.experiment import resume
+from sapo_edge.experiment.member import Shelves
+from sapo_edge.experiment.plan import Arm, Setting
+from sapo_edge.experiment.records import SwarmRecord
+from sapo_edge.experiment.swarm import Swarm
+from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETTING, new_swarm, record_of, shelves
+
+
+class Killed(BaseException):
+    """Ends a swarm after a round."""
+
+
+def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting = SETTING) -> None:
+    """Run until a round, save, and forget the rest."""
+
+    def after_round(swarm: Swarm) -> None:
+        if swarm.finished == at:
+            resume.save(swarm, state)
+            raise Killed
+
+    with pytest.raises(Killed):
+        new_swarm(arm, models, setting=setting).run(after_round)
+
+
+def resumed(arm: Arm, models: Shelves, state: Path, setting: Setting = SETTING) -> SwarmRecord:
+    swarm = new_swarm(arm, models, setting=setting)
+    resume.restore(swarm, state)
+    return swarm.run()[0]
+
+
+def interrupted(arm: Arm, directory: Path, at: int) -> None:
+    run_until(arm, shelves(directory / "models"), directory / "state", at)
+
+
+def again(arm: Arm, directory: Path) -> SwarmRecord:
+    return resumed(arm, shelves(directory / "again"), directory / "state")
+
+
+def text(record: SwarmRecord) -> str:
+    return json.dumps(asdict(record), sort_keys=True)
+
+
+@pytest.mark.parametrize("at", [1, 4, 7])
+@pytest.mark.parametrize("arm", RESUMABLE, ids=lambda arm: arm.name)
+def test_a_resumed_swarm_ends_as_an_undisturbed_one(tmp_path: Path, arm: Arm, at: int) -> None:
+    undisturbed = record_of(arm, shelves(tmp_path / "undisturbed"))
+    interrupted(arm, tmp_path, at)
+
+    assert text(again(arm, tmp_path)) == text(undisturbed)
+
+
+@pytest.mark.parametrize(("nodes", "models"), [(1, ("base",)), (3, ("base", "small"))])
+def test_a_swarm_of_one_member_and_one_of_two_models_resume_too(
+    tmp_path: Path, nodes: int, models: tuple[str, ...]
+) -> None:
+    setting = replace(SETTING, nodes=nodes, models=models, arms=(HALF,), baseline=HALF.name)
+    run_until(HALF, shelves(tmp_path / "models", *models), tmp_path / "state", 3, setting)
+
+    record = resumed(HALF, shelves(tmp_path / "again", *models), tmp_path / "state", setting)
+    assert text(record) == text(record_of(HALF, shelves(tmp_path / "undisturbed", *models), setting=setting))
+
+
+def test_a_fallen_balance_is_resumed(tmp_path: Path) -> None:
+    arm = next(arm for arm in RESUMABLE if arm.training.protect)
+    swarm = new_swarm(arm, shelves(tmp_path / "models"))
+    for member in swarm.members:
+        assert member.balance is not None
+        member.observe([True] * 40)
+        member.observe([False] * 40)
+        assert member.balance.taken == 1
+    resume.save(swarm, tmp_path / "state")
+
+    other = new_swarm(arm, shelves(tmp_path / "again"))
+    resume.restore(other, tmp_path / "state")
+
+    for before, after in zip(swarm.members, other.members, strict=True):
+        assert before.balance is not None and after.balance is not None
+        assert vars(after.balance) | {"fell": True} == vars(before.balance)
+
+
+@pytest.mark.parametrize("arm", LOST, ids=lambda arm: arm.name)
+def test_swarms_whose_state_is_not_all_on_disk_start_again(tmp_path: Path, arm: Arm) -> None:
+    assert not resume.can_resume(new_swarm(arm, shelves(tmp_path)))
+
+
+def test_seconds_of_finished_rounds_are_kept(tmp_path: Path) -> None:
+    interrupted(HALF, tmp_path, 4)
+    swarm = new_swarm(HALF, shelves(tmp_path / "again"))
+    resume.restore(swarm, tmp_path / "state")
+
+    assert [(round, node) for round, node, _ in swarm.seconds] == [(r, n) for r in range(1, 5) for n in range(3)]
+    assert [(round, node) for round, node, _ in swarm.run()[1].seconds] == [
+        (r, n) for r in range(1, 9) for n in range(3)
+    ]
+
+
+def test_one_state_is_kept_and_drafts_of_kills_go(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    (state / ".draft" / "adapter-0").mkdir(parents=True)
+    new_swarm(HALF, shelves(tmp_path / "models")).run(lambda swarm: resume.save(swarm, state))
+
+    assert [path.name for path in state.iterdir()] == ["round-8"]
+    resume.remove(state)
+    assert not state.exists()
+
+
+def test_a_full_disk_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted(HALF, tmp_path, 3)
+    swarm = new_swarm(HALF, shelves(tmp_path / "full"))
+    resume.restore(swarm, tmp_path / "state")
+
+    def full(*_arguments: object) -> Never:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(StateError, match=r"No space left on device; free .* --to"):
+        patch.setattr(shutil, "copytree", full)
+        swarm.run(lambda now: resume.save(now, tmp_path / "state"))
+
+    assert [path.name for path in (tmp_path / "state").iterdir()] == ["round-3"]
+    assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))
+
+
+@pytest.mark.parametrize("name", ["state.json", "pool-0", "pool-2", "adapter-1/adapter_model.safetensors", "adapter-0"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "half"])
+def test_a_damaged_state_is_recognised(tmp_path: Path, name: str, damage: str) -> None:
+    interrupted(HALF, tmp_path, 3)
+    path = tmp_path / "state" / "round-3" / name
+    if path.is_dir() or damage == "missing":
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    else:
+        path.write_bytes(b"" if damage == "empty" else path.read_bytes()[: path.stat().st_size // 2])
+
+    with pytest.raises(StateError, match="round-3 is damaged"):
+        again(HALF, tmp_path)
+
+
+def test_the_newest_state_counts_by_number(tmp_path: Path) -> None:
+    interrupted(HALF, tmp_path, 7)
+    state = tmp_path / "state"
+    shutil.copytree(state / "round-7", state / "round-10")
+    (state / "round-7" / "state.json").unlink()
+
+    assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))

@@ -1,0 +1,228 @@
+"""One swarm of an experiment: the same record always, fair arms, costs of all, and members that do not learn."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from sapo_edge.experiment.member import PAST, Shelves
+from sapo_edge.experiment.plan import Arm
+from sapo_edge.experiment.shelf import Shelf
+from sapo_edge.experiment.swarm import ADVERTISED, Swarm
+from sapo_edge.pool import Pool, PoolOutcome
+from sapo_edge.rollout import Rollout
+from tests.fakes import SavedPolicy
+from tests.unit.experiment.small import (
+    ALONE,
+    HALF,
+    LOST,
+    RESUMABLE,
+    SETS,
+    SETTING,
+    SOURCE,
+    new_swarm,
+    record_of,
+    rows,
+    shelves,
+)
+
+ARMS = {arm.name: arm for arm in (*RESUMABLE, *LOST)}
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Shelves:
+    return shelves(tmp_path)
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_a_record_depends_on_no_clock_and_on_no_earlier_swarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    models = shelves(tmp_path / "first")
+    first = record_of(ARMS[name], models)
+    record_of(HALF, models, seed=5)
+    noise = random.Random(3)
+    steps = itertools.accumulate(noise.random() for _ in itertools.count())
+    monkeypatch.setattr(time, "time", lambda: 1e9 * noise.random())
+    for clock in ("process_time", "perf_counter", "monotonic"):
+        monkeypatch.setattr(time, clock, lambda: next(steps))
+
+    for again in (record_of(ARMS[name], models), record_of(ARMS[name], shelves(tmp_path / "second"))):
+        assert json.dumps(asdict(again)) == json.dumps(asdict(first))
+
+
+def test_swarms_of_other_seeds_and_arms_differ(models: Shelves) -> None:
+    records = [record_of(arm, models, seed) for arm in (ALONE, HALF) for seed in (0, 1)]
+
+    assert len({json.dumps(rows(record)) for record in records}) == 4
+
+
+def test_all_arms_ask_the_same_questions_at_the_same_rounds(models: Shelves) -> None:
+    expected = [(round, "validation") for round in (0, 2, 4, 6, 8)] + [(8, "test"), (8, "test@8")]
+    before = set()
+    for name, arm in ARMS.items():
+        record = record_of(arm, models)
+        asked = [(item.round, item.questions) for item in record.evaluations if item.node == 1]
+        before.add(next(item.correct for item in record.evaluations))
+
+        assert [item for item in asked if item[1] != ADVERTISED] == expected
+        assert [record.entries[questions] for questions in SETS] == [
+            tuple(task.ref.entry for task in questions.tasks) for questions in SETS.values()
+        ]
+        assert (ADVERTISED in record.entries) == (name == "flood")
+    assert len(before) == 1
+
+
+def test_all_arms_draw_the_same_tasks_with_the_same_seeds(tmp_path: Path) -> None:
+    drawn = {}
+    for arm in (ALONE, HALF):
+        policy = SavedPolicy()
+        record_of(arm, {"base": Shelf(policy, tmp_path / arm.name.replace("/", "-"))})
+        # The first member's first round: nothing has arrived yet, so it fills up with own questions.
+        drawn[arm.name] = policy.prompts[0], policy.seeds[0]
+
+    assert drawn["4/0"] == drawn["2/2"]
+
+
+def test_the_seed_of_a_swarm_decides_the_adapters_and_not_the_arm(tmp_path: Path) -> None:
+    class WithMatrices(SavedPolicy):
+        def save(self, directory: Path) -> None:
+            super().save(directory)
+            path = directory / "adapter_model.safetensors"
+            a, b = np.zeros((2, 4), np.float32), np.zeros((3, 2), np.float32)
+            save_file({**load_file(path), "q.lora_A.weight": a, "q.lora_B.weight": b}, path)
+
+    def adapters(arm: Arm, seed: int) -> list[dict[str, np.ndarray]]:
+        shelf = Shelf(WithMatrices(), tmp_path / f"{arm.name.replace('/', '-')}-{seed}")
+        members = new_swarm(arm, {"base": shelf}, seed).members
+        return [load_file(shelf.place(member.place) / "adapter_model.safetensors") for member in members]
+
+    first, same, other = adapters(ALONE, 1), adapters(HALF, 1), adapters(ALONE, 2)
+
+    for number, adapter in enumerate(first):
+        matrix = adapter["q.lora_A.weight"]
+        assert 0 < np.abs(matrix).max() <= 0.5 and not adapter["q.lora_B.weight"].any()
+        assert (matrix == same[number]["q.lora_A.weight"]).all()
+        assert (matrix != other[number]["q.lora_A.weight"]).any()
+    assert (first[0]["q.lora_A.weight"] != first[1]["q.lora_A.weight"]).any()
+
+
+def test_costs_are_those_of_generating_and_updating_of_all_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent = 0.0
+
+    class Costly(SavedPolicy):
+        def generate(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
+            nonlocal spent
+            spent += 2.0
+            return super().generate(*arguments, **options)  # type: ignore[arg-type]
+
+        def update(self, *arguments: object, **options: object):  # type: ignore[no-untyped-def]
+            nonlocal spent
+            spent += 5.0
+            return super().update(*arguments, **options)  # type: ignore[arg-type]
+
+        def load(self, directory: Path) -> None:
+            nonlocal spent
+            spent += 100.0
+            super().load(directory)
+
+    monkeypatch.setattr(time, "process_time", lambda: spent)
+    arm = replace(ARMS["generators"], hostile=1, attack="flood")
+    record, costs = new_swarm(arm, {"base": Shelf(Costly(), tmp_path)}).run()
+
+    # Two learn, two only generate; the hostile one writes without a model, and examinations are nobody's cost.
+    assert costs.seconds == tuple((round, node, 7.0 if node < 2 else 2.0) for round in range(1, 9) for node in range(4))
+    assert {(row.round, row.node) for row in record.rounds} == {(round, node) for round, node, _ in costs.seconds}
+
+
+def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:
+    swarm = new_swarm(ARMS["frozen"], models)
+    shelf = models["base"]
+    fresh = [(shelf.place(member.place) / "adapter_model.safetensors").read_bytes() for member in swarm.members]
+    record, _ = swarm.run()
+    last = [(shelf.place(member.place) / "adapter_model.safetensors").read_bytes() for member in swarm.members]
+
+    assert [now == before for now, before in zip(last, fresh, strict=True)] == [False] * 3 + [True] * 2
+    assert {item.node for item in record.evaluations} == {0, 1, 2}
+    for row in record.rounds:
+        assert row.generated == (8 if row.node > 2 or row.taken == 2 else 16 - 4 * row.taken)
+        assert row.node < 3 or (row.taken, row.trained, row.external) == (0, 0, None)
+    assert any(row.taken for row in record.rounds)
+
+
+@pytest.mark.parametrize(
+    ("name", "authors"),
+    [
+        ("4/0", set()),
+        ("2/2", {"node-0", "node-1", "node-2"}),
+        ("generators", {"node-0", "node-1", "node-2", "frozen-3", "frozen-4"}),
+        ("frozen", {"frozen-3", "frozen-4"}),
+        ("past", {"past"}),
+        ("flood", {"node-0", "node-1", "hostile-0"}),
+    ],
+)
+def test_an_arm_offers_its_learners_the_rollouts_it_names(
+    models: Shelves, monkeypatch: pytest.MonkeyPatch, name: str, authors: set[str]
+) -> None:
+    offered = set()
+    add = Pool.add
+
+    def watched(pool: Pool, rollout: Rollout, neighbourhood: str = "") -> PoolOutcome:
+        assert rollout.author != pool.own_author
+        offered.add(rollout.author)
+        return add(pool, rollout, neighbourhood)
+
+    monkeypatch.setattr(Pool, "add", watched)
+    record = record_of(ARMS[name], models)
+
+    assert offered == authors
+    assert any(row.taken for row in record.rounds) == bool(authors)
+
+
+def test_the_placebo_takes_own_rollouts_of_some_rounds_ago(models: Shelves) -> None:
+    record = record_of(ARMS["past"], models, setting=replace(SETTING, rounds=PAST + 3))
+
+    # Those of round 1 are offered after round 6.
+    assert {row.round for row in record.rounds if row.taken} == {PAST + 2, PAST + 3}
+
+
+def test_hostile_members_take_the_place_of_the_last_honest_ones(models: Shelves) -> None:
+    record = record_of(ARMS["flood"], models)
+
+    assert {row.node for row in record.rounds} == {item.node for item in record.evaluations} == {0, 1}
+    assert [item.questions for item in record.evaluations if item.node == 1][-4:] == [
+        "validation", "test", ADVERTISED, "test@8",
+    ]  # fmt: skip
+
+
+def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelves) -> None:
+    record = record_of(HALF, models, setting=replace(SETTING, specialised=True))
+    entries = [entry.name for entry in SOURCE.manifest.tasks]
+
+    drawn = {node: {entry for row in record.rounds if row.node == node for entry in row.tasks} for node in range(3)}
+    assert drawn == {node: {entries[node % len(entries)]} for node in range(3)}
+    assert set(record.entries["test"]) == {task.ref.entry for task in SETS["test"].tasks}
+
+
+def test_members_share_models_in_turn(tmp_path: Path) -> None:
+    models = shelves(tmp_path, "large", "small")
+    swarm = new_swarm(HALF, models, setting=replace(SETTING, models=("large", "small")))
+
+    assert [member.shelf is models["large"] for member in swarm.members] == [True, False, True]
+    assert {row.node for row in swarm.run()[0].rounds} == {0, 1, 2}
+
+
+def test_a_share_of_the_rounds_is_rounded_and_at_least_one(models: Shelves) -> None:
+    for share, rounds in ((0.01, 1), (0.55, 4), (1.5, 12)):
+        swarm: Swarm = new_swarm(replace(ALONE, rounds=share), models)
+        assert swarm.last == max(row.round for row in swarm.run()[0].rounds) == rounds
