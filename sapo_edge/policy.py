@@ -155,7 +155,8 @@ class ExternalRule:
         positive_floor, negative_floor: a token that the policy finds less likely than this counts less, in proportion
             to its probability; one for positive advantages, one for negative ones. 0: every token counts fully.
         ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
-        bounded: whether an answer's share of its group is at most that of equal shares, however long it is.
+        bounded: whether a group weighs at most as much as the heaviest own one, and an answer at most an equal share of
+            its group, however long its answers are.
     """
 
     negatives: float = 0.0
@@ -186,8 +187,7 @@ class UpdateSettings:
         epochs: passes over the batch; from the second on, old log-probabilities are those before the first pass.
         temperature: of sampling; the learner's logits are divided by it.
         max_tokens: external answers are cut to this length, the limit of own ones; 0: never.
-        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do, so that a group with long
-            answers outweighs the others.
+        equal_groups: whether groups weigh the same in the loss; otherwise answer tokens do.
         external_rule: what external answers may do.
     """
 
@@ -203,7 +203,7 @@ class UpdateSettings:
     epochs: int = 1
     temperature: float = 1.0
     max_tokens: int = 0
-    equal_groups: bool = True
+    equal_groups: bool = False
     external_rule: ExternalRule = ExternalRule()
 
     def rate(self, update: int) -> float:

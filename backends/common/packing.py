@@ -82,16 +82,21 @@ def encode_group(vocabulary: Vocabulary, group: TrainingGroup, max_tokens: int =
 def weighted(groups: Sequence[EncodedGroup], settings: UpdateSettings) -> list[EncodedGroup]:
     """The groups of an update with the weight of each answer's tokens in the loss, which is a mean over all tokens.
 
-    With `equal_groups` each group weighs the same, whatever the number and length of its answers.
+    Every token weighs the same, or with `equal_groups` every group. What others wrote is bounded: an external group
+    weighs at most as much as the heaviest own one, and an answer at most an equal share of its group.
     """
     lengths = [sum(len(answer.token_ids) for answer in group.answers) for group in groups]
     all_tokens = sum(lengths)
+    own = [length for group, length in zip(groups, lengths, strict=True) if not group.external]
+    heaviest = max(own, default=max(lengths, default=0))
 
     def weight(group: EncodedGroup, length: int, answer: EncodedAnswer) -> float:
         # Weight over `all_tokens` is a token's share of the loss.
         share = all_tokens / (len(groups) * length) if settings.equal_groups else 1.0
         if group.external and settings.external_rule.bounded:
             share *= min(1.0, length / (len(group.answers) * len(answer.token_ids)))
+            if not settings.equal_groups:
+                share *= min(1.0, heaviest / length)
         return share
 
     return [

@@ -38,7 +38,7 @@ class Training:
     answers: int = 8
     strategy: str = "informative"
     rule: ExternalRule = field(default_factory=ExternalRule)
-    equal_groups: bool = True
+    equal_groups: bool = False
     cut: bool = True
     distinct: bool = True
     keeps: int = 1000

@@ -12,12 +12,13 @@ from sapo_edge.policy import PUBLISHED, ExternalRule
 MIXES = ((6, 2), (4, 4), (2, 6))
 """I and J of the paper's sharing arms."""
 ALONE = Arm("8/0", "alone")
-AS_PUBLISHED = Training(strategy="published", rule=PUBLISHED, equal_groups=False, cut=False, distinct=False)
+AS_PUBLISHED = Training(strategy="published", rule=PUBLISHED, cut=False, distinct=False)
 """External answers are trained on as in the paper: as if the policy had written them."""
-CUT_ONLY = replace(AS_PUBLISHED, strategy="informative", equal_groups=True, cut=True, distinct=True)
+CUT_ONLY = replace(AS_PUBLISHED, strategy="informative", cut=True, distinct=True)
 """The same with the cures that change nothing between honest members; each variant differs from it in one thing."""
 VARIANTS: Mapping[str, tuple[str, Training]] = {
     "plain": ("all external advantages", CUT_ONLY),
+    "equal": ("positives only, groups weigh the same", Training(equal_groups=True)),
     "shifted": ("baseline shifted by half a deviation", replace(CUT_ONLY, rule=replace(PUBLISHED, shift=0.5))),
     "likely": ("negatives only where likely", replace(CUT_ONLY, rule=replace(PUBLISHED, negative_floor=0.3))),
     "ratio": (
@@ -32,7 +33,7 @@ VARIANTS: Mapping[str, tuple[str, Training]] = {
 """Rules for external rollouts by name, with their titles."""
 SINGLE_DEFENCES: Mapping[str, tuple[str, str, Training]] = {
     "inversion uncut": ("inversion", "scored by the last pair, not cut", Training(cut=False)),
-    "long uneven": ("long", "tokens weigh the same, not groups", Training(cut=False, equal_groups=False)),
+    "long unbounded": ("long", "groups of any size and length", Training(cut=False, rule=ExternalRule(bounded=False))),
     "wrong_end negatives": (
         "wrong_end",
         "negatives kept",
@@ -126,7 +127,7 @@ def tiny() -> Plan:
             nodes=10,
         ),
     )
-    return Plan("tiny", settings, 10, Learning(2e-3, 5, 0, 8, 16.0), backend="torch")
+    return Plan("tiny", settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
 
 
 def embedded() -> Plan:

@@ -68,6 +68,10 @@ def expected(
     policy, old_policy = adapted(model, adapter), adapted(model, before)
     result, own_tokens, clipped = Expected(), 0, 0
     loss = torch.zeros((), dtype=torch.float64)
+    sizes = [(group.external, sum(len(answer_ids(answer)) for answer in group.answers)) for group in groups]
+    total = sum(size for _, size in sizes)
+    own_sizes = [size for external, size in sizes if not external]
+    heaviest = max(own_sizes)
     for group in groups:
         group_tokens = sum(len(answer_ids(answer)) for answer in group.answers)
         # The KL term has a gradient in every group.
@@ -77,9 +81,11 @@ def expected(
             if answer.advantage == 0.0 and settings.kl_coefficient == 0.0:
                 continue
             length = len(answer_ids(answer))
-            share = 1 / (len(groups) * group_tokens)
+            share = 1 / (len(groups) * group_tokens) if settings.equal_groups else 1 / total
             if group.external:
                 share *= min(1.0, group_tokens / (len(group.answers) * length))
+                if not settings.equal_groups:
+                    share *= min(1.0, heaviest / group_tokens)
             ids = torch.tensor(answer_ids(answer))[:, None]
             rows = distribution(policy, group, answer, settings.temperature)
             new = rows.gather(1, ids)[:, 0]

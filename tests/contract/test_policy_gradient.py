@@ -91,8 +91,9 @@ def test_the_gradient_matches_the_formula_for_each_architecture(
         replace(SETTINGS, importance_cap=1.0),
         replace(SETTINGS, kl_coefficient=0.3),
         replace(SETTINGS, external_rule=ExternalRule(positive_floor=0.02, negative_floor=0.5, ratio=True)),
+        replace(SETTINGS, equal_groups=True),
     ],
-    ids=["temperature", "cap", "KL", "external"],
+    ids=["temperature", "cap", "KL", "external", "equal groups"],
 )
 def test_loss_gradient_and_statistics_match_the_formula(
     policy: Policy, reference: Reference, tmp_path: Path, settings: UpdateSettings
