@@ -63,11 +63,10 @@ def published_arms() -> tuple[Arm, ...]:
 
 
 def variant_arms() -> tuple[Arm, ...]:
-    """One change of the rule at a time."""
+    """One change of the rule at a time: all where most is external, the plainest at equal parts too."""
+    chosen = [(2, 6, name) for name in VARIANTS] + [(4, 4, name) for name in ("plain", "needed")]
     return tuple(
-        Arm(f"{i}/{j} {name}", f"{i}/{j}, {title}", mixed(i, j, training))
-        for i, j in MIXES[1:]
-        for name, (title, training) in VARIANTS.items()
+        Arm(f"{i}/{j} {name}", f"{i}/{j}, {VARIANTS[name][0]}", mixed(i, j, VARIANTS[name][1])) for i, j, name in chosen
     )
 
 
@@ -118,13 +117,14 @@ def tiny() -> Plan:
             (ALONE, *(replace(arm, frozen=2) for arm in few[1:])),
             "8/0",
         ),
-        Setting("hostile", "Hostile members", hostile_arms(), "4/4"),
+        Setting("hostile", "Hostile members", hostile_arms(), "4/4", rounds=40),
         Setting(
             "hostile ten",
             "One hostile member of ten",
             (Arm("4/4", "no hostile member", mixed(4, 4)), *ten),
             "4/4",
             nodes=10,
+            rounds=40,
         ),
     )
     return Plan("tiny", settings, 10, Learning(1.5e-3, 5, 0, 8, 16.0), backend="torch")
