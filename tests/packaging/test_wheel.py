@@ -160,7 +160,12 @@ def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(install
     package, stylesheet, manifests = run_installed(installed, tmp_path, "python", "-c", LOAD).splitlines()
     place = installed.parent.resolve()
     assert Path(package).is_relative_to(place) and Path(stylesheet).is_relative_to(place)
-    assert stylesheet.endswith(".tcss") and sorted(manifests.split()) == ["reasoning-gym-nine", "starter", "starter"]
+    assert stylesheet.endswith(".tcss") and sorted(manifests.split()) == [
+        "arithmetic",
+        "reasoning-gym-nine",
+        "starter",
+        "starter",
+    ]
 
 
 def test_the_installed_app_is_served_as_a_page(installed: Path, tmp_path: Path) -> None:

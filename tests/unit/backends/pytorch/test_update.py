@@ -74,10 +74,10 @@ def test_leaving_out_groups_without_a_signal_changes_nothing(recorder: Recorder)
     settings = replace(SETTINGS, learning_rate=0.0)
     recorder.update(loud, settings)
     recorder.update(loud + silent, settings)
-    # Silent groups count in the mean, as if their (zero) gradient had been computed.
-    scaled = {
-        name: gradient * len(loud) / (len(loud) + len(silent)) for name, gradient in recorder.gradients[0].items()
-    }
+    # Tokens of silent groups count in the mean, as if their (zero) gradient had been computed.
+    tokens = [sum(len(answer.token_ids) for group in groups for answer in group.answers) for groups in (loud, silent)]
+    share = tokens[0] / sum(tokens)
+    scaled = {name: gradient * share for name, gradient in recorder.gradients[0].items()}
     assert distance(recorder.gradients[1], scaled) < 1e-6
 
 
