@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, pack, packs
+from sapo_edge.backends.common.packing import (
+    EncodedAnswer,
+    EncodedGroup,
+    Pack,
+    pack,
+    packs,
+    weighted,
+    without_flat_answers,
+)
+from sapo_edge.policy import PUBLISHED, UpdateSettings
 
 IDS = st.integers(0, 5)
 
@@ -113,3 +124,52 @@ def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> No
 @pytest.mark.parametrize("limit", [1, 1000])
 def test_no_groups_give_no_packs(limit: int) -> None:
     assert list(packs([], limit)) == []
+
+
+group_lists = st.lists(
+    st.builds(
+        EncodedGroup,
+        st.just((1, 2)),
+        st.lists(encoded_answers(), min_size=1, max_size=6).map(tuple),
+        external=st.booleans(),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+def weight_of(group: EncodedGroup) -> float:
+    return sum(answer.weight * len(answer.token_ids) for answer in group.answers)
+
+
+@given(groups=group_lists, equal=st.booleans())
+def test_an_external_group_never_outweighs_the_heaviest_own_one(groups: list[EncodedGroup], equal: bool) -> None:
+    changed = weighted(groups, UpdateSettings(equal_groups=equal))
+    own = [weight_of(group) for group in changed if not group.external]
+    for group in changed:
+        if group.external:
+            assert not own or weight_of(group) <= max(own) * (1 + 1e-9)
+            allowed = sum(len(answer.token_ids) for answer in group.answers) / len(group.answers)
+            most = max(answer.weight * len(answer.token_ids) for answer in group.answers)
+            bound = max(own) / len(group.answers) if own else math.inf
+            assert most <= (bound if equal else allowed) * (1 + 1e-9)
+
+
+@given(groups=group_lists)
+def test_own_tokens_weigh_the_same_and_published_ones_too(groups: list[EncodedGroup]) -> None:
+    for settings_, whose in ((UpdateSettings(), (False,)), (UpdateSettings(external_rule=PUBLISHED), (False, True))):
+        changed = weighted(groups, settings_)
+        assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
+
+
+@given(groups=group_lists)
+def test_groups_of_equal_weight_weigh_the_same(groups: list[EncodedGroup]) -> None:
+    own = [replace(group, external=False) for group in groups]
+    weights = [weight_of(group) for group in weighted(own, UpdateSettings(equal_groups=True))]
+    assert weights == pytest.approx([weights[0]] * len(weights))
+    assert sum(weights) == pytest.approx(sum(len(answer.token_ids) for group in own for answer in group.answers))
+
+
+def test_answers_without_an_advantage_are_left_out_of_the_computation() -> None:
+    answers = tuple(EncodedAnswer((1, 2), advantage, None) for advantage in (0.5, 0.0, -1.0))
+    assert [answer.advantage for answer in without_flat_answers(EncodedGroup((1,), answers)).answers] == [0.5, -1.0]
