@@ -20,6 +20,7 @@ from sapo_edge.rollout import Rollout, TaskRef
 from sapo_edge.state.pool_file import SavedPool, SavedRollout, read_pool, write_pool
 
 K = TypeVar("K")
+V = TypeVar("V")
 
 AUTHOR_SAMPLE = 4096
 """Newest arrivals from which the number of authors is estimated."""
@@ -156,7 +157,8 @@ class Pool:
         self._clock = clock
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
-        self._removed: OrderedDict[str, None] = OrderedDict()
+        # Marks of task and text by id; None if they are not known. A rollout may leave the pool while it is trained on.
+        self._removed: OrderedDict[str, tuple[bytes, bytes] | None] = OrderedDict()
         # An honest node draws each task reference once, so a used one is refused for good. Where questions are few and
         # answers short, honest nodes draw a question again and write the same text again. So an author's newer rollout
         # of a question replaces the held one, and a used text may come again after 256 others: some 60 rounds.
@@ -215,9 +217,7 @@ class Pool:
         """Remove rollouts that were trained on, and remember their tasks and texts."""
         with self._lock:
             for rollout in rollouts:
-                if (entry := self._held.get(rollout.id)) is not None:
-                    self._remove(rollout.id)
-                    self._mark_used(entry)
+                self._use(rollout.id)
 
     def reject(self, rollouts: Sequence[Rollout]) -> None:
         """Remove rollouts that must not be trained on. Another author's rollout with their text may still come."""
@@ -234,11 +234,9 @@ class Pool:
         """
         with self._lock:
             for identity, author, ref in used:
-                if (entry := self._held.get(identity)) is not None:
-                    self._remove(identity)
-                    self._mark_used(entry)
-                self._remember(identity)
-                _set_newest(self._used_tasks, task_mark(author, ref), self.limits.remembered)
+                self._use(identity)
+                _set_newest(self._removed, identity, None, self.limits.remembered)
+                _set_newest(self._used_tasks, task_mark(author, ref), None, self.limits.remembered)
 
     def save(self, path: Path) -> None:
         """Write the pool and what it remembers to a file, for the next start.
@@ -283,7 +281,7 @@ class Pool:
 
             loaded = [_entry(item.rollout, aged(item.arrival), item.neighbourhood) for item in saved.rollouts]
             present = list(self._held.values())
-            self._removed = OrderedDict.fromkeys([*saved.removed, *self._removed])
+            self._removed = OrderedDict(dict.fromkeys(saved.removed) | self._removed)
             self._used_tasks = OrderedDict.fromkeys([*saved.used_tasks, *self._used_tasks])
             self._used_texts = OrderedDict.fromkeys([*saved.used_texts, *self._used_texts])
             _drop_oldest(self._removed, limits.remembered)
@@ -358,19 +356,30 @@ class Pool:
             # Without `distinct`, another rollout may have had the same mark.
             self._marks.pop(mark, None)
         self._count(entry, -1)
-        self._remember(identity)
+        _set_newest(self._removed, identity, (entry.task, entry.text), self.limits.remembered)
 
     def _count(self, entry: _Entry, sign: int) -> None:
         self._by_author.add(entry.rollout.author, sign, sign * entry.size)
         self._by_neighbourhood.add(entry.neighbourhood, sign, sign * entry.size)
         self._bytes += sign * entry.size
 
-    def _mark_used(self, entry: _Entry) -> None:
-        _set_newest(self._used_tasks, entry.task, self.limits.remembered)
-        _set_newest(self._used_texts, entry.text, self.limits.used_texts)
+    def _use(self, identity: str) -> None:
+        """Remove a rollout that was trained on, and others of its task or text; remember both.
 
-    def _remember(self, identity: str) -> None:
-        _set_newest(self._removed, identity, self.limits.remembered)
+        They may be there if it left the pool while it was trained on.
+        """
+        entry = self._held.get(identity)
+        marks = self._removed.get(identity) if entry is None else (entry.task, entry.text)
+        if entry is not None:
+            self._remove(identity)
+        if marks is None:
+            return
+        task, text = marks
+        for mark in marks if self.limits.distinct else ():
+            if (copy := self._marks.get(mark)) is not None:
+                self._remove(copy)
+        _set_newest(self._used_tasks, task, None, self.limits.remembered)
+        _set_newest(self._used_texts, text, None, self.limits.used_texts)
 
 
 def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
@@ -385,13 +394,13 @@ def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:
     )
 
 
-def _set_newest(memory: OrderedDict[K, None], key: K, limit: int) -> None:
-    """Add a key, or make it the newest one, and drop the oldest ones beyond the limit."""
-    memory[key] = None
+def _set_newest(memory: OrderedDict[K, V], key: K, value: V, limit: int) -> None:
+    """Set a key, make it the newest one, and drop the oldest ones beyond the limit."""
+    memory[key] = value
     memory.move_to_end(key)
     _drop_oldest(memory, limit)
 
 
-def _drop_oldest(memory: OrderedDict[K, None], limit: int) -> None:
+def _drop_oldest(memory: OrderedDict[K, V], limit: int) -> None:
     while len(memory) > limit:
         memory.popitem(last=False)

@@ -196,6 +196,31 @@ def test_the_same_text_is_refused_whoever_sends_it_until_others_were_used() -> N
     assert pool.add(copy) is PoolOutcome.ADDED
 
 
+def test_a_rollout_that_is_replaced_while_it_is_trained_on_counts_as_used() -> None:
+    pool = Pool("me")
+    first = make_rollout("a", 1, question="2 + 2?")
+    other = other_task(first, 2, answers=(Answer("4", True),))
+    pool.add(first)
+    trained = pool.candidates()
+    assert pool.add(other) is PoolOutcome.ADDED, "the author's newer rollout of the question"
+    assert pool.add(again(first, 3)) is PoolOutcome.ADDED
+    pool.take(trained)
+    assert pool.candidates() == (), "the copy that came meanwhile"
+    assert pool.add(again(first, 4)) is PoolOutcome.SAME_TASK
+    assert pool.add(replace(first, author="b")) is PoolOutcome.SAME_TEXT
+
+
+def test_a_rollout_that_expires_while_it_is_trained_on_counts_as_used() -> None:
+    clock = Clock()
+    pool = Pool("me", PoolLimits(seconds=60), clock)
+    first = make_rollout("a", 1)
+    pool.add(first)
+    clock.now += 61
+    assert pool.candidates() == ()
+    pool.take([first])
+    assert pool.add(again(first, 2)) is PoolOutcome.SAME_TASK
+
+
 def test_how_often_an_answer_occurs_makes_another_text() -> None:
     pool = Pool("me")
     first = make_rollout("a", 1, ["4", "5", "5"], question="q")
