@@ -73,7 +73,6 @@ class Node:
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
         comparison: the last one of base model and adapter on the test questions; None before the first.
         guard: decides how many external rollouts a round takes.
-        rollback_to: round of a checkpoint to return to after the round in progress, from any thread; None without one.
         between_rounds: called before each round.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
@@ -108,7 +107,6 @@ class Node:
         self.best: Checkpoint | None = None
         self.comparison: Comparison | None = None
         self.guard = Guard(store.journal)
-        self.rollback_to: int | None = None
         self.between_rounds: Callable[[], None] = lambda: None
         self.interrupted = False
         self._emit = emit
@@ -149,6 +147,16 @@ class Node:
     def trains(self) -> bool:
         """Whether the node learns; a generator does not."""
         return self.settings.role == "trainer"
+
+    @property
+    def rollback_to(self) -> int | None:
+        """Round of a checkpoint to return to after the round in progress; set from any thread; None without one."""
+        return self.store.checkpoints.reserved
+
+    @rollback_to.setter
+    def rollback_to(self, round: int | None) -> None:
+        # Reserved, because the round in progress saves a checkpoint, which removes the oldest one.
+        self.store.checkpoints.reserved = round
 
     def run(self) -> NodeStopped:
         """Continue from the last checkpoint until the rounds are done or the node is asked to stop.

@@ -39,6 +39,9 @@ class Checkpoints:
     Args:
         directory: of all checkpoints; the first `save` creates it.
         keep: newest checkpoints to keep, beside the best one.
+
+    Attributes:
+        reserved: round of one more checkpoint to keep, from any thread; None without one.
     """
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
@@ -46,6 +49,7 @@ class Checkpoints:
             raise ValueError("at least one checkpoint must be kept")
         self.directory = directory
         self.keep = keep
+        self.reserved: int | None = None
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, complete or not, oldest first.
@@ -277,7 +281,7 @@ class Checkpoints:
         old = self.rounds()[: -self.keep]
         best = self._best_rounds(old) if old else set()
         for round in old:
-            if round not in best:
+            if round not in best and round != self.reserved:
                 try:
                     self._remove(round)
                 except StateError as error:

@@ -252,6 +252,21 @@ def test_a_paused_node_returns_without_being_resumed(trained: Trained) -> None:
     assert replies == [{"from": 3, "to": 2}] and trained.node.round == 2
 
 
+def test_the_round_in_progress_does_not_remove_the_checkpoint_to_return_to(trained: Trained) -> None:
+    replies: list[object] = []
+
+    def act(event: events.Event) -> None:
+        if isinstance(event, events.RoundFinished) and event.round == 3 and not replies:
+            replies.append(NodeControl(trained.node, None).roll_back(2))
+            trained.node.stop.after_round()
+
+    trained.during = act
+    trained.run(replace(SETTINGS, keep_checkpoints=1))
+    assert replies and trained.node.round == 2
+    with Store(trained.paths) as store:
+        assert store.checkpoints.rounds() == [1, 2]
+
+
 def test_a_return_is_made_even_if_the_node_is_asked_to_stop(trained: Trained) -> None:
     replies = ask_at(trained, 3, 1)
     before = trained.during
