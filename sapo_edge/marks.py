@@ -12,8 +12,11 @@ from sapo_edge.rollout import Rollout, TaskRef
 
 MARK_BYTES = 16
 """Length of a mark."""
-NORMALIZED_CHARACTERS = 1024
-"""Characters at the start of each answer that are normalized; NFKC takes quadratic time on hostile text."""
+NORMALIZED_CHARACTERS = 256
+"""Characters at the start of each text whose Unicode form is normalized.
+
+NFKC takes quadratic time on hostile text, and the pool marks rollouts in the thread that serves the swarm.
+"""
 
 
 def task_mark(author: str, ref: TaskRef) -> bytes:
@@ -27,15 +30,15 @@ def question_mark(rollout: Rollout) -> bytes:
 
 
 def text_mark(rollout: Rollout) -> bytes:
-    """Marks question and answers, whoever the author and in whatever order; only what is trained on counts."""
+    """Marks question and answers, whoever the author and in whatever order, without what follows the stop text."""
     answers = sorted(normalized(answer.text.partition(STOP_TEXT)[0]) for answer in rollout.answers)
     return _mark("text", normalized(rollout.question), *answers)
 
 
 def normalized(text: str) -> str:
-    """The text without differences of Unicode form, case and white space."""
+    """The text without differences of case and white space, and at its start of Unicode form."""
     start, rest = text[:NORMALIZED_CHARACTERS], text[NORMALIZED_CHARACTERS:]
-    return " ".join((unicodedata.normalize("NFKC", start).casefold() + rest).split())
+    return " ".join((unicodedata.normalize("NFKC", start) + rest).casefold().split())
 
 
 def _mark(*parts: str | int) -> bytes:

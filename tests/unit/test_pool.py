@@ -256,9 +256,15 @@ def test_honest_nodes_with_few_questions_and_short_answers_are_not_starved() -> 
 
 def test_normalizing_hostile_text_takes_little_time() -> None:
     start = time.process_time()
-    text_mark(make_rollout(texts=["\u0345" * 2048 + "\u0334" * 2048] * 32))
-    text_mark(make_rollout(texts=["\ufdfa" * 2730] * 32))
-    assert time.process_time() - start < 0.5
+    for text in ("\u0345" * 2048 + "\u0334" * 2048, "\ufdfa" * 2730, "\u0f73\u0301" * 1638):
+        for _ in range(4):
+            text_mark(make_rollout(texts=[text] * 32))
+    assert time.process_time() - start < 0.25, "this runs in the thread that serves the swarm"
+
+
+def test_case_does_not_matter_anywhere_in_an_answer() -> None:
+    texts = ["x" * 3000 + "Yes", "X" * 3000 + "yes"]
+    assert len({text_mark(make_rollout(texts=[text])) for text in texts}) == 1
 
 
 def test_many_authors_of_one_network_do_not_push_out_the_others() -> None:
