@@ -178,7 +178,7 @@ def sample_external(
             verified.append(replace(scored, neighbourhood=context.pool.neighbourhood(rollout)))
     context.pool.reject(rejected)
     chosen = settings.strategy(verified, count, rng, context.rates)
-    return within_update(chosen, settings.own + settings.external)
+    return [context.cut_external(scored) for scored in within_update(chosen, settings.own + settings.external)]
 
 
 def training_group(
@@ -239,8 +239,9 @@ class RoundContext:
         policy, pool, transport: those of the node.
         training_tasks: (cursor, count) -> tasks of the node's own sequence, and the next cursor.
         score: (task, text) -> reward in [0, 1].
-        score_external: (another node's rollout, L) -> at most L of its answers, cut, with their local rewards; None if
-            its task, regenerated, differs or must not be trained on.
+        score_external: (another node's rollout, L) -> the rollout with the local rewards of its first L answers, cut;
+            None if its task, regenerated, differs or must not be trained on.
+        cut_external: a rollout of `score_external` -> the same with its answers as they were scored.
         prompt_for: question -> prompt.
         select: SelectSubset: (own rollouts, random generator) -> the rollouts to share.
         author: the node's id.
@@ -253,6 +254,7 @@ class RoundContext:
     training_tasks: Callable[[int, int], tuple[tuple[Task, ...], int]]
     score: Callable[[Task, str], float]
     score_external: Callable[[Rollout, int], ScoredRollout | None]
+    cut_external: Callable[[ScoredRollout], ScoredRollout]
     prompt_for: Callable[[str], Prompt]
     select: Callable[[Sequence[ScoredRollout], random.Random], list[Rollout]]
     author: str

@@ -121,6 +121,7 @@ class Member:
             self._tasks,
             source.score,
             scorer,
+            scorer.cut,
             source.manifest.prompt_for,
             lambda own, _rng: [scored.rollout for scored in own],
             self.author,

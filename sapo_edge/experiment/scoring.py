@@ -34,3 +34,7 @@ class UncutScorer:
         return ScoredRollout(
             rollout, tuple(self._source.score(task, last_pair(answer.text)) for answer in rollout.answers)
         )
+
+    def cut(self, scored: ScoredRollout) -> ScoredRollout:
+        """The same rollout."""
+        return scored

@@ -138,6 +138,7 @@ class Node:
             lambda cursor, count: source.training_tasks(self.seed, cursor, count),
             source.score,
             self._external,
+            self._external.cut,
             source.manifest.prompt_for,
             self.selector.select,
             self.author,

@@ -64,6 +64,7 @@ class Bench:
             self.tasks,
             self.score,
             score_external,
+            lambda scored: scored,
             ask,
             lambda own, rng: [scored.rollout for scored in own],
             "me",

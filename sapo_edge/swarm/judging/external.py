@@ -108,7 +108,8 @@ Cut = Callable[[str, bool], CutAnswer]
 class ExternalScorer:
     """Rewards of other nodes' rollouts. Each task is verified before anything is scored.
 
-    Answers are cut first: what is scored is exactly what is trained on.
+    Answers are cut first: what is scored is exactly what `cut` returns to be trained on. Only rewards are kept from
+    round to round, because the texts and token ids of thousands of rollouts would fill the memory.
 
     Args:
         source: regenerates tasks and scores answers.
@@ -122,25 +123,30 @@ class ExternalScorer:
         self.source = source
         self.rejected: Counter[str] = Counter()
         self._cut = cut
-        self._scored: Recent[tuple[str, int], ScoredRollout | None] = Recent(MAX_SCORED)
+        self._rewards: Recent[tuple[str, int], tuple[float, ...] | None] = Recent(MAX_SCORED)
 
     def __call__(self, rollout: Rollout, answers: int) -> ScoredRollout | None:
-        """The rollout with its first `answers` answers, cut, and their rewards; None if it must not be trained on."""
+        """The rollout with the rewards of its first `answers` answers, cut; None if it must not be trained on."""
         key = rollout.id, answers
-        if key not in self._scored:
-            self._scored[key] = self._score(rollout, answers)
-        return self._scored[key]
+        if key not in self._rewards:
+            self._rewards[key] = self._score(rollout, answers)
+        rewards = self._rewards[key]
+        return None if rewards is None else ScoredRollout(rollout, rewards)
 
-    def _score(self, rollout: Rollout, answers: int) -> ScoredRollout | None:
+    def cut(self, scored: ScoredRollout) -> ScoredRollout:
+        """A scored rollout with its answers as they were scored, to be trained on."""
+        answers = []
+        for answer in scored.rollout.answers[: len(scored.rewards)]:
+            kept = self._cut(answer.text, answer.ended)
+            answers.append(Answer(kept.text, kept.ended, kept.token_ids, claim=answer.claim))
+        # The id stays that of the rollout as it was received.
+        return replace(scored, rollout=replace(scored.rollout, answers=tuple(answers), digest=scored.rollout.id))
+
+    def _score(self, rollout: Rollout, answers: int) -> tuple[float, ...] | None:
         try:
             task = verified_task(self.source, rollout)
         except RejectedError as error:
             self.rejected[error.detail] += 1
             return None
-        cut = []
-        for answer in rollout.answers[:answers]:
-            kept = self._cut(answer.text, answer.ended)
-            cut.append(Answer(kept.text, kept.ended, kept.token_ids, claim=answer.claim))
-        # The id stays that of the rollout as it was received.
-        trained = replace(rollout, answers=tuple(cut), digest=rollout.id)
-        return ScoredRollout(trained, tuple(self.source.score(task, answer.text) for answer in cut))
+        texts = (self._cut(answer.text, answer.ended).text for answer in rollout.answers[:answers])
+        return tuple(self.source.score(task, text) for text in texts)

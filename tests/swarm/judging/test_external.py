@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import pytest
 
+from sapo_edge.policy import CutAnswer
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.judging import external
 from sapo_edge.swarm.judging.external import ExternalScorer, RejectedError, verified_task
@@ -99,8 +101,10 @@ def test_hostile_text_is_scored_and_not_run(source: TaskSource, honest: Rollout)
 def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:
     wrong_first = Answer(f"<answer>x</answer>\n<answer>{honest.ground_truth}</answer>", True)
     too_late = Answer("." * 64 + f"<answer>{honest.ground_truth}</answer>", True)
-    scored = scorer_of(source)(replace(honest, answers=(wrong_first, too_late, honest.answers[0])), 8)
-    assert scored is not None
+    scorer = scorer_of(source)
+    received = scorer(replace(honest, answers=(wrong_first, too_late, honest.answers[0])), 8)
+    assert received is not None
+    scored = scorer.cut(received)
     assert scored.rewards == (0.0, 0.0, 1.0)
     assert scored.rollout.answers[1].text == "." * 64 and not scored.rollout.answers[1].ended
     assert scored.rollout.id == replace(honest, answers=(wrong_first, too_late, honest.answers[0])).id
@@ -108,9 +112,24 @@ def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollou
 
 def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest: Rollout) -> None:
     right, wrong = honest.answers
-    scored = scorer_of(source)(replace(honest, answers=(wrong, right, *(wrong,) * 30)), 2)
+    scorer = scorer_of(source)
+    scored = scorer(replace(honest, answers=(wrong, right, *(wrong,) * 30)), 2)
     assert scored is not None
-    assert scored.rewards == (0.0, 1.0) and len(scored.rollout.answers) == 2
+    assert scored.rewards == (0.0, 1.0) and len(scorer.cut(scored).rollout.answers) == 2
+
+
+def test_many_long_rollouts_fill_no_memory(source: TaskSource, honest: Rollout) -> None:
+    scorer = ExternalScorer(source, lambda text, ended: CutAnswer(text, ended, tuple(range(1000, 1000 + len(text)))))
+    scorer(honest, 8)
+    tracemalloc.start()
+    try:
+        for number in range(50):
+            answers = tuple(Answer(f"{number} {index}".ljust(1000, "."), False) for index in range(8))
+            scorer(replace(honest, answers=answers, sequence=number), 8)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 50 * 2000, "rewards alone"
 
 
 def test_a_rollout_is_scored_once(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:

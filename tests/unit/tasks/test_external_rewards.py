@@ -54,9 +54,10 @@ def received(policy: TorchPolicy) -> Received:
         wrong = 1.0 - SOURCE.score(TASK, text)
         other = Answer(f"<answer>{RIGHT if wrong else 'x'}</answer>", True)
         rollout = Rollout(TASK.ref, TASK.question, RIGHT, (Answer(text, ended), other), "other", 1, 1, 1.0)
-        scored = ExternalScorer(SOURCE, lambda text, ended: policy.cut(text, ended, limit))(rollout, 8)
+        scorer = ExternalScorer(SOURCE, lambda text, ended: policy.cut(text, ended, limit))
+        scored = scorer(rollout, 8)
         assert scored is not None
-        group = training_group(scored, question, ExternalRule())
+        group = training_group(scorer.cut(scored), question, ExternalRule())
         trained = encode_group(policy.vocabulary, replace(group, answers=group.answers[:1]), limit).answers
         ids = trained[0].token_ids if trained else ()
         assert len(ids) <= limit
