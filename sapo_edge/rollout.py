@@ -174,7 +174,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class ScoredRollout:
-    """A rollout with the local reward of each of its answers.
+    """A rollout with the local reward of each of its answers; of another node's, of the first L until it is cut.
 
     `neighbourhood` is the network from which another node's rollout came; "" if unknown.
     """

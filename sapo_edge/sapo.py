@@ -29,9 +29,9 @@ In a round, by step:
    because the filter does. An external task is regenerated from the manifest and compared: the sender's ground truth
    and verifier are never used. Partial credit counts only where the manifest says so.
 6. The update (`policy.UpdateSettings`) trains a LoRA adapter with a smaller, decaying step, bounds the advantages of
-   nearly flat groups, weighs all groups the same, and corrects the difference between sampler and learner by a capped
-   importance weight. Negative advantages of external answers are dropped, and external tokens that the policy finds
-   nearly impossible count less (`policy.ExternalRule`).
+   nearly flat groups, and corrects the difference between sampler and learner by a capped importance weight. An
+   external group weighs at most as much as the heaviest own one, negative advantages of external answers are dropped,
+   and external tokens that the policy finds nearly impossible count less (`policy.ExternalRule`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class EncodedAnswer:
         advantage: of each of its tokens.
         logprobs: (l,) by the sampler; None if the answer is external.
         claim: mean log-probability (nats) of its tokens as its author says; None if it says nothing.
-        weight: of each of its tokens in the loss; 1 on average over an update.
+        weight: of each of its tokens in the loss; without `weighted`, 1.
     """
 
     token_ids: tuple[int, ...]

@@ -3,9 +3,9 @@
 All that they publish passes every check of `sapo_edge.swarm.judging`: true tasks, true ground truths, valid texts.
 They know what is public (`Public`) and what others publish. Most were found against the rule of the SAPO paper;
 `nested`, `padding`, `misleading`, `constant` and `adaptive` are what remains possible where external answers are cut
-before they are scored, groups weigh the same, and negative advantages of external answers are dropped. Then only right
-answers teach, at most an answer's length and with likely tokens, so these attackers write right answers that are bad
-lessons.
+before they are scored, the weight of external groups is bounded, and negative advantages of external answers are
+dropped. Then only right answers teach, at most an answer's length and with likely tokens, so these attackers write
+right answers that are bad lessons.
 """
 
 from __future__ import annotations

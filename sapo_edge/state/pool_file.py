@@ -16,6 +16,7 @@ import msgpack
 
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_text
+from sapo_edge.marks import MARK_BYTES
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.state.durable import reported, write_atomically
 
@@ -25,9 +26,8 @@ MAGIC_1 = b"sapo-edge pool 1\n"
 """First bytes of a file of version 1."""
 
 _DIGEST_BYTES = 32
-_MARK_BYTES = 16
 # Bytes of the memories for one remembered rollout.
-_REMEMBERED_BYTES = _DIGEST_BYTES + 2 * _MARK_BYTES
+_REMEMBERED_BYTES = _DIGEST_BYTES + 2 * MARK_BYTES
 # Names, numbers and msgpack's headers of one rollout, beside its texts.
 _RECORD_BYTES = 5 * MAX_NAME_BYTES + 8 * MAX_ANSWERS + 128
 _REMEDY = "nothing needs to be done: the pool fills again, and the file is replaced"
@@ -109,7 +109,7 @@ def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int
         parts = _byte_strings(body)
         removed = [digest.hex() for digest in _split(next(parts, b""), _DIGEST_BYTES)]
         tasks, texts = (b"", b"") if version == 1 else (next(parts, b""), next(parts, b""))
-        used_tasks, used_texts = _split(tasks, _MARK_BYTES), _split(texts, _MARK_BYTES)
+        used_tasks, used_texts = _split(tasks, MARK_BYTES), _split(texts, MARK_BYTES)
         # One after the other, to hold the msgpack objects of a single rollout at a time.
         rollouts: list[SavedRollout] = []
         for part in parts:
