@@ -153,7 +153,8 @@ class ExternalRule:
         negatives: factor of negative advantages, 0 to 1. At 0 an external answer is learned or left, never unlearned.
         shift: raises each advantage of an external group, in standard deviations: a lower baseline (2506.20520).
         positive_floor, negative_floor: a token that the policy finds less likely than this counts less, in proportion
-            to its probability; one for positive advantages, one for negative ones. 0: every token counts fully.
+            to its probability, and so does what follows it; one for positive advantages, one for negative ones. 0:
+            every token counts fully.
         ratio: whether a token counts at most policy over author, by the author's claim, which never raises a weight.
         bounded: whether a group weighs at most as much as the heaviest own one, and an answer at most an equal share of
             its group, however long its answers are.
@@ -161,7 +162,7 @@ class ExternalRule:
 
     negatives: float = 0.0
     shift: float = 0.0
-    positive_floor: float = 1e-3
+    positive_floor: float = 3e-3
     negative_floor: float = 0.1
     ratio: bool = False
     bounded: bool = True

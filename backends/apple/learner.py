@@ -111,6 +111,7 @@ class MlxLearner(PackedLearner[Floats]):
             settings,
             all_tokens,
             sums,
+            layout.external,
         )
         hidden, targets = trunk.forward(), mx.array(layout.targets)
         by_hidden, logprobs = [], []

@@ -4,7 +4,7 @@ Per answer token, with its log-probability p under the policy and its answer's a
 
     ratio  = exp(p - p_old)                      p_old: the learner before the first epoch
     weight = min(exp(p_old - p_sampler), cap)    own tokens
-           = min(exp(p_old) / floor, 1)          external tokens; also at most exp(p_old - claim) if the rule says so
+           = least so far in its answer of min(exp(p_old) / floor, 1)   external tokens
     loss   = -weight * min(ratio * A, clip(ratio, 1 - low, 1 + high) * A) + beta * k3(p, p_base)
 
 The loss of an update is the sum divided by the number of answer tokens of the *whole* update, groups and answers
@@ -45,7 +45,7 @@ def token_losses(
     old: Array,
     sampler: Array,
     advantages: Array,
-    claims: Array,
+    trust: Array,
     weights: Array,
     reference: Array | None,
     settings: UpdateSettings,
@@ -58,7 +58,7 @@ def token_losses(
         old: under the learner before the first epoch.
         sampler: under the sampler; NaN where a token is not the policy's own.
         advantages: of each token's answer.
-        claims: mean log-probability that an external answer's author says; NaN without one.
+        trust: what is left of the loss of each external token.
         weights: of each token in the loss.
         reference: under the base model, or None without a KL term.
         settings: clip range, cap, KL coefficient.
@@ -72,7 +72,7 @@ def token_losses(
     surrogate = library.minimum(ratio * advantages, clipped_ratio * advantages)
     own = ~library.isnan(sampler)
     importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=settings.importance_cap)
-    weight = library.where(own, importance, _external_weights(library, old, advantages, claims, settings.external_rule))
+    weight = library.where(own, importance, trust)
     losses = -weight * surrogate
     slopes = -weight * library.where(clipped, 0.0, ratio * advantages)
     if reference is not None:
@@ -81,20 +81,35 @@ def token_losses(
     return weights * losses, weights * slopes, clipped
 
 
-def _external_weights(library: ModuleType, old: Array, advantages: Array, claims: Array, rule: ExternalRule) -> Array:
-    """What is left of each external token: less where the policy finds it nearly impossible."""
+def trust_in_tokens(library: ModuleType, old: Array, advantages: Array, claims: Array, rule: ExternalRule) -> Array:
+    """What is left of the loss of each external token by its own probability: less where it is nearly impossible.
+
+    Args:
+        library, old, advantages: see `token_losses`.
+        claims: mean log-probability that an external answer's author says; NaN without one.
+        rule: for external answers.
+    """
     likelihoods = library.exp(old)
     # A floor of zero is none; the division stays finite.
     negative, positive = (likelihoods / max(floor, 1e-30) for floor in (rule.negative_floor, rule.positive_floor))
-    weights = library.where(advantages < 0.0, negative, positive).clip(max=1.0)
+    trust = library.where(advantages < 0.0, negative, positive).clip(max=1.0)
     if rule.ratio:
-        weights = weights * library.exp((old - library.where(library.isnan(claims), old, claims)).clip(max=0.0))
-    return weights
+        trust = trust * library.exp((old - library.where(library.isnan(claims), old, claims)).clip(max=0.0))
+    return trust
+
+
+def least_so_far(library: ModuleType, values: Array) -> Array:
+    """The running minimum of numbers."""
+    return library.cummin(values, 0).values if library.__name__ == "torch" else library.minimum.accumulate(values)
 
 
 @dataclass(slots=True)
 class LossSums:
-    """Sums over answer tokens, turned into means at the end of an update."""
+    """Sums over answer tokens, turned into means at the end of an update.
+
+    Attributes:
+        least_trust: in the last external answer so far; an answer may go on in the next rows.
+    """
 
     tokens: int = 0
     own_tokens: int = 0
@@ -103,6 +118,7 @@ class LossSums:
     entropy: float = 0.0
     mismatch_kl: float = 0.0
     reference_kl: float = 0.0
+    least_trust: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +126,9 @@ class PackLoss:
     """The loss of one pack, computed some rows (answer tokens) at a time.
 
     Attributes:
-        library, sampler, advantages, claims, weights, old, reference, settings: see `token_losses`; `old` is None in
-            the first epoch, when the learner is still as it was before.
+        library, sampler, advantages, claims, weights, old, reference, settings: see `token_losses` and
+            `trust_in_tokens`; `old` is None in the first epoch, when the learner is still as it was before.
+        external: first and last row, the latter excluded, of each external answer.
         all_tokens: answer tokens of the whole update, which the loss is divided by.
         sums: of the update; `add` counts each row there, all but its entropy.
     """
@@ -126,6 +143,7 @@ class PackLoss:
     settings: UpdateSettings
     all_tokens: int
     sums: LossSums
+    external: tuple[tuple[int, int], ...]
 
     def add(self, rows: slice, logprobs: Array, values: Array) -> tuple[Array, Array]:
         """Losses of some rows and their derivatives.
@@ -144,7 +162,7 @@ class PackLoss:
             old,
             sampler,
             self.advantages[rows],
-            self.claims[rows],
+            self._trust(rows, old),
             self.weights[rows],
             reference,
             self.settings,
@@ -160,3 +178,20 @@ class PackLoss:
             sums.own_tokens += int(own.sum())
             sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
         return losses, slopes
+
+    def _trust(self, rows: slice, old: Array) -> Array:
+        """What is left of the loss of each row's external token.
+
+        What follows something impossible is learned in a context that does not occur: it counts no more than that.
+        """
+        trust = trust_in_tokens(
+            self.library, old, self.advantages[rows], self.claims[rows], self.settings.external_rule
+        )
+        for start, end in self.external:
+            first, last = max(start, rows.start) - rows.start, min(end, rows.stop) - rows.start
+            if first < last:
+                if start < rows.start and self.sums.least_trust < trust[first]:
+                    trust[first] = self.sums.least_trust
+                trust[first:last] = least_so_far(self.library, trust[first:last])
+                self.sums.least_trust = float(trust[last - 1])
+        return trust

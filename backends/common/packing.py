@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -162,6 +162,7 @@ class Pack:
         sampler_logprobs: (m,) NaN where an answer is external.
         claims: (m,) mean log-probability that an external answer's author says; NaN where nobody says anything.
         weights: (m,) of each token in the loss.
+        external: first and last target, the latter excluded, of each external answer.
     """
 
     token_ids: IntArray
@@ -174,6 +175,7 @@ class Pack:
     sampler_logprobs: npt.NDArray[np.float32]
     claims: npt.NDArray[np.float32]
     weights: npt.NDArray[np.float32]
+    external: tuple[tuple[int, int], ...]
 
 
 class _Layout:
@@ -242,6 +244,11 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),
         each_token([unknown if answer.claim is None else answer.claim for answer in answers]),
         each_token([answer.weight for answer in answers]),
+        tuple(
+            (end - len(answer.token_ids), end)
+            for answer, end in zip(answers, accumulate(lengths), strict=True)
+            if answer.logprobs is None
+        ),
     )
 
 

@@ -102,6 +102,7 @@ class TorchLearner(PackedLearner[Tensor]):
             settings,
             all_tokens,
             sums,
+            layout.external,
         )
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()

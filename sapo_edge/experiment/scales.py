@@ -104,7 +104,7 @@ def tiny() -> Plan:
         Setting(
             "mixed",
             "All members draw all tasks",
-            (ALONE, *default_arms(), *published_arms(), *variant_arms(), *control_arms(0.75)),
+            (ALONE, *default_arms(), *published_arms(), *variant_arms(), *control_arms(1.1)),
             "8/0",
         ),
         Setting("hard", "A fresh member earns next to nothing", few, "8/0", models=("hard",)),

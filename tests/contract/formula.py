@@ -93,6 +93,7 @@ def expected(
                 old = distribution(old_policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
                 with policy.disable_adapter():
                     base = distribution(policy, group, answer, settings.temperature).gather(1, ids)[:, 0]
+            least = 1.0
             for k in range(len(ids)):
                 ratio = torch.exp(new[k] - old[k])
                 bounded = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
@@ -101,6 +102,7 @@ def expected(
                 weight = min(1.0, math.exp(float(old[k])) / floor) if floor else 1.0
                 if rule.ratio and answer.claim is not None:
                     weight *= min(1.0, math.exp(float(old[k]) - answer.claim / length))
+                least = weight = min(weight, least)
                 if answer.logprobs is not None:
                     gap = float(old[k]) - answer.logprobs[k]
                     weight = min(math.exp(gap), settings.importance_cap)

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.loss import k3, token_losses
+from sapo_edge.backends.common.loss import LossSums, PackLoss, k3, token_losses
 from sapo_edge.policy import PUBLISHED, ExternalRule, UpdateSettings
 
-RULE = ExternalRule(positive_floor=0.05, negative_floor=0.3, ratio=True)
-SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5, external_rule=RULE)
+SETTINGS = UpdateSettings(kl_coefficient=0.3, importance_cap=1.5)
 
 
 @pytest.fixture
@@ -25,14 +24,20 @@ def tokens() -> list[Any]:
     old[:20] = logprobs[:20]
     sampler[::3] = np.nan
     advantages = generator.choice([-1.2, 0.0, 0.7], 200)
-    claims = generator.uniform(-3.0, -0.1, 200)
-    claims[::2] = np.nan
-    return [logprobs, old, sampler, advantages, claims, generator.uniform(0.5, 2.0, 200), base]
+    return [
+        logprobs,
+        old,
+        sampler,
+        advantages,
+        generator.uniform(0.0, 1.0, 200),
+        generator.uniform(0.5, 2.0, 200),
+        base,
+    ]
 
 
 def losses_of(library: Any, arrays: list[Any], settings: UpdateSettings = SETTINGS) -> tuple[Any, Any, Any]:
-    logprobs, old, sampler, advantages, claims, weights, base = arrays
-    return token_losses(library, logprobs, old, sampler, advantages, claims, weights, base, settings)
+    logprobs, old, sampler, advantages, trust, weights, base = arrays
+    return token_losses(library, logprobs, old, sampler, advantages, trust, weights, base, settings)
 
 
 @pytest.mark.parametrize("with_base", [True, False])
@@ -55,11 +60,36 @@ def test_losses_agree_between_libraries_and_slopes_with_autograd(tokens: list[An
 
 
 def external_loss(rule: ExternalRule, probability: float, advantage: float, claim: float = np.nan) -> float:
-    logprob = np.array([np.log(probability)])
+    return trusted_losses(rule, [probability], advantage, claim)[0]
+
+
+def trusted_losses(
+    rule: ExternalRule, probabilities: list[float], advantage: float, claim: float = np.nan, chunk: int = 8
+) -> list[float]:
+    """Losses of one external answer's tokens, computed some rows at a time."""
+    logprobs = np.log(probabilities)
+    rows = len(probabilities)
+    sampler, advantages, claims, weights = (np.full(rows, value) for value in (np.nan, advantage, claim, 1.0))
     settings = UpdateSettings(external_rule=rule)
-    arrays = [logprob, logprob, [np.nan], [advantage], [claim], [1.0], None]
-    losses, _, _ = losses_of(np, [None if array is None else np.array(array) for array in arrays], settings)
-    return float(losses[0])
+    loss = PackLoss(np, sampler, advantages, claims, weights, None, None, settings, rows, LossSums(), ((0, rows),))
+    parts = [slice(start, start + chunk) for start in range(0, rows, chunk)]
+    return [float(value) for part in parts for value in loss.add(part, logprobs[part], logprobs[part])[0]]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 8])
+def test_what_follows_a_nearly_impossible_token_counts_no_more_than_it(chunk: int) -> None:
+    rule = ExternalRule(positive_floor=0.01)
+    losses = trusted_losses(rule, [0.5, 0.001, 0.9, 0.002, 0.0001, 1.0], 1.0, chunk=chunk)
+    assert losses == pytest.approx([-1.0, -0.1, -0.1, -0.1, -0.01, -0.01])
+
+
+def test_the_next_answer_starts_again() -> None:
+    logprobs = np.log([0.001, 0.9, 0.9, 0.9])
+    unknown, ones = np.full(4, np.nan), np.ones(4)
+    settings = UpdateSettings(external_rule=ExternalRule(positive_floor=0.01))
+    loss = PackLoss(np, unknown, ones, unknown, ones, None, None, settings, 4, LossSums(), ((0, 2), (2, 4)))
+    losses = [float(loss.add(slice(i, i + 1), logprobs[i : i + 1], logprobs[i : i + 1])[0][0]) for i in range(4)]
+    assert losses == pytest.approx([-0.1, -0.1, -1.0, -1.0])
 
 
 def test_a_token_that_the_policy_finds_nearly_impossible_counts_less() -> None:
