@@ -12,6 +12,9 @@ from sapo_edge.policy import ExternalRule
 
 NETWORKS = ("memory", "loopback")
 
+RESULTS = 1
+"""Raised when the same plan gives other records than before, so that a directory never mixes them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -199,7 +202,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
-        return _digest(_changed(self, "settings", "seeds"))
+        return _digest([RESULTS, _changed(self, "settings", "seeds")])
 
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:
