@@ -97,7 +97,7 @@ def hostile_arms() -> tuple[Arm, ...]:
 
 
 def tiny() -> Plan:
-    """A model that the command makes itself; ten swarms an arm take about an hour of two cores."""
+    """A model that the command makes itself; ten swarms an arm take about an hour and a half of two cores."""
     few = (ALONE, *default_arms()[1:], *published_arms()[1:])
     ten = (*(Arm(f"{a} 10 %", f"{a}, 10 % hostile", mixed(4, 4), a, 1) for a in ("adaptive", "wrong_end", "flood")),)
     settings = (
@@ -106,16 +106,25 @@ def tiny() -> Plan:
             "All members draw all tasks",
             (ALONE, *default_arms(), *published_arms(), *variant_arms(), *control_arms(1.1)),
             "8/0",
+            rounds=50,
         ),
-        Setting("hard", "A fresh member earns next to nothing", few, "8/0", models=("hard",)),
-        Setting("specialised", "Each member draws one task and is asked all", few, "8/0", specialised=True),
-        Setting("one trained", "One trained member among beginners", few, "8/0", models=("trained", *("hard",) * 3)),
-        Setting("two sizes", "Two sizes of model", few, "8/0", models=("small", "base")),
+        Setting("hard", "A fresh member earns next to nothing", few, "8/0", rounds=50, models=("hard",)),
+        Setting("specialised", "Each member draws one task and is asked all", few, "8/0", rounds=50, specialised=True),
+        Setting(
+            "one trained",
+            "One trained member among beginners",
+            few,
+            "8/0",
+            rounds=50,
+            models=("trained", *("hard",) * 3),
+        ),
+        Setting("two sizes", "Two sizes of model", few, "8/0", rounds=50, models=("small", "base")),
         Setting(
             "generators",
             "Two of six members only generate",
             (ALONE, *(replace(arm, frozen=2) for arm in few[1:])),
             "8/0",
+            rounds=50,
         ),
         Setting("hostile", "Hostile members", hostile_arms(), "4/4", rounds=40),
         Setting(
