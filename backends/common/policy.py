@@ -34,6 +34,8 @@ from sapo_edge.policy import (
 
 MAX_PIECE = 256
 """Longest piece of a token, in characters."""
+TYPICAL_PIECE = 16
+"""Characters that most tokens do not exceed."""
 
 
 def silent(_text: str) -> None:
@@ -90,7 +92,7 @@ class BasePolicy(ABC):
         # A token may go on after the stop text, but not for long: the rest need not be encoded.
         close = text.find(STOP_TEXT)
         visible = text if close < 0 else text[: close + len(STOP_TEXT) + MAX_PIECE]
-        tokens = self.vocabulary.tokenize(visible, special=False)
+        tokens = self._first_tokens(visible, max_tokens)
         if ended and close < 0:
             # The author's policy chose to end the answer.
             tokens.append(self.vocabulary.end_token)
@@ -99,6 +101,16 @@ class BasePolicy(ABC):
                 break
         sample = answer.sample()
         return CutAnswer(sample.text, sample.ended, sample.token_ids)
+
+    def _first_tokens(self, text: str, count: int) -> list[int]:
+        """Token ids of a text; of a long one only its beginning, if that has more than `count`.
+
+        Encoding 8 KiB takes milliseconds, and a peer may fill the pool with such answers.
+        """
+        beginning = text[: count * TYPICAL_PIECE]
+        tokens = self.vocabulary.tokenize(beginning, special=False)
+        is_enough = len(tokens) > count or len(beginning) == len(text)
+        return tokens if is_enough else self.vocabulary.tokenize(text, special=False)
 
     def generate(
         self,
