@@ -1,0 +1,68 @@
+"""The shipped experiments: every arm of each is valid, and the first rounds of the larger two run on a small model."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.experiment.hostile import ATTACKS
+from sapo_edge.experiment.jobs import Job, jobs_of, read_results
+from sapo_edge.experiment.scales import SCALES
+from sapo_edge.experiment.scene import Scene, training_manifest
+from sapo_edge.experiment.worker import run_job
+from sapo_edge.selection import STRATEGIES
+from tests.models import SHAPES, write_model
+
+
+@pytest.mark.parametrize("name", list(SCALES))
+def test_every_arm_of_a_scale_can_be_run(name: str) -> None:
+    plan = SCALES[name]()
+    assert plan.scale == name and training_manifest(plan).tasks
+    paths = [job.path(Path("results")) for job in jobs_of(replace(plan, seeds=1))]
+    assert len(set(paths)) == len(paths)
+    for setting in plan.settings:
+        for arm in setting.arms:
+            training = arm.training
+            assert training.own + training.external == 8 and training.strategy in STRATEGIES
+            assert bool(arm.attack) == bool(arm.hostile) and arm.hostile < setting.nodes
+            assert not arm.attack or arm.attack in ATTACKS
+            assert training.origin != "frozen" or arm.frozen
+
+
+def test_the_scale_tiny_has_each_attack_by_a_quarter_and_half_and_as_published() -> None:
+    hostile = next(setting for setting in SCALES["tiny"]().settings if setting.name == "hostile")
+    for attack in ATTACKS:
+        shares = {arm.hostile / hostile.nodes for arm in hostile.arms if arm.attack == attack and arm.training.cut}
+        assert {0.25, 0.5} <= shares
+        assert any(arm.attack == attack and not arm.training.cut for arm in hostile.arms)
+
+
+@pytest.mark.parametrize(("name", "arms"), [("paper", ("2/6", "2/6 published")), ("embedded", ("4/4",))])
+def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: tuple[str, ...]) -> None:
+    plan = SCALES[name]()
+    (setting,) = plan.settings
+    small = replace(
+        setting,
+        nodes=2,
+        rounds=2,
+        validation=3,
+        questions=3,
+        sampled=1,
+        arms=tuple(setting.arm(arm) for arm in arms),
+        baseline=arms[0],
+    )
+    model = write_model(tmp_path / "model.gguf", SHAPES["llama"])
+    plan = replace(plan, settings=(small,), seeds=1, model=str(model), backend="torch", threads=1)
+    results = tmp_path / "results"
+    with closing(Scene(plan, results, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
+        for arm in small.arms:
+            run_job(Job(small, arm, 0), scene, results)
+    records, costs = read_results(results, plan)
+    assert [record.arm for record in records] == [arm.name for arm in small.arms] and len(costs) == len(arms)
+    for record in records:
+        assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
+        assert all(row.tokens > 0 for row in record.rounds)
+        assert {row.questions for row in record.evaluations} == {"validation", "test", "test@8"}
