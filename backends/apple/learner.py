@@ -100,19 +100,7 @@ class MlxLearner(PackedLearner[Floats]):
         reference = None
         if settings.kl_coefficient > 0.0:
             reference = self._logprobs(trunk.base(), layout, settings.temperature)
-        loss = PackLoss(
-            np,
-            layout.sampler_logprobs.astype(np.float64),
-            layout.advantages.astype(np.float64),
-            layout.claims.astype(np.float64),
-            layout.weights.astype(np.float64),
-            old,
-            reference,
-            settings,
-            all_tokens,
-            sums,
-            layout.external,
-        )
+        loss = PackLoss.of(np, layout, np.float64, old, reference, settings, all_tokens, sums)
         hidden, targets = trunk.forward(), mx.array(layout.targets)
         by_hidden, logprobs = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):

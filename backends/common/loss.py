@@ -23,10 +23,14 @@ float64 and uses the derivative that is written out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+import numpy.typing as npt
+
+from sapo_edge.backends.common.packing import Pack
 from sapo_edge.policy import ExternalRule, UpdateSettings
 
 Array = Any
@@ -108,7 +112,7 @@ class LossSums:
     """Sums over answer tokens, turned into means at the end of an update.
 
     Attributes:
-        least_trust: in the last external answer so far; an answer may go on in the next rows.
+        least_trust: so far in an external answer that goes on in the next rows.
     """
 
     tokens: int = 0
@@ -144,6 +148,25 @@ class PackLoss:
     all_tokens: int
     sums: LossSums
     external: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(
+        cls,
+        library: ModuleType,
+        layout: Pack,
+        convert: Callable[[npt.NDArray[Any]], Array],
+        old: Array | None,
+        reference: Array | None,
+        settings: UpdateSettings,
+        all_tokens: int,
+        sums: LossSums,
+    ) -> PackLoss:
+        """The loss of a pack; `convert` makes the library's arrays of numpy's."""
+        arrays = layout.sampler_logprobs, layout.advantages, layout.claims, layout.weights
+        sampler, advantages, claims, weights = map(convert, arrays)
+        return cls(
+            library, sampler, advantages, claims, weights, old, reference, settings, all_tokens, sums, layout.external
+        )
 
     def add(self, rows: slice, logprobs: Array, values: Array) -> tuple[Array, Array]:
         """Losses of some rows and their derivatives.
@@ -193,5 +216,6 @@ class PackLoss:
                 if start < rows.start and self.sums.least_trust < trust[first]:
                     trust[first] = self.sums.least_trust
                 trust[first:last] = least_so_far(self.library, trust[first:last])
-                self.sums.least_trust = float(trust[last - 1])
+                if end > rows.stop:
+                    self.sums.least_trust = float(trust[last - 1])
         return trust

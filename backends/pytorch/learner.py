@@ -91,19 +91,7 @@ class TorchLearner(PackedLearner[Tensor]):
         if settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
                 reference = self._logprobs(self._hidden(layout), targets, settings.temperature)
-        loss = PackLoss(
-            torch,
-            self._tensor(layout.sampler_logprobs),
-            self._tensor(layout.advantages),
-            self._tensor(layout.claims),
-            self._tensor(layout.weights),
-            old,
-            reference,
-            settings,
-            all_tokens,
-            sums,
-            layout.external,
-        )
+        loss = PackLoss.of(torch, layout, self._tensor, old, reference, settings, all_tokens, sums)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
