@@ -17,8 +17,8 @@ import pytest
 import sapo_edge
 
 HEAVY = {
-    "accelerate", "libp2p", "llama_cpp", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym", "sympy", "torch",
-    "transformers",
+    "accelerate", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym", "scipy",
+    "sympy", "torch", "transformers",
 }  # fmt: skip
 NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",
@@ -27,6 +27,7 @@ NEED_THEM = (
     "tests/unit/backends/model/test_find.py",
     "tests/unit/backends/model/test_hf_directory.py",
     "tests/unit/doctor/test_backends.py",
+    "tests/unit/experiment/test_report.py",
 )
 """Files whose tests fail in other ways than by an import: the program catches the error and reports it."""
 FEWEST = 1300

@@ -42,6 +42,7 @@ def test_the_scale_tiny_has_each_attack_by_a_quarter_and_half_and_as_published()
 
 @pytest.mark.parametrize(("name", "arms"), [("paper", ("2/6", "2/6 published")), ("embedded", ("4/4",))])
 def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: tuple[str, ...]) -> None:
+    pytest.importorskip("torch")
     plan = SCALES[name]()
     (setting,) = plan.settings
     small = replace(
