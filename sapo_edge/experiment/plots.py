@@ -192,7 +192,7 @@ def _panels(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -
 def _subtitle(result: SettingResult) -> str:
     counts = sorted({len(arm.swarms) for arm in result.arms if arm.swarms})
     swarms = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return textwrap.fill(f"{result.setting.title}; mean and 95 % band of {swarms} swarms", 75)
+    return textwrap.fill(f"{result.setting.title}; mean and 95 % band of {swarms} swarms", 62)
 
 
 def _line(axes: Axes, curve: Curve, style: Mapping[str, Any], label: str) -> None:
@@ -224,11 +224,11 @@ def _dots(result: SettingResult) -> Figure:
         axes.plot([test.estimate.value], [row], "o", color=color, markersize=8)
         if arm.arm.name == result.setting.baseline:
             axes.axvline(test.estimate.value, color=BASELINE_COLOR, linewidth=1, linestyle=_BASELINE_DASHES, zorder=0)
-    axes.set_yticks(range(len(arms)), [_label(arm, 34) for arm in arms])
+    axes.set_yticks(range(len(arms)), [_label(arm, 42) for arm in arms])
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("test accuracy after the last round")
-    title = f"Test accuracy: mean, 95 % interval, and each swarm (pale)\n{textwrap.fill(result.setting.title, 75)}"
+    title = f"Test accuracy: mean, 95 % interval, and each swarm (pale)\n{textwrap.fill(result.setting.title, 62)}"
     axes.set_title(title, loc="left")
     return figure
 

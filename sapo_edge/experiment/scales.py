@@ -86,11 +86,10 @@ def control_arms(same_time: float) -> tuple[Arm, ...]:
 def hostile_arms() -> tuple[Arm, ...]:
     """Each attack by a quarter and by half of the members, under the default rule and as published."""
     arms = [ALONE, Arm("4/4", "no hostile member", mixed(4, 4)), published_arms()[1]]
-    for attack in ATTACKS:
+    for attack, member in ATTACKS.items():
         for hostile, share in ((1, "25 %"), (2, "50 %")):
-            arms.append(Arm(f"{attack} {share}", f"{attack}, {share} hostile", mixed(4, 4), attack, hostile))
-        title = f"{attack}, 25 % hostile, as published"
-        arms.append(Arm(f"{attack} published", title, mixed(4, 4, AS_PUBLISHED), attack, 1))
+            arms.append(Arm(f"{attack} {share}", member.description, mixed(4, 4), attack, hostile))
+        arms.append(Arm(f"{attack} published", "25 %, rule as published", mixed(4, 4, AS_PUBLISHED), attack, 1))
     for name, (attack, title, training) in SINGLE_DEFENCES.items():
         arms.append(Arm(name, f"{attack}, 25 % hostile, {title}", mixed(4, 4, training), attack, 1))
     return tuple(arms)
