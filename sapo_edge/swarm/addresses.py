@@ -9,6 +9,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -22,6 +23,8 @@ _ID = r"[1-9A-HJ-NP-Za-km-z]{46,62}"
 _DIRECT = re.compile(rf"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{{1,253}})/tcp/([0-9]{{1,5}})/p2p/({_ID})")
 _CIRCUIT = re.compile(rf"{_DIRECT.pattern}/p2p-circuit/p2p/({_ID})")
 _SHARED_SPACE = ipaddress.ip_network("100.64.0.0/10")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+_DOCUMENTATION = ipaddress.IPv6Network("3fff::/20")  # RFC 9637; older versions of Python take it for public
 _VIRTUAL = re.compile(r"(docker|br-|veth|virbr|cni|flannel|cali|podman|vmnet|vboxnet|lxc)")
 
 
@@ -103,6 +106,19 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
         return parse_address(f"/dns/{host}/tcp/{port}/p2p/{peer_id}")
 
 
+def is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether an address is of one machine on the internet.
+
+    It is not if it is private, shared by a provider's customers, of a documentation range, or an IPv6 address that
+    embeds an IPv4 address, behind which any of these may be.
+    """
+    if isinstance(ip, ipaddress.IPv6Address) and (
+        ip not in _UNICAST or ip in _DOCUMENTATION or ip.sixtofour is not None or ip.teredo is not None
+    ):
+        return False
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
+
+
 def neighbourhood(ip: str) -> str:
     """The network that is likely one owner's: "loopback", "private", the /24 of an IPv4 or the /48 of an IPv6 address.
 
@@ -141,17 +157,37 @@ class LocalNetworks:
         return ("127.0.0.1",) if self.loopback else self.addresses
 
     def may_dial(self, address: Address) -> bool:
-        """Whether to dial an address that a peer named: public or on a network of this machine, at a high port."""
+        """Whether to dial an address that a peer may name: public or on a network of this machine, at a high port."""
         ip = address.ip
         if ip is None or (address.port < LOWEST_PORT and address.port != 443):
             return False
-        if isinstance(ip, ipaddress.IPv6Address) and (ip.ipv4_mapped or ip.sixtofour or ip.teredo):
-            return False
+        if is_public(ip):
+            return True
         if ip.is_loopback:
             return self.loopback
-        if ip.is_multicast or ip.is_unspecified or ip.is_reserved:
+        if ip.is_multicast or ip.is_unspecified or ip.is_reserved or ip.is_link_local:
             return False
-        return ip.is_global or any(ip in network for network in self.subnets)
+        return any(ip in network for network in self.subnets)
+
+    def may_name(self, address: Address, remotes: Iterable[str]) -> bool:
+        """Whether to believe a peer that names an address to dial.
+
+        Any peer may name public addresses. An address of a private network only a peer of that network may name:
+        otherwise a stranger could have this node dial its owner's devices.
+
+        Args:
+            address: where to connect first.
+            remotes: IP addresses from which the peer is connected; none through a relay.
+        """
+        ip = address.ip
+        if ip is None or not self.may_dial(address):
+            return False
+        if is_public(ip):
+            return True
+        sources = [ipaddress.ip_address(remote) for remote in remotes]
+        if ip.is_loopback:
+            return any(source.is_loopback for source in sources)
+        return any(source in network for network in self.subnets if ip in network for source in sources)
 
     def is_local(self, address: Address) -> bool:
         """Whether an address is on a network of this machine."""

@@ -29,7 +29,7 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, parse_address
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.tally import Tally
 
@@ -49,8 +49,6 @@ POLL_SECONDS = 2.0
 """Time between two checks of the connections."""
 FAILED = (*ENDED, BaseLibp2pError, OSError, ValueError, trio.TooSlowError)
 """Exceptions of a dial or a request that fails."""
-
-MayDial = Callable[[Address], bool]
 
 
 class RelayedConnection(RawConnection):  # type: ignore[misc] # libp2p is not followed
@@ -133,12 +131,16 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
                 connection.set_transport_info([Multiaddr(path)], ConnectionType.RELAYED)
 
 
-class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
-    """Replaces relayed connections by direct ones. Dials a few checked addresses; the library dials all."""
+def may_punch(address: Address) -> bool:
+    """Whether a peer behind a relay may name an address: a public one. Nothing shows of which other network it is."""
+    return LocalNetworks((), (), loopback=False).may_dial(address)
 
-    def __init__(self, host: IHost, may_dial: MayDial, nursery: trio.Nursery) -> None:
+
+class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
+    """Replaces relayed connections by direct ones. Dials a few public addresses; the library dials all."""
+
+    def __init__(self, host: IHost, nursery: trio.Nursery) -> None:
         super().__init__(host)
-        self._may_dial = may_dial
         self._nursery = nursery
 
     def _decode_observed_addrs(self, addr_bytes: list[bytes]) -> list[Multiaddr]:
@@ -149,7 +151,7 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
     ) -> None:
         plain = str(addr).split("/p2p/")[0]
         try:
-            if not self._may_dial(parse_address(f"{plain}/p2p/{peer_id}")):
+            if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):
                 return
             with trio.fail_after(self.dial_timeout):
                 if as_responder:
@@ -185,7 +187,6 @@ class RelayClient:
     Args:
         host: a host that listens.
         reached_at: the direct address at which this node reached a peer.
-        may_dial: whether an address may be dialled.
         is_needed: whether this node needs relays; False while others reach it directly.
         tally: counts and notices.
     """
@@ -194,13 +195,11 @@ class RelayClient:
         self,
         host: IHost,
         reached_at: Callable[[str], Address | None],
-        may_dial: MayDial,
         is_needed: Callable[[], bool],
         tally: Tally,
     ) -> None:
         self._host = host
         self._reached_at = reached_at
-        self._may_dial = may_dial
         self._is_needed = is_needed
         self._tally = tally
         # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id.
@@ -223,7 +222,7 @@ class RelayClient:
         inbound = Inbound(self._host, self.reserved_at, self._tally)
         self._host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
         async with trio.open_nursery() as nursery:
-            punch = HolePunch(self._host, self._may_dial, nursery)
+            punch = HolePunch(self._host, nursery)
             self._host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
             while True:
                 await self._keep_reservations()

@@ -18,7 +18,7 @@ from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
 from sapo_edge.swarm.finding.directory import Directory, ask
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
-from sapo_edge.swarm.host.host import listen_port
+from sapo_edge.swarm.host.host import direct_remotes, listen_port
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
 
@@ -137,7 +137,7 @@ class Discovery:
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled,
             config.min_members, config.max_members, tally,
         )  # fmt: skip
-        self.relays = RelayClient(host, self.directory.address_of, self.dialler.may_dial, self._needs_relay, tally)
+        self.relays = RelayClient(host, self.directory.address_of, self._needs_relay, tally)
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Find and dial peers until cancelled. Failures are retried, counted and notified; they never raise.
@@ -247,9 +247,10 @@ class Discovery:
             self.book.forget(peer_id)
         self.reachability.record(peer_id, answer, sent, time.time())
         self._compare_clocks()
+        remotes = direct_remotes(self._host, peer_id)
         for group in answer.peers:
             for address in group:
-                if self.dialler.may_dial(address):
+                if self._networks.may_name(address.via, remotes):
                     self.book.add(address, Origin.PEER, source=peer_id)
                 else:
                     self._tally.count("addresses rejected: not allowed")

@@ -15,6 +15,7 @@ from libp2p.crypto.keys import KeyPair, KeyType, PrivateKey, PublicKey
 from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig, RetryConfig
+from libp2p.peer.id import ID
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
@@ -144,6 +145,13 @@ async def running(
 def listen_port(host: IHost) -> int:
     """The TCP port of a host that listens."""
     return int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
+
+
+def direct_remotes(host: IHost, peer_id: str) -> tuple[str, ...]:
+    """IP addresses at the other ends of a peer's connections; none for those through relays."""
+    connections = host.get_network().get_connections(ID.from_string(peer_id))
+    remotes = [connection.muxed_conn.get_remote_address() for connection in connections]
+    return tuple(remote[0] for remote in remotes if remote is not None)
 
 
 def forget_strangers(host: IHost) -> None:

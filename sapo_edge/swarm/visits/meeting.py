@@ -15,7 +15,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.directory import ask
-from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.host import direct_remotes, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -88,8 +88,9 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
             continue
         yield address.peer_id
         answer = await ask(host, address.peer_id, request)
+        remotes = direct_remotes(host, address.peer_id)
         for group in (answer.peers if answer else ())[:MAX_NAMED]:
             for other in group:
-                if networks.may_dial(other.via) and await connect(host, other):
+                if networks.may_name(other.via, remotes) and await connect(host, other):
                     yield other.peer_id
                     break

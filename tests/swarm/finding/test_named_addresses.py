@@ -1,0 +1,147 @@
+"""Addresses that peers name: a stranger must not have a node dial the devices of its owner's network."""
+
+from __future__ import annotations
+
+import ipaddress
+import types
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
+from sapo_edge.swarm.finding import discovery as discovery_module
+from sapo_edge.swarm.finding.circuit import HolePunch
+from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.visits import meeting
+from sapo_edge.swarm.wire.exchange import ExchangeResponse
+
+OWN, OTHER, STRANGER = (f"12D3KooW{letter * 44}" for letter in "ABC")
+PRINTER = direct_address("192.168.1.50", 9100, OTHER)
+HOME = LocalNetworks(
+    ("192.168.1.5", "fd12::5"),
+    (ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("fd12::/64"), ipaddress.ip_network("fe80::/64")),
+    loopback=False,
+)
+ALONE = LocalNetworks((), (), loopback=True)
+CARRIER = LocalNetworks(("100.64.3.4",), (ipaddress.ip_network("100.64.3.0/24"),), loopback=False)
+ABROAD = "8.8.8.8"
+
+NOT_PUBLIC = [
+    "10.1.2.3", "172.16.9.9", "192.168.1.50", "192.168.7.7", "169.254.1.1", "100.64.0.1", "127.0.0.1", "0.0.0.0",
+    "192.0.2.1", "198.51.100.1", "203.0.113.1", "198.18.0.1", "224.0.0.251", "239.1.1.1", "240.0.0.1",
+    "255.255.255.255", "::", "::1", "fe80::1", "fd12::7", "fec0::1", "ff02::1", "2001:db8::1", "3fff::1", "100::1",
+    "::ffff:192.168.1.50", "::192.168.1.50", "64:ff9b::c0a8:132", "2002:c0a8:132::1", "2001:0:4136:e378::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ip", NOT_PUBLIC)
+def test_a_stranger_may_name_public_addresses_alone(ip: str) -> None:
+    for networks in (HOME, ALONE, CARRIER):
+        assert not networks.may_name(direct_address(ip, 9100, OTHER), [ABROAD])
+        assert not networks.may_name(direct_address(ip, 9100, OTHER), []), "through a relay"
+    assert not is_public(ipaddress.ip_address(ip))
+
+
+def test_a_peer_of_a_private_network_may_name_its_addresses() -> None:
+    for networks, ip, same, others in (
+        (HOME, "192.168.1.50", "192.168.1.7", ("192.168.2.7", "10.0.0.1", "127.0.0.1", "fd12::7", ABROAD)),
+        (HOME, "fd12::50", "fd12::7", ("fd13::7", "fe80::1", "192.168.1.7", ABROAD)),
+        (CARRIER, "100.64.3.9", "100.64.3.1", ("100.64.4.1", "192.168.1.7", ABROAD)),
+        (ALONE, "127.0.0.1", "127.0.0.1", ("192.168.1.7", ABROAD)),
+    ):
+        address = direct_address(ip, 4001, OTHER)
+        assert networks.may_name(address, [same]) and networks.may_name(address, [ABROAD, same])
+        assert not networks.may_name(address, others)
+    assert not HOME.may_name(direct_address("fe80::50", 4001, OTHER), ["fe80::7"]), "link-local"
+    assert not HOME.may_name(direct_address("192.168.1.50", 631, OTHER), ["192.168.1.7"]), "a printer's port"
+
+
+@given(st.ip_addresses(), st.lists(st.ip_addresses().filter(is_public), max_size=3))
+def test_what_a_stranger_may_name_is_public(ip: Any, remotes: list[Any]) -> None:
+    for networks in (HOME, ALONE, CARRIER):
+        is_believed = networks.may_name(direct_address(str(ip), 4001, OTHER), [str(remote) for remote in remotes])
+        assert is_believed is is_public(ip)
+    if is_public(ip):
+        assert ip.is_global and not ip.is_private and not ip.is_multicast and not ip.is_link_local
+
+
+class Connections:
+    """A network whose only peer is connected from one IP address; counts dials."""
+
+    def __init__(self, remote: str | None) -> None:
+        self.psk = None
+        self.connections: dict[str, list[Any]] = {STRANGER: []}
+        self.dialled: list[str] = []
+        self._remote = remote and (remote, 50000)
+
+    def get_connections(self, peer_id: object) -> list[Any]:
+        return [types.SimpleNamespace(muxed_conn=types.SimpleNamespace(get_remote_address=lambda: self._remote))]
+
+    async def dial_addr(self, address: object, peer_id: object, source: object = None) -> None:
+        self.dialled.append(str(address))
+        raise OSError("nobody there")
+
+
+def a_host(network: Connections) -> Any:
+    return types.SimpleNamespace(
+        get_network=lambda: network,
+        get_id=lambda: OWN,
+        get_transport_addrs=lambda: [Multiaddr("/ip4/192.168.1.5/tcp/4001")],
+        set_stream_handler=lambda protocol, handler: None,
+    )
+
+
+@pytest.mark.parametrize(("remote", "believed"), [(ABROAD, False), (None, False), ("192.168.1.7", True)])
+def test_a_strangers_private_addresses_do_not_enter_the_book(
+    monkeypatch: pytest.MonkeyPatch, remote: str | None, believed: bool
+) -> None:
+    async def ask(*_: object) -> ExchangeResponse:
+        public = direct_address("9.9.9.9", 4001, OTHER)
+        return ExchangeResponse(True, "9.9.9.1", None, 0.0, ((PRINTER, public),))
+
+    monkeypatch.setattr(discovery_module, "ask", ask)
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
+    discovery = Discovery(a_host(Connections(remote)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
+    assert (PRINTER in discovery.book.peers[OTHER].addresses) is believed
+    assert len(discovery.book.peers[OTHER].addresses) == 1 + believed
+
+
+def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    dialled = []
+
+    async def connect(host: object, address: object) -> bool:
+        dialled.append(str(address))
+        return True
+
+    async def ask(*_: object) -> ExchangeResponse:
+        return ExchangeResponse(False, "9.9.9.1", None, 0.0, ((PRINTER,),))
+
+    async def scenario(remote: str) -> list[str]:
+        host = a_host(Connections(remote))
+        return [peer async for peer in meeting.meet(host, [f"/ip4/{remote}/tcp/4001/p2p/{STRANGER}"], b"s" * 32)]
+
+    monkeypatch.setattr(meeting, "connect", connect)
+    monkeypatch.setattr(meeting, "ask", ask)
+    monkeypatch.setattr(meeting, "find_local_networks", lambda: HOME)
+    assert trio.run(scenario, ABROAD) == [STRANGER]
+    assert trio.run(scenario, "192.168.1.7") == [STRANGER, OTHER]
+    assert str(PRINTER) == dialled[-1] and len(dialled) == 3
+
+
+def test_no_hole_is_punched_to_a_private_address() -> None:
+    async def scenario() -> list[str]:
+        network = Connections(None)
+        async with trio.open_nursery() as nursery:
+            punch = HolePunch(a_host(network), nursery)
+            for ip in (*NOT_PUBLIC, "9.9.9.9"):
+                address = Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100")
+                await punch._dial_peer(OTHER, address)
+        return network.dialled
+
+    assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/9100"]
