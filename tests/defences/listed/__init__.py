@@ -1,0 +1,8 @@
+"""All defences, in a file for each part of the swarm."""
+
+from __future__ import annotations
+
+from tests.defences.defence import Defence
+from tests.defences.listed import finding, judging, visits
+
+DEFENCES: tuple[Defence, ...] = (*finding.DEFENCES, *judging.DEFENCES, *visits.DEFENCES)
