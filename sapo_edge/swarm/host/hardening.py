@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
-from libp2p.abc import IHost, IMuxedConn, INetStream, ISecureConn
+from libp2p.abc import IHost, IMuxedConn, INetConn, INetStream, INetwork, INotifee, ISecureConn
 from libp2p.exceptions import ParseError
 from libp2p.io.exceptions import IOException
 from libp2p.network.connection.exceptions import RawConnError
@@ -43,6 +43,19 @@ ENDED = (
 
 Blame = Callable[[str, str], None]
 """(peer id, offence): called when a peer does what no honest one does."""
+
+
+class AtDisconnect(INotifee):  # type: ignore[misc] # libp2p is not followed
+    """Acts when a connection ends, and on nothing else. Register it with the network."""
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        """Act."""
+        raise NotImplementedError
+
+    async def _ignore(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    connected = opened_stream = closed_stream = listen = listen_close = _ignore
 
 
 class _Streams(dict[int, YamuxStream]):
@@ -187,20 +200,6 @@ def contain_streams(host: IHost, tally: Tally, blame: Blame) -> None:
             await quietly(stream.reset)
 
     host.get_network().set_stream_handler(contained)
-
-
-def contain_identify(host: IHost, tally: Tally) -> None:
-    """Contain a failing identify exchange: it runs in a system task, whose failure ends the event loop."""
-    identify = host._identify_peer
-
-    async def contained(peer_id: ID, *, reason: str) -> None:
-        try:
-            await identify(peer_id, reason=reason)
-        except Exception as error:  # noqa: BLE001 - a peer chooses what it answers
-            if not isinstance(innermost(error), ENDED):
-                tally.fault("identify", error)
-
-    host._identify_peer = contained
 
 
 def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally) -> None:

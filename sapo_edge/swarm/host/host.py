@@ -23,12 +23,12 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host.hardening import (
     Blame,
-    contain_identify,
     contain_streams,
     contain_tasks,
     safe_yamux,
     use_own_muxer,
 )
+from sapo_edge.swarm.host.identify import bound_identify
 from sapo_edge.swarm.host.traffic import Meter, MeteredTCP
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -39,7 +39,7 @@ MAX_CONNECTIONS = 64
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
-"""Most peers, connected or not, whose addresses and keys the library keeps."""
+"""Most peers, connected or not, whose addresses the library keeps."""
 
 
 class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
@@ -127,7 +127,7 @@ async def running(
         SwarmError: if it can't listen.
     """
     contain_streams(host, tally, blame)
-    contain_identify(host, tally)
+    bound_identify(host, tally)
     addresses = {None: [], "all": ["0.0.0.0"], "loopback": ["127.0.0.1"]}[listen]
     async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
         if addresses and not host.get_transport_addrs():
@@ -155,7 +155,7 @@ def direct_remotes(host: IHost, peer_id: str) -> tuple[str, ...]:
 
 
 def forget_strangers(host: IHost) -> None:
-    """Delete what the library remembers of peers that left; its own bound is a thousand."""
+    """Delete the addresses of peers that were dialled in vain; `identify.py` forgets those that leave."""
     store = host.get_peerstore()
     peer_ids = store.peer_ids()
     if len(peer_ids) <= MAX_REMEMBERED_PEERS:

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any
 
 import trio
-from libp2p.abc import IHost, INetConn, INetStream, INetwork, INotifee
+from libp2p.abc import IHost, INetConn, INetStream, INetwork
 from libp2p.io.exceptions import MessageTooLarge
 from libp2p.network.stream.exceptions import StreamEOF
 from libp2p.peer.id import ID
@@ -22,7 +22,7 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
 from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host.hardening import ENDED, Blame, quietly
+from sapo_edge.swarm.host.hardening import ENDED, AtDisconnect, Blame, quietly
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
@@ -224,7 +224,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         """Nothing: `check` has the message already, and the library's channel keeps only 32."""
 
 
-class StreamMover(INotifee):  # type: ignore[misc] # libp2p is not followed
+class StreamMover(AtDisconnect):
     """Moves a peer's GossipSub stream to another connection when its own one ends. Register it with the network.
 
     Two nodes have two connections if they dialled each other at the same time, or punched a hole beside a relayed one.
@@ -249,8 +249,3 @@ class StreamMover(INotifee):  # type: ignore[misc] # libp2p is not followed
         for topic in topics:
             self._pubsub.peer_topics.setdefault(topic, set()).add(peer)
         self._tally.count("gossip streams moved to another connection")
-
-    async def _ignore(self, *_: object) -> None:
-        await trio.lowlevel.checkpoint()
-
-    connected = opened_stream = closed_stream = listen = listen_close = _ignore

@@ -1,0 +1,113 @@
+"""Identify: what peers say of themselves, read within bounds and forgotten when they leave.
+
+py-libp2p 0.8.1 reads up to 1 MiB, keeps every protocol's name and up to 1,000 addresses of a peer, accepts the same
+again whenever the peer pushes it, and keeps it after the peer has left. The bounds here are go-libp2p's, rounded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import trio
+from libp2p.abc import IHost, INetConn, INetwork
+from libp2p.identity.identify.identify import ID as IDENTIFY
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.identity.identify_push.identify_push import ID_PUSH
+from libp2p.peer.id import ID
+from libp2p.utils.varint import read_length_prefixed_protobuf
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.host.hardening import AtDisconnect, quietly
+from sapo_edge.swarm.tally import Tally
+
+MAX_IDENTIFY_BYTES = 8 * 1024
+"""Largest answer that is read."""
+MAX_PROTOCOLS = 32
+"""Most protocols of a peer that are kept; the first ones."""
+MAX_ADDRESSES = 16
+"""Most addresses of a peer that are kept; the first ones."""
+MAX_ADDRESS_BYTES = 300
+"""Longest address that is parsed, and longest name of a protocol that is kept."""
+IDENTIFY_SECONDS = 10.0
+"""Time limit of an exchange."""
+ADDRESS_SECONDS = 7200
+"""Time for which the library uses an address."""
+
+
+def bound_identify(host: IHost, tally: Tally) -> None:
+    """Replace the library's exchange by a bounded one, which runs in a system task: its failure would end the loop.
+
+    Args:
+        host: not running yet.
+        tally: counts peers whose answer is missing, too long or no answer.
+    """
+
+    async def identify(peer_id: ID, *, reason: str) -> None:
+        try:
+            with trio.fail_after(IDENTIFY_SECONDS):
+                await _identify(host, peer_id)
+        except Exception:  # noqa: BLE001 - a peer chooses what it answers
+            tally.count("peers that did not identify themselves")
+
+    host.remove_stream_handler(ID_PUSH)
+    host._identify_peer = identify
+    host.get_network().register_notifee(_Forgetter(host))
+
+
+async def _identify(host: IHost, peer_id: ID) -> None:
+    connections = host.get_network().get_connections(peer_id)
+    if not connections:
+        return
+    await connections[0].event_started.wait()
+    stream = await host.new_stream(peer_id, [IDENTIFY])
+    try:
+        data = await read_length_prefixed_protobuf(stream, max_length=MAX_IDENTIFY_BYTES)
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+            await quietly(stream.close)
+    answer = Identify()
+    answer.ParseFromString(data)
+    if peer_id in host.get_network().connections:
+        _keep(host, connections[0], answer)
+
+
+def _keep(host: IHost, connection: Any, answer: Identify) -> None:
+    """Keep what is used of an answer: protocols, addresses, and the address at which the peer sees this node."""
+    peer_id = connection.muxed_conn.peer_id
+    store = host.get_peerstore()
+    names = answer.protocols[:MAX_PROTOCOLS]
+    store.clear_protocol_data(peer_id)
+    store.add_protocols(peer_id, [name for name in names if len(name) <= MAX_ADDRESS_BYTES])
+    addresses = [address for raw in answer.listen_addrs[:MAX_ADDRESSES] if (address := _parse(raw)) is not None]
+    if addresses:
+        store.clear_addrs(peer_id)
+        store.add_addrs(peer_id, addresses, ADDRESS_SECONDS)
+    seen_at = _parse(answer.observed_addr)
+    if seen_at is not None and connection.muxed_conn.get_remote_address() is not None:
+        # Through a relay, a peer sees the relay's address.
+        host._observed_addr_manager.record_observation(connection, seen_at, host.get_transport_addrs())
+
+
+def _parse(raw: bytes) -> Multiaddr | None:
+    if not 0 < len(raw) <= MAX_ADDRESS_BYTES:
+        return None
+    try:
+        address = Multiaddr(raw)
+        str(address)
+    except Exception:  # noqa: BLE001 - the library raises whatever its codecs raise
+        return None
+    return address
+
+
+class _Forgetter(AtDisconnect):
+    """Deletes what the library remembers of a peer when its last connection ends."""
+
+    def __init__(self, host: IHost) -> None:
+        self._store = host.get_peerstore()
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        """Forget the peer, unless another connection to it remains."""
+        await trio.lowlevel.checkpoint()
+        peer_id = conn.muxed_conn.peer_id
+        if peer_id not in network.connections and self._store.has_peer(peer_id):
+            self._store.clear_peerdata(peer_id)

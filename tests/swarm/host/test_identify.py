@@ -1,0 +1,108 @@
+"""What a peer says of itself: read within bounds, never accepted unasked, and forgotten when the peer leaves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.host.exceptions import StreamFailure
+from libp2p.identity.identify.identify import ID as IDENTIFY
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.identity.identify_push.identify_push import ID_PUSH
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.host.hardening import disconnect
+from sapo_edge.swarm.host.identify import (
+    MAX_ADDRESS_BYTES,
+    MAX_ADDRESSES,
+    MAX_IDENTIFY_BYTES,
+    MAX_PROTOCOLS,
+)
+from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, until
+
+REFUSED = "peers that did not identify themselves"
+
+
+def answer(protocols: int, addresses: int, padding: int = 0) -> bytes:
+    listen = [Multiaddr(f"/ip4/192.0.2.1/tcp/{port + 1}").to_bytes() for port in range(addresses)]
+    names = [f"/p/{number}" for number in range(protocols)]
+    return Identify(protocols=names, listen_addrs=listen, agent_version="x" * padding).SerializeToString()
+
+
+@asynccontextmanager
+async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHost]:
+    """A connected host that answers identify with this frame's content."""
+
+    async def identify(stream: INetStream) -> None:
+        await stream.write(frame(data))
+        await stream.close()
+
+    host = bare_host()
+    host.set_stream_handler(IDENTIFY, identify)
+    async with host.run([LOOPBACK]):
+        await dial(host, victim.address)
+        yield host
+
+
+def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            store = victim.host.get_peerstore()
+            data = answer(8 * MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
+            assert len(data) <= MAX_IDENTIFY_BYTES
+            async with peer_that_answers(victim, data) as host:
+                peer_id = host.get_id()
+                assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
+                assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(MAX_PROTOCOLS)]
+                assert len(store.addrs(peer_id)) == MAX_ADDRESSES
+                disconnect(victim.host, peer_id)
+            assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
+            assert not victim.tally.faults and REFUSED not in victim.tally.counts
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+@pytest.mark.parametrize("data", [answer(1, 1, MAX_IDENTIFY_BYTES), b"\xff" * 40], ids=["too long", "garbage"])
+def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            async with peer_that_answers(victim, data) as host:
+                assert await until(lambda: REFUSED in victim.tally.counts)
+                store = victim.host.get_peerstore()
+                assert not store.has_peer(host.get_id()) or not store.get_protocols(host.get_id())
+                assert not victim.tally.faults and not victim.died.is_set()
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
+            long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
+            data = Identify(
+                protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES], listen_addrs=[b"\xff\xff", long, good.to_bytes()]
+            ).SerializeToString()
+            async with peer_that_answers(victim, data) as host:
+                store, peer_id = victim.host.get_peerstore(), host.get_id()
+                assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
+                assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good"], [good])
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+def test_nothing_is_accepted_that_a_peer_pushes() -> None:
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            async with peer_that_answers(victim, answer(1, 1)) as host:
+                with pytest.raises(StreamFailure):
+                    await host.new_stream(victim.peer_id, [ID_PUSH])
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
