@@ -13,7 +13,7 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, LocalNetworks, find_local_networks
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.visits.opinions import Opinion
+    from sapo_edge.swarm.finding.outside import Outside
 
 CLOCK_WARN = 60.0
 """Seconds of difference to peers' clocks from which the check warns."""
@@ -50,8 +50,8 @@ def examine_network(
     checks = [_network(networks, listen), _port(port, node_runs)]
     if mdns:
         checks.append(_multicast(networks))
-    opinions = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else []
-    return [*checks, _reachable(opinions, bool(bootstrap), networks), _clock(opinions)]
+    outside = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else None
+    return [*checks, _reachable(outside, networks, bool(bootstrap)), _clock(outside)]
 
 
 def _network(networks: LocalNetworks, listen: str) -> Check:
@@ -131,19 +131,21 @@ def _mdns_port_is_shared() -> bool:
     return True
 
 
-def _reachable(opinions: Sequence[Opinion], asked: bool, networks: LocalNetworks) -> Check:
+def _reachable(outside: Outside | None, networks: LocalNetworks, asked: bool) -> Check:
     if not asked:
         return Check("reachability", Status.PASS, "unknown without a bootstrap address; not needed on a local network")
-    if not opinions:
+    if outside is None:
         return Check(
             "reachability", Status.WARN, "no bootstrap peer answers", "check the network, or ask for a new invite"
         )
-    seen = next((opinion.seen for opinion in opinions if opinion.seen), "")
-    nat = "" if not seen or seen in networks.listen_addresses else f", behind a NAT as {seen}"
-    if any(opinion.reachable for opinion in opinions):
-        return Check("reachability", Status.PASS, f"peers can connect to this machine{nat}")
-    if all(opinion.reachable is None for opinion in opinions):
-        return Check("reachability", Status.PASS, f"unknown: peers answer but did not try to connect back{nat}")
+    seen = outside.address(4)
+    nat = "" if seen is None or seen in networks.listen_addresses else f", behind a NAT as {seen}"
+    yes, no = outside.votes()
+    if outside.is_reachable:
+        return Check("reachability", Status.PASS, f"peers of {yes} other network(s) can connect to this machine{nat}")
+    if outside.is_reachable is None:
+        tried = f"{yes} of {yes + no} other network(s) could connect back" if yes + no else "none tried to connect back"
+        return Check("reachability", Status.PASS, f"unknown until two other networks agree: {tried}{nat}")
     return Check(
         "reachability",
         Status.WARN,
@@ -152,27 +154,30 @@ def _reachable(opinions: Sequence[Opinion], asked: bool, networks: LocalNetworks
     )
 
 
-def _clock(opinions: Sequence[Opinion]) -> Check:
-    if not opinions:
+def _clock(outside: Outside | None) -> Check:
+    if outside is None:
         return Check("clock", Status.PASS, "not compared: no peer answered")
-    values = sorted(opinion.clock_ahead for opinion in opinions)
-    ahead = values[len(values) // 2]
-    detail = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} {len(values)} peer(s)"
+    ahead = outside.clock_ahead
     if abs(ahead) < CLOCK_WARN:
-        return Check("clock", Status.PASS, detail)
+        return Check("clock", Status.PASS, f"no two peers of different networks differ by {CLOCK_WARN:.0f} s or more")
+    detail = f"{abs(ahead):.0f} s {'behind' if ahead > 0 else 'ahead of'} peers of different networks"
     status = Status.FAIL if abs(ahead) >= CLOCK_FAIL else Status.WARN
     return Check("clock", status, detail, "turn on network time; peers reject rollouts that are too old or new")
 
 
 def _ask(
     port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
-) -> list[Opinion]:
-    """Ask peers about this machine; empty if none answers or the port is not free."""
+) -> Outside | None:
+    """Ask peers about this machine; None if none answers or the port is not free."""
     from sapo_edge.swarm.host.logs import preserve_logging
 
     with preserve_logging():
         import trio
 
+        from sapo_edge.swarm.finding.outside import Outside
         from sapo_edge.swarm.visits.opinions import ask_peers
-    opinions: list[Opinion] = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
-    return opinions
+    views = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
+    outside = Outside()
+    for view in views:
+        outside.record(view)
+    return outside if views else None

@@ -51,8 +51,8 @@ class SwarmStatus:
         peer_id, name: this node's.
         swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
         addresses: multiaddresses at which others can dial this node.
-        reachable: whether a peer elsewhere reached this node's port recently; None if none tried.
-        clock_ahead: seconds by which the clocks of peers are ahead of this one.
+        reachable: whether peers of other networks reach this node's port; None while two of them don't agree.
+        clock_ahead: seconds by which the clocks of peers are ahead of this one; 0 while two of them don't agree.
         peers: connected ones.
         rollouts_out: own rollouts published.
         rollouts_in: external rollouts accepted.

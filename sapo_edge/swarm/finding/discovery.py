@@ -6,7 +6,7 @@ import functools
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +17,11 @@ from sapo_edge.swarm.addresses import Address, find_local_networks, parse_addres
 from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
 from sapo_edge.swarm.finding.directory import Directory, ask
+from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
 
 ASK_SECONDS = 300.0
 """Time until a connected peer is asked for others again."""
@@ -30,12 +31,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
-REACHABLE_FOR = 900.0
-"""Seconds for which a peer's report about this node's port is valid."""
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ without a notice."""
-MAX_CLOCKS = 32
-"""Peers whose clocks are compared with this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,54 +58,11 @@ class DiscoveryConfig:
     max_members: int = 8
 
 
-@dataclass(slots=True)
-class Reachability:
-    """What peers report about this node.
-
-    Attributes:
-        last_success: seconds of `time.monotonic` at which a peer last reached this node's port.
-        last_failure: the same for a peer that could not.
-        clocks: seconds by which clocks of peers are ahead of this one, by peer id.
-    """
-
-    last_success: float = -REACHABLE_FOR
-    last_failure: float = -REACHABLE_FOR
-    clocks: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def is_reachable(self) -> bool | None:
-        """Whether others reach this node directly; None if none tried recently."""
-        if time.monotonic() - max(self.last_success, self.last_failure) > REACHABLE_FOR:
-            return None
-        return self.last_success >= self.last_failure
-
-    def record(self, peer_id: str, answer: ExchangeResponse, sent: float, received: float) -> None:
-        """Record a peer's answer.
-
-        Args:
-            peer_id: id of the peer.
-            answer: its answer.
-            sent, received: Unix seconds of this node, before and after.
-        """
-        if answer.reachable:
-            self.last_success = time.monotonic()
-        elif answer.reachable is not None:
-            self.last_failure = time.monotonic()
-        if peer_id in self.clocks or len(self.clocks) < MAX_CLOCKS:
-            self.clocks[peer_id] = answer.clock_ahead(sent, received)
-
-    @property
-    def clock_ahead(self) -> float:
-        """Median seconds by which clocks of peers are ahead of this one; 0 while fewer than two are known."""
-        values = sorted(self.clocks.values())
-        return values[len(values) // 2] if len(values) > 1 else 0.0
-
-
 class Discovery:
     """Keeps a host connected to peers of its swarm.
 
     Attributes:
-        reachability: what peers report about this node.
+        outside: how this node looks from outside, by what peers agree on.
         book: known peers.
         directory: answers peer requests of others.
         dialler: dials known peers.
@@ -130,7 +84,7 @@ class Discovery:
         self._networks = find_local_networks(config.listen)
         self._ask_due: dict[str, float] = {}
         self._saved = time.monotonic()
-        self.reachability = Reachability()
+        self.outside = Outside()
         self.book = PeerBook(self._own_id)
         self.directory = Directory(host, self._tag, lambda: self._networks, tuple, self._add_member, tally)
         self.dialler = Dialler(
@@ -170,7 +124,7 @@ class Discovery:
                 await trio.sleep(random.uniform(5, 10))
 
     def _needs_relay(self) -> bool:
-        return not self._networks.loopback and self.reachability.is_reachable is not True
+        return not self._networks.loopback and self.outside.reaches(4) is not True
 
     def _add_bootstrap(self) -> None:
         for text in self._config.bootstrap:
@@ -206,7 +160,7 @@ class Discovery:
             networks = await trio.to_thread.run_sync(find_local_networks, self._config.listen)
             if networks != self._networks:
                 self._networks = networks
-                self.reachability.last_success = self.reachability.last_failure = -REACHABLE_FOR
+                self.outside.forget()
                 self.book.retry_soon()
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
                 self._saved = time.monotonic()
@@ -245,9 +199,10 @@ class Discovery:
             self.directory.mark_member(peer_id)
         elif not answer.peers and not self.relays.is_relay(peer_id):
             self.book.forget(peer_id)
-        self.reachability.record(peer_id, answer, sent, time.time())
-        self._compare_clocks()
         remotes = direct_remotes(self._host, peer_id)
+        ahead = answer.clock_ahead(sent, time.time())
+        self.outside.record(View(remotes[0] if remotes else "", answer.seen, answer.reachable, ahead))
+        self._compare_clocks()
         for group in answer.peers:
             for address in group:
                 if self._networks.may_name(address.via, remotes):
@@ -256,7 +211,7 @@ class Discovery:
                     self._tally.count("addresses rejected: not allowed")
 
     def _compare_clocks(self) -> None:
-        ahead = self.reachability.clock_ahead
+        ahead = self.outside.clock_ahead
         if abs(ahead) > CLOCK_TOLERANCE:
             self._tally.notice(
                 "warning",

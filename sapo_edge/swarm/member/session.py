@@ -231,7 +231,7 @@ class Session:
                 await trio.sleep(MAINTENANCE_SECONDS)
 
     def _snapshot(self, has_peers: bool) -> None:
-        reachability = self._discovery.reachability if self._discovery else None
+        outside = self._discovery.outside if self._discovery else None
         if trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
             self._addresses_updated, self._addresses = trio.current_time(), self._find_addresses()
         self.member.snapshot(
@@ -239,8 +239,8 @@ class Session:
             peers=self._peers(),
             paused=self._paused(),
             addresses=self._addresses,
-            reachable=reachability.is_reachable if reachability else None,
-            clock_ahead=reachability.clock_ahead if reachability else 0.0,
+            reachable=outside.is_reachable if outside else None,
+            clock_ahead=outside.clock_ahead if outside else 0.0,
         )
 
     def _backfill(self, neighbours: Sequence[str], nursery: trio.Nursery) -> None:

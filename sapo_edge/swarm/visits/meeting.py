@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -74,11 +75,12 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
         swarm: the manifest's digest.
 
     Yields:
-        ids of connected peers: each bootstrap peer, then peers that it names.
+        ids of connected peers: the bootstrap peers, then peers that they name, of each in turn.
     """
     key = host.get_network().psk
     request = ExchangeRequest(swarm_tag(swarm, bytes.fromhex(key) if key else None, "peers"), 0)
     networks = find_local_networks()
+    named: list[list[tuple[Address, ...]]] = []
     for text in bootstrap:
         try:
             address = parse_address(text)
@@ -89,8 +91,12 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
         yield address.peer_id
         answer = await ask(host, address.peer_id, request)
         remotes = direct_remotes(host, address.peer_id)
-        for group in (answer.peers if answer else ())[:MAX_NAMED]:
+        groups = answer.peers[:MAX_NAMED] if answer else ()
+        named.append([tuple(one for one in group if networks.may_name(one.via, remotes)) for group in groups])
+    # A bootstrap peer and those that it names may be one owner's: they take turns with what others name.
+    for turn in itertools.zip_longest(*named, fillvalue=()):
+        for group in turn:
             for other in group:
-                if networks.may_name(other.via, remotes) and await connect(host, other):
+                if await connect(host, other):
                     yield other.peer_id
                     break

@@ -43,7 +43,7 @@ async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
             "members": sorted(discovery.dialler.members),
             "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.last_connected),
             "circuits": [str(address) for address in discovery.relays.addresses()],
-            "reached": discovery.reachability.is_reachable,
+            "reached": discovery.outside.is_reachable,
             "counts": tally.counts,
             "faults": tally.faults,
         }

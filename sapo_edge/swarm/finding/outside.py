@@ -1,0 +1,150 @@
+"""How this node looks from outside: whether others reach its port, at which address they see it, how its clock differs.
+
+A peer's report is a claim. So a network has one voice, however many peers it holds, and nothing follows from a report
+until `AGREE` networks agree, and more do than disagree. One attacker decides nothing; one with machines in more
+networks than this node's other peers does.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sapo_edge.swarm.addresses import is_public, neighbourhood
+from sapo_edge.swarm.recent import Recent
+
+AGREE = 2
+"""Networks that must agree."""
+VALID_SECONDS = 900.0
+"""Seconds for which a report is valid."""
+MAX_VOICES = 64
+"""Most networks that are remembered, the newest."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a peer sees this node.
+
+    Attributes:
+        remote: the peer's IP address, as this node is connected to it; "" through a relay.
+        seen: the IP address from which it says that this node is connected; "" through a relay.
+        reachable: whether it could connect to this node's port at that address; None if it did not try.
+        clock_ahead: seconds by which its clock is ahead of this one.
+    """
+
+    remote: str
+    seen: str
+    reachable: bool | None
+    clock_ahead: float
+
+    @property
+    def network(self) -> str:
+        """The peer's network, if that is another one than this node's; "" otherwise.
+
+        A peer of the same network gets past the router or firewall that others meet.
+        """
+        remote, seen = _parse(self.remote), _parse(self.seen)
+        if remote is None or seen is None or not is_public(remote) or not is_public(seen):
+            return ""
+        network = neighbourhood(self.remote)
+        return "" if network == neighbourhood(self.seen) else network
+
+
+class Outside:
+    """What peers of different networks agree on about this node. For one thread.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # By network and version of IP, with the time of the report. A network's newest report replaces its last one.
+        self._reached: Recent[tuple[str, int], tuple[float, bool]] = Recent(MAX_VOICES)
+        self._seen: Recent[tuple[str, int], tuple[float, str]] = Recent(MAX_VOICES)
+        self._clocks: Recent[str, tuple[float, float]] = Recent(MAX_VOICES)
+
+    def record(self, view: View) -> None:
+        """Record a peer's report."""
+        now = self._clock()
+        if remote := _parse(view.remote):
+            # Machines of the owner's network can't be told apart by networks; they are few.
+            voice = neighbourhood(view.remote) if is_public(remote) else view.remote
+            self._clocks[voice] = (now, view.clock_ahead)
+        if network := view.network:
+            key = (network, ipaddress.ip_address(view.seen).version)
+            self._seen[key] = (now, view.seen)
+            if view.reachable is not None:
+                self._reached[key] = (now, view.reachable)
+
+    def forget(self) -> None:
+        """Forget where this node is: it is on another network now."""
+        self._reached.clear()
+        self._seen.clear()
+
+    def votes(self, version: int | None = None) -> tuple[int, int]:
+        """Other networks from which this node's port could and could not be reached, over one version of IP or any."""
+        votes = [
+            reached for (_, by), (_, reached) in self._valid(self._reached).items() if version is None or by == version
+        ]
+        return votes.count(True), votes.count(False)
+
+    def reaches(self, version: int) -> bool | None:
+        """Whether other networks reach this node over a version of IP; None while they don't agree."""
+        return _verdict(*self.votes(version))
+
+    @property
+    def is_reachable(self) -> bool | None:
+        """Whether other networks reach this node over any version of IP; None while they don't agree."""
+        verdicts = {self.reaches(4), self.reaches(6)}
+        return True if True in verdicts else False if False in verdicts else None
+
+    def address(self, version: int) -> str | None:
+        """The public IP address of this node on which other networks agree."""
+        seen = Counter(ip for (_, by), (_, ip) in self._valid(self._seen).items() if by == version)
+        for ip, votes in seen.most_common(1):
+            if votes >= AGREE and 2 * votes > seen.total():
+                return ip
+        return None
+
+    @property
+    def clock_ahead(self) -> float:
+        """Seconds by which peers' clocks are ahead of this one, as `agreed_difference`."""
+        return agreed_difference([ahead for _, ahead in self._valid(self._clocks).values()])
+
+    def _valid(self, voices: Recent[K, tuple[float, V]]) -> dict[K, tuple[float, V]]:
+        oldest = self._clock() - VALID_SECONDS
+        return {key: voice for key, voice in voices.items() if voice[0] >= oldest}
+
+
+def agreed_difference(values: Sequence[float]) -> float:
+    """The largest difference that more than half of the values, and at least `AGREE`, reach; 0 if there is none.
+
+    Args:
+        values: one for each voice, negative or positive.
+    """
+    needed = max(AGREE, len(values) // 2 + 1)
+    if len(values) < needed:
+        return 0.0
+    ordered = sorted(values)
+    return max(0.0, ordered[-needed]) or min(0.0, ordered[needed - 1])
+
+
+def _verdict(yes: int, no: int) -> bool | None:
+    if max(yes, no) < AGREE or yes == no:
+        return None
+    return yes > no
+
+
+def _parse(ip: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(ip)
+    except ValueError:
+        return None

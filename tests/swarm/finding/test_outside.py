@@ -1,0 +1,137 @@
+"""How a node looks from outside: no single network decides what it believes about itself."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.doctor import network as doctor
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address
+from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, Outside, View, agreed_difference
+from sapo_edge.swarm.visits import meeting
+from sapo_edge.swarm.wire.exchange import ExchangeResponse
+
+SEEN = "5.5.5.5"
+ABROAD = [f"9.9.{number}.1" for number in range(9)]
+
+
+def view(remote: str, reachable: bool | None = None, ahead: float = 0.0, seen: str = SEEN) -> View:
+    return View(remote, seen, reachable, ahead)
+
+
+def outside(*views: View) -> Outside:
+    result = Outside()
+    for one in views:
+        result.record(one)
+    return result
+
+
+def test_one_voice_does_not_drop_relay_places() -> None:
+    told = outside(*(view(remote, reachable=False) for remote in ABROAD[:5]), view(ABROAD[5], reachable=True))
+    assert told.is_reachable is False and told.reaches(4) is False
+    assert outside(view(ABROAD[0], reachable=True)).is_reachable is None
+    crowd = [view(f"9.9.9.{number}", reachable=True) for number in range(1, 255)]
+    assert outside(*crowd).is_reachable is None, "a network has one voice"
+    assert outside(*crowd, view(ABROAD[0], reachable=True)).is_reachable is True
+    assert outside(*(view(ip, reachable=n % 2 == 0) for n, ip in enumerate(ABROAD[:4]))).is_reachable is None, "a tie"
+    assert told.votes() == (1, 5)
+
+
+@pytest.mark.parametrize("remote", ["192.168.1.7", "127.0.0.1", "100.64.0.9", "fd12::7", "5.5.5.77", ""])
+def test_only_peers_of_another_network_say_that_others_reach_a_node(remote: str) -> None:
+    views = [view(remote, reachable=True), view(remote, reachable=True, seen="192.168.1.5")]
+    assert outside(*views, view(ABROAD[0], reachable=True)).is_reachable is None
+    assert outside(*views, view(ABROAD[0]), view(ABROAD[1])).address(4) == SEEN
+
+
+def test_versions_of_ip_are_told_apart() -> None:
+    six = [view(f"2a00:{number}::1", reachable=True, seen="2a01::5") for number in (1, 2)]
+    both = outside(*six, *(view(ip, reachable=False) for ip in ABROAD[:2]))
+    assert (both.reaches(6), both.reaches(4), both.is_reachable) == (True, False, True)
+    assert (both.address(6), both.address(4)) == ("2a01::5", SEEN)
+    # Addresses of one site's /48 are one voice.
+    assert outside(*(view(f"2a00:1:0:{n}::1", reachable=True, seen="2a01::5") for n in range(9))).reaches(6) is None
+
+
+def test_the_address_is_one_on_which_networks_agree() -> None:
+    assert outside(view(ABROAD[0])).address(4) is None
+    assert outside(view(ABROAD[0]), view(ABROAD[1], seen="6.6.6.6")).address(4) is None
+    assert outside(view(ABROAD[0]), view(ABROAD[1], seen="6.6.6.6"), view(ABROAD[2])).address(4) == SEEN
+    lies = [view(ip, seen="192.168.1.1") for ip in ABROAD] + [view(ip, seen="nonsense") for ip in ABROAD]
+    assert outside(*lies).address(4) is None and outside(*lies).is_reachable is None
+
+
+def test_reports_expire_are_bounded_and_end_with_the_network() -> None:
+    now = [0.0]
+    told = Outside(lambda: now[0])
+    for ip in ABROAD[:2]:
+        told.record(view(ip, reachable=True, ahead=90.0))
+    told.record(view(ABROAD[0]))
+    assert told.is_reachable is True, "who did not try takes nothing back"
+    assert told.clock_ahead == 0.0, "one of two now says that the clock is right"
+    now[0] = VALID_SECONDS + 1
+    assert told.is_reachable is None and told.address(4) is None and told.clock_ahead == 0.0
+    for number in range(1000):
+        told.record(view(f"9.{number % 250}.{number // 250}.1", reachable=True))
+    assert sum(told.votes()) == MAX_VOICES == len(told._clocks) == len(told._seen)
+    told.forget()
+    assert told.is_reachable is None and told.address(4) is None
+
+
+def test_one_clock_of_two_sets_no_warning() -> None:
+    assert outside(view(ABROAD[0], ahead=86400.0), view(ABROAD[1], ahead=0.5)).clock_ahead == 0.5
+    assert outside(view(ABROAD[0], ahead=86400.0), view(ABROAD[1], ahead=-0.5)).clock_ahead == 0.0
+    assert outside(*(view(f"9.9.9.{number}", ahead=86400.0) for number in range(9))).clock_ahead == 0.0
+    assert outside(*(view(f"192.168.1.{number}", ahead=90.0) for number in (7, 8))).clock_ahead == 90.0
+    assert outside(view(""), view("", ahead=90.0), view("", ahead=90.0)).clock_ahead == 0.0, "through relays"
+
+
+@given(st.lists(st.integers(-9, 9).map(float), max_size=9))
+def test_a_minority_and_a_single_voice_can_not_set_the_difference(values: list[float]) -> None:
+    difference = agreed_difference(values)
+    if difference:
+        agreeing = [value for value in values if value * difference > 0 and abs(value) >= abs(difference)]
+        assert len(agreeing) >= 2 and 2 * len(agreeing) > len(values)
+    elif len(values) > 1:
+        majority = max(2, len(values) // 2 + 1)
+        assert sum(value > 0 for value in values) < majority and sum(value < 0 for value in values) < majority
+
+
+def test_the_doctor_warns_only_of_what_two_networks_say() -> None:
+    home = LocalNetworks(("192.168.1.5",), (), loopback=False)
+    lone = outside(view(ABROAD[0], reachable=True, ahead=86400.0), view(ABROAD[1], reachable=False))
+    assert "1 of 2" in doctor._reachable(lone, home, asked=True).detail
+    assert doctor._clock(lone).status == "pass"
+    agreed = outside(*(view(ip, reachable=False, ahead=-90.0) for ip in ABROAD[:2]))
+    assert doctor._reachable(agreed, home, asked=True).status == doctor._clock(agreed).status == "warn"
+    fine = doctor._reachable(outside(*(view(ip, reachable=True) for ip in ABROAD[:2])), home, asked=True)
+    assert fine.status == "pass" and SEEN in fine.detail
+
+
+def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    peers = [f"12D3KooW{letter * 44}" for letter in "ABCDEFGH"]
+
+    def at(number: int) -> Any:
+        return direct_address(f"9.9.{number}.1", 4001, peers[number])
+
+    async def connect(host: object, address: object) -> bool:
+        return True
+
+    async def ask(host: object, peer_id: str, request: object) -> ExchangeResponse:
+        friends = {0: (2, 3, 4, 5), 1: (6, 7)}[peers.index(peer_id)]
+        return ExchangeResponse(True, SEEN, None, 0.0, tuple((at(number),) for number in friends))
+
+    async def scenario() -> list[int]:
+        network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
+        host: Any = types.SimpleNamespace(get_network=lambda: network)
+        bootstrap = [str(at(0)), str(at(1))]
+        return [peers.index(peer_id) async for peer_id in meeting.meet(host, bootstrap, b"s" * 32)]
+
+    monkeypatch.setattr(meeting, "connect", connect)
+    monkeypatch.setattr(meeting, "ask", ask)
+    assert trio.run(scenario) == [0, 1, 2, 6, 3, 7, 4, 5]
