@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 
+from sapo_edge.authors import Authors
 from sapo_edge.marks import question_mark, task_mark, text_mark
 from sapo_edge.rollout import Rollout, TaskRef
 from sapo_edge.state.pool_file import SavedPool, SavedRollout, read_pool, write_pool
 
 K = TypeVar("K")
 V = TypeVar("V")
-
-AUTHOR_SAMPLE = 4096
-"""Newest arrivals from which the number of authors is estimated."""
-_MOST_PER_AUTHOR = 3
 
 
 class PoolOutcome(StrEnum):
@@ -63,45 +60,6 @@ class PoolLimits:
     remembered: int = 16384
     used_texts: int = 256
     distinct: bool = True
-
-
-class Authors:
-    """The authors of the newest arrivals, from which it estimates how many nodes publish.
-
-    Args:
-        seconds: age at which an arrival is forgotten.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._arrivals: deque[tuple[str, float]] = deque()
-        self._counts: Counter[str] = Counter()
-
-    def hear(self, author: str, now: float) -> None:
-        """Count the arrival of a rollout."""
-        self._forget(now)
-        # The estimate only needs to tell once, twice and more often apart: one author must not fill the sample.
-        if self._counts[author] < _MOST_PER_AUTHOR:
-            self._arrivals.append((author, now))
-            self._counts[author] += 1
-
-    def estimate(self, now: float) -> float:
-        """How many authors there are, including those not heard yet; 0 if none was heard.
-
-        Chao's estimator, corrected for bias (Scandinavian Journal of Statistics 11, 1984).
-        """
-        self._forget(now)
-        frequencies = Counter(self._counts.values())
-        once, twice = frequencies[1], frequencies[2]
-        return len(self._counts) + once * (once - 1) / (2 * (twice + 1))
-
-    def _forget(self, now: float) -> None:
-        oldest = now - self._seconds
-        while self._arrivals and (len(self._arrivals) >= AUTHOR_SAMPLE or self._arrivals[0][1] < oldest):
-            author, _ = self._arrivals.popleft()
-            self._counts[author] -= 1
-            if not self._counts[author]:
-                del self._counts[author]
 
 
 @dataclass(frozen=True, slots=True)

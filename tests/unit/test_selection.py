@@ -9,8 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sapo_edge.pool import Authors, Pool
+from sapo_edge.authors import MAX_AUTHORS, SMALL_SWARM, STEP, Authors, Sender, estimate_number
+from sapo_edge.pool import Pool
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
 from tests.fakes import make_rollout
@@ -94,6 +97,82 @@ def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> No
     assert heard.estimate(20.0) == 21
     heard.hear("node 1", 3000.0)
     assert heard.estimate(3700.0) == 1 and heard.estimate(6601.0) == 0
+
+
+HOUR = 3600
+
+
+def share_after(members: int, keys: int, each: int = 1, hours: int = 1) -> tuple[float, float]:
+    """The share of a member before and after a crowd comes, which sends through every hour that follows.
+
+    Args:
+        members: honest ones, a round a minute, who keep the budget.
+        keys: of the crowd; new ones every hour.
+        each: rollouts of a key.
+        hours: for which the crowd stays.
+    """
+    rng, heard = random.Random(members), Authors(float(HOUR))
+    selector = SubsetSelector(BUDGET, lambda: heard.estimate(now))
+    now, before = 0.0, 0.0
+    for minute in range(60 * (2 + hours)):
+        now = 60.0 * minute
+        if minute == 120:
+            before = selector.share
+        share = min(8.0, selector.share)
+        for member in range(members):
+            for _ in range(int(share) + (rng.random() < share % 1)):
+                heard.hear(f"member {member}", now)
+        if minute >= 120:
+            hour, turn = divmod(minute, 60)
+            for key in range(turn * keys * each // 60, (turn + 1) * keys * each // 60):
+                heard.hear(f"key {hour} {key % keys}", now)
+    return before, selector.share
+
+
+@pytest.mark.parametrize(
+    ("members", "keys"), [(2, 181), (3, 181), (20, 181), (60, 181), (5, 1000), (20, 1000), (60, 1000)]
+)
+def test_keys_that_send_once_silence_nobody(members: int, keys: int) -> None:
+    before, after = share_after(members, keys)
+    assert min(8.0, after) > 0.6 * min(8.0, before)
+
+
+def test_a_crowd_that_sends_more_than_all_members_takes_hours_to_silence_them() -> None:
+    for hours in (1, 2):
+        before, after = share_after(20, 6000, hours=hours)
+        assert before == pytest.approx(BUDGET / 20, rel=0.1)
+        assert after >= BUDGET / (SMALL_SWARM * STEP ** (2 * hours - 1))
+
+
+def test_a_few_who_send_little_beside_a_large_swarm_do_not_make_it_talk() -> None:
+    rng, heard = random.Random(1), Authors(float(HOUR))
+    for second in range(HOUR):
+        heard.hear(str(rng.randrange(10_000)), second)
+        if second % 4 == 0:
+            heard.hear(f"loud {second % 3}", second)
+    assert heard.estimate(HOUR) > 5000
+
+
+@given(st.lists(st.integers(8, 256), min_size=4, max_size=60), st.integers(0, 4000))
+def test_new_keys_add_a_part_of_the_known_authors_however_many_there_are(counts: list[int], keys: int) -> None:
+    known = [Sender(count, known=True) for count in counts]
+    alone = estimate_number(known)
+    assert 1 <= alone <= len(counts)
+    crowded = estimate_number([*known, *[Sender(1, known=False)] * keys])
+    if keys < min(sum(counts), 8 * len(counts)) / 2:
+        assert alone <= crowded * 1.001 and crowded <= 2 * len(counts)
+
+
+def test_what_is_remembered_of_authors_is_bounded_and_known_ones_stay() -> None:
+    heard = Authors(float(HOUR))
+    for author in range(20):
+        heard.hear(f"member {author}", 0.0)
+    for key in range(3 * MAX_AUTHORS):
+        heard.hear(f"key {key}", 1900.0)
+    for author in range(20):
+        heard.hear(f"member {author}", 1900.0)
+    assert sum(sender.known for sender in heard._senders()) == 20
+    assert len(heard._older) + len(heard._newer) <= 2 * MAX_AUTHORS
 
 
 def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) -> None:
