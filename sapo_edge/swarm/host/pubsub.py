@@ -18,6 +18,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import signature_validator
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
@@ -27,9 +28,9 @@ from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 MAX_RPC_BYTES = 256 * 1024
-"""Largest frame that is read: five messages with their overhead. The library's default is 1 MiB."""
+"""Largest frame that is read or written: five messages with their overhead. The library's default is 1 MiB."""
 MAX_PUBLISHED = 32
-"""Most messages of one frame."""
+"""Most messages of one frame that are read, or written."""
 MAX_CONTROL = 64
 """Most message ids, grafts, prunes or subscriptions of one frame."""
 MESSAGES_PER_SECOND, MESSAGE_BURST = 50.0, 500.0
@@ -72,7 +73,20 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
         if rpc.publish and not self.may_upload():
             self.tally.count("messages not forwarded: upload cap")
             return
+        queue = self.pubsub.peer_queues.get(peer_id)
+        if queue is not None:
+            # The library splits at 1 MiB, but a peer ends the stream at a frame above `MAX_RPC_BYTES`.
+            queue.max_message_size = MAX_RPC_BYTES
         super().send_rpc(peer_id, rpc, priority)
+
+    async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
+        """Send the requested messages that are still kept, each once, in frames that the peer reads."""
+        await trio.lowlevel.checkpoint()
+        # An id can be spelled in several ways.
+        ids = dict.fromkeys(safe_bytes_from_hex(message_id) for message_id in iwant_msg.messageIDs)
+        messages = [message for message_id in ids if (message := self.mcache.msgs.get(message_id)) is not None]
+        for first in range(0, len(messages), MAX_PUBLISHED):
+            self.send_rpc(sender_peer_id, rpc_pb2.RPC(publish=messages[first : first + MAX_PUBLISHED]))
 
     def _handle_dropped_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, reason: str) -> None:
         self.tally.count("frames dropped: a neighbour is too slow")

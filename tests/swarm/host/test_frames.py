@@ -1,0 +1,70 @@
+"""Frames of GossipSub: what a node writes, another one reads; what is requested twice is sent once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.rpc_queue import RpcQueue
+
+from sapo_edge.swarm.host.gossip import make_router
+from sapo_edge.swarm.host.pubsub import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
+
+PEER = ID(b"\x00\x24\x08\x01\x12\x20" + bytes(32))
+
+
+class Requests:
+    """A router that keeps messages, and one peer that asks for them."""
+
+    def __init__(self, *sizes: int) -> None:
+        self.queue = RpcQueue(max_size=1000)
+        self.router: SafeGossipSub = make_router(lambda peer: 0.0)
+        self.router.pubsub = SimpleNamespace(peer_queues={PEER: self.queue})
+        self.router.tally, self.router.may_upload = Tally(lambda event: None), lambda: True
+        self.messages = [
+            rpc_pb2.Message(from_id=bytes(38), seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=["t"])
+            for number, size in enumerate(sizes)
+        ]
+        for message in self.messages:
+            self.router.mcache.put(message)
+
+    def ask(self, *message_ids: Any) -> list[rpc_pb2.RPC]:
+        """The frames that answer an IWANT for these ids."""
+        trio.run(self.router.handle_iwant, rpc_pb2.ControlIWant(messageIDs=message_ids), PEER)
+        return [*self.queue._queue._non_priority]
+
+    @property
+    def ids(self) -> list[bytes]:
+        return [message.from_id + message.seqno for message in self.messages]
+
+
+@pytest.mark.parametrize("sizes", [[46_000] * 8, [MAX_MESSAGE_BYTES] * 8, [100] * (2 * MAX_PUBLISHED + 1)])
+def test_an_honest_answer_is_read_as_it_is_written(sizes: list[int]) -> None:
+    requests = Requests(*sizes)
+    frames = requests.ask(*requests.ids)
+    assert all(frame.ByteSize() <= MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
+    assert [message for frame in frames for message in frame.publish] == requests.messages
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, MAX_MESSAGE_BYTES), max_size=70))
+def test_no_frame_exceeds_what_a_peer_reads(sizes: list[int]) -> None:
+    requests = Requests(*sizes)
+    frames = requests.ask(*requests.ids)
+    assert all(frame.ByteSize() <= MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
+    assert sum(len(frame.publish) for frame in frames) == len(sizes)
+
+
+def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
+    requests = Requests(46_000)
+    (wanted,) = requests.ids
+    spellings = [wanted, wanted.hex().encode(), wanted.hex().upper().encode()]
+    assert [len(frame.publish) for frame in requests.ask(*spellings, *[wanted] * 60, b"unknown")] == [1]
