@@ -119,6 +119,14 @@ def is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     return ip.is_global and not (ip.is_multicast or ip.is_reserved or ip.is_unspecified)
 
 
+def holder(ip: str) -> str:
+    """What one machine or home holds, for limits on an address: an IPv4 address, or the /64 of an IPv6 address."""
+    address = ipaddress.ip_address(ip.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return ip
+
+
 def neighbourhood(ip: str) -> str:
     """The network that is likely one owner's: "loopback", "private", the /24 of an IPv4 or the /48 of an IPv6 address.
 
@@ -142,7 +150,8 @@ class LocalNetworks:
     """The networks that this machine is connected to.
 
     Attributes:
-        addresses: IP addresses of this machine without loopback; those of container bridges come last.
+        addresses: IP addresses of this machine, IPv4 first, without loopback and link-local ones; those of container
+            bridges come last.
         subnets: the networks of these addresses.
         loopback: whether the node listens on loopback only, or the machine has no other address.
     """
@@ -204,18 +213,29 @@ def find_local_networks(listen: str = "all") -> LocalNetworks:
     import psutil
 
     up = {name for name, state in psutil.net_if_stats().items() if state.isup}
-    candidates: list[tuple[bool, str]] = []
+    candidates: list[tuple[bool, int, str]] = []
     subnets: list[Network] = []
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:
-            if name not in up or entry.family != socket.AF_INET:
+            if name not in up or entry.family not in (socket.AF_INET, socket.AF_INET6):
                 continue
-            ip = ipaddress.IPv4Address(entry.address)
-            if ip.is_loopback or ip.is_unspecified:
+            network = _network_of(entry.address, entry.netmask)
+            # A link-local address is of use only together with the interface's name, which no other machine knows.
+            if network is None or network.ip.is_loopback or network.ip.is_unspecified or network.ip.is_link_local:
                 continue
-            candidates.append((_VIRTUAL.match(name) is not None, str(ip)))
-            network = ipaddress.ip_network(f"{ip}/{entry.netmask or 32}", strict=False)
+            candidates.append((_VIRTUAL.match(name) is not None, network.version, str(network.ip)))
             # Overlay networks like Tailscale give each machine a single address of this range.
-            subnets.append(_SHARED_SPACE if ip in _SHARED_SPACE and network.prefixlen == 32 else network)
-    addresses = tuple(ip for _, ip in sorted(candidates))
+            is_overlay = network.ip in _SHARED_SPACE and network.network.prefixlen == 32
+            subnets.append(_SHARED_SPACE if is_overlay else network.network)
+    addresses = tuple(ip for _, _, ip in sorted(candidates))
     return LocalNetworks(addresses, tuple(subnets), loopback=listen == "loopback" or not addresses)
+
+
+def _network_of(ip: str, netmask: str | None) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:
+    """An interface's address with its network; None if it is of neither kind."""
+    try:
+        address = ipaddress.ip_address(ip.partition("%")[0])
+        bits = int(ipaddress.ip_address(netmask)).bit_count() if netmask else address.max_prefixlen
+        return ipaddress.ip_interface((address, bits))
+    except ValueError:
+        return None

@@ -121,7 +121,7 @@ async def running(
     """Run a host inside this context; yields a nursery for tasks that use it.
 
     Args:
-        listen: None to dial out only.
+        listen: "all" interfaces, on one port of IPv4 and IPv6; "loopback", on IPv4; None to dial out only.
 
     Raises:
         SwarmError: if it can't listen.
@@ -132,6 +132,8 @@ async def running(
     async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
         if addresses and not host.get_transport_addrs():
             raise SwarmError(f"can't listen on port {port}", "choose another port, or 0 for any")
+        if listen == "all" and not await host.get_network().listen(Multiaddr(f"/ip6/::/tcp/{listen_port(host)}")):
+            tally.count("hosts that listen on IPv4 only")
         try:
             async with trio.open_nursery() as nursery:
                 contain_tasks(host.get_network(), "network", nursery, tally)
@@ -143,7 +145,7 @@ async def running(
 
 
 def listen_port(host: IHost) -> int:
-    """The TCP port of a host that listens."""
+    """The TCP port of a host that listens, the same over IPv4 and IPv6."""
     return int(host.get_transport_addrs()[0].value_for_protocol("tcp"))
 
 

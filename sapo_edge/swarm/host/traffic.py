@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -10,9 +11,11 @@ import trio
 from libp2p.abc import IRawConnection
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import ConnectionClosedError
+from libp2p.transport.tcp import tcp as tcp_module
 from libp2p.transport.tcp.tcp import TCP, TCPListener
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.tally import Tally
 
@@ -25,7 +28,7 @@ MIN_BURST = 128 * 1024
 MAX_SOCKETS = 128
 """Most open sockets, half-open ones included."""
 MAX_SOCKETS_PER_ADDRESS = 24
-"""Most open inbound sockets from one IP address."""
+"""Most open inbound sockets from one IPv4 address, or one IPv6 /64."""
 
 
 def byte_bucket(rate: int) -> TokenBucket:
@@ -84,6 +87,15 @@ class Meter:
             metered.abort()
 
 
+def _remote_address(stream: Any) -> tuple[str, int] | None:
+    """Host and port at the other end of a socket; the library's own answer is None over IPv6."""
+    try:
+        host, port = stream.socket.getpeername()[:2]
+    except OSError:
+        return None
+    return str(host), int(port)
+
+
 class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not followed
     """A TCP stream that counts its bytes, delays reads by the download cap, and never writes half a frame.
 
@@ -99,8 +111,8 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self.gone = trio.Event()
         self._stream = stream
         self._meter = meter
-        self._remote: tuple[str, int] | None = stream.get_remote_address()
-        self.host = self._remote[0] if self._remote else "unknown"
+        self._remote = _remote_address(self.raw)
+        self.host = holder(self._remote[0]) if self._remote else "unknown"
 
     async def read(self, n: int | None = None) -> bytes:
         """Read up to `n` bytes once the download cap allows it; meanwhile TCP slows the sender down."""
@@ -151,6 +163,16 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         return self._remote
 
 
+_set_reuse_flags = tcp_module._set_reuse_flags
+
+
+def set_flags(sock: Any) -> None:
+    """Keep IPv4 out of an IPv6 socket, where its addresses would have another form, in which no limit knows them."""
+    _set_reuse_flags(sock)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+
+
 Handler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
@@ -160,6 +182,8 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
     def __init__(self, meter: Meter) -> None:
         super().__init__()
         self._meter = meter
+        # The library calls it from its module for each socket that it opens.
+        tcp_module._set_reuse_flags = set_flags
 
     async def dial(self, maddr: Multiaddr) -> IRawConnection:
         """Dial."""

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.addresses import Address, is_public, parse_address
 
 VERSION = 1
 """Version of the line."""
@@ -147,7 +147,7 @@ def _rank(address: Address) -> int:
         return 1
     if address.ip.is_loopback or address.ip.is_link_local:
         return _THIS_MACHINE
-    return 2 if address.ip.is_private else 0
+    return 0 if is_public(address.ip) else 2
 
 
 def _clean(text: str) -> str:

@@ -224,7 +224,7 @@ class _Socket:
         self.stream = self
         self.socket = self
 
-    def get_remote_address(self) -> tuple[str, int]:
+    def getpeername(self) -> tuple[str, int]:
         return ("192.0.2.1", 1)
 
     async def write(self, data: bytes) -> None:

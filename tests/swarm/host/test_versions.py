@@ -1,0 +1,95 @@
+"""A host listens on IPv4 and IPv6 at one port."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import types
+from typing import Any
+
+import psutil
+import pytest
+import trio
+from libp2p.peer.id import ID
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm import addresses
+from sapo_edge.swarm.addresses import find_local_networks, holder
+from sapo_edge.swarm.host.host import direct_remotes, listen_port, make_host, running
+from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS, Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+
+
+def has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as trial:
+            trial.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("kind", ["/ip4/127.0.0.1", "/ip6/::1"])
+def test_a_host_is_reached_over_both_versions_at_one_port(kind: str) -> None:
+    async def scenario() -> None:
+        hosts: list[Any] = []
+        tallies = []
+        for _ in range(2):
+            tallies.append(tally := Tally(lambda event: None))
+            hosts.append(
+                (make_host(Identity(secrets.token_bytes(32)), None, (m := Meter(0, 0, tally)), tally, 15.0), m)
+            )
+        (first, meter), (second, other) = hosts
+        with trio.fail_after(20):
+            async with (
+                running(first, "all", 0, meter, tallies[0], lambda peer, what: None),
+                running(second, None, 0, other, tallies[1], lambda peer, what: None),
+            ):
+                address = Multiaddr(f"{kind}/tcp/{listen_port(first)}")
+                await second.get_network().dial_addr(address, first.get_id())
+                while not first.get_network().connections:
+                    await trio.sleep(0.01)
+                peer = str(next(iter(first.get_network().connections)))
+                assert direct_remotes(first, peer) == (kind.split("/")[-1],), "never an IPv4 address in IPv6's form"
+                assert ID.from_string(peer) == second.get_id()
+        assert not any(tally.counts.get("hosts that listen on IPv4 only") for tally in tallies)
+
+    trio.run(scenario)
+
+
+def test_a_64_counts_as_one_address() -> None:
+    assert holder("2a00:1:2:3:4::5") == holder("2a00:1:2:3:ffff::1") != holder("2a00:1:2:4::5")
+    assert holder("9.9.9.9") == "9.9.9.9" and holder("::ffff:9.9.9.9") == "::ffff:9.9.9.9"
+    tally = Tally(lambda event: None)
+    meter = Meter(0, 0, tally)
+    admitted = 0
+    for number in range(MAX_SOCKETS_PER_ADDRESS + 9):
+        peer = types.SimpleNamespace(getpeername=lambda number=number: (f"2a00::{number:x}", 5000, 0, 0))
+        stream = types.SimpleNamespace(stream=types.SimpleNamespace(socket=peer))
+        admitted += meter.admits(meter.open(stream, inbound=True))
+    assert admitted == MAX_SOCKETS_PER_ADDRESS
+
+
+def test_ipv6_addresses_of_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry(address: str, netmask: str | None) -> Any:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        return types.SimpleNamespace(family=family, address=address, netmask=netmask)
+
+    half = "ffff:ffff:ffff:ffff::"
+    interfaces = {
+        "lo": [entry("127.0.0.1", "255.0.0.0"), entry("::1", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")],
+        "docker0": [entry("172.17.0.1", "255.255.0.0")],
+        "eth0": [entry("2a00:1:2:3::5", half), entry("fe80::5%eth0", half), entry("192.168.1.5", "255.255.255.0")],
+        "down": [entry("10.0.0.1", "255.0.0.0")],
+        "odd": [entry("nonsense", None), entry("100.64.0.9", None)],
+    }
+    up = types.SimpleNamespace(isup=True)
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: interfaces)
+    monkeypatch.setattr(psutil, "net_if_stats", lambda: {name: up for name in interfaces if name != "down"})
+    networks = find_local_networks()
+    assert networks.addresses == ("100.64.0.9", "192.168.1.5", "2a00:1:2:3::5", "172.17.0.1")
+    subnets = {str(network) for network in networks.subnets}
+    assert subnets == {"172.17.0.0/16", "2a00:1:2:3::/64", "192.168.1.0/24", "100.64.0.0/10"}
+    assert addresses.direct_address("2a00:1:2:3::5", 4001, "1" * 46).kind == "ip6"
