@@ -1,0 +1,219 @@
+"""Short codes as people type them, and the exchange that hands an invite to whoever knows one."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.swarm.joining import handover
+from sapo_edge.swarm.joining.code import (
+    ENOUGH_LETTERS,
+    MAX_NUMBER,
+    Code,
+    looks_like_code,
+    parse_code,
+    random_number,
+    random_words,
+    word_list,
+)
+from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
+
+LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
+ORDER_8 = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"
+CODE = Code(7, ("guitar", "revolver"))
+WORDS = st.sampled_from(word_list())
+CODES = st.builds(Code, st.integers(1, MAX_NUMBER), st.tuples(WORDS, WORDS))
+
+
+def test_the_words_can_be_told_apart() -> None:
+    words = word_list()
+    assert len(words) == len(set(words)) == 1295
+    assert all(word.isascii() and word.isalpha() and word.islower() and len(word) <= 10 for word in words)
+    assert len({word[:ENOUGH_LETTERS] for word in words}) == len(words)
+
+
+def test_new_codes_differ() -> None:
+    assert len({random_words() for _ in range(64)}) > 60
+    assert {random_number() for _ in range(4096)} <= set(range(1, MAX_NUMBER + 1))
+
+
+@given(CODES, st.data())
+@settings(max_examples=60)
+def test_a_code_is_read_however_it_is_typed(code: Code, data: st.DataObject) -> None:
+    typed = [word[: data.draw(st.integers(ENOUGH_LETTERS, len(word)))] for word in code.words]
+    cased = [data.draw(st.sampled_from([str.upper, str.lower, str.title]))(word) for word in typed]
+    separator = data.draw(st.sampled_from(["-", " ", " - ", "–", ", ", "\N{NON-BREAKING HYPHEN}"]))
+    text = separator.join([str(code.number), *cased])
+    assert looks_like_code(text) and parse_code(text) == code == parse_code(f"`{code}` ")
+
+
+@given(WORDS, st.data())
+@settings(max_examples=100)
+def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObject) -> None:
+    """And the program asks whether the right one is meant."""
+    place = data.draw(st.integers(ENOUGH_LETTERS, max(ENOUGH_LETTERS, len(word) - 1)))
+    letter = data.draw(st.sampled_from(string.ascii_lowercase))
+    kind = data.draw(st.sampled_from(["change", "insert", "swap"]))
+    typed = {
+        "change": word[:place] + letter + word[place + 1 :],
+        "insert": word[:place] + letter + word[place:],
+        "swap": word[: place - 1] + word[place - 1 : place + 1][::-1] + word[place + 1 :],
+    }[kind]
+    try:
+        assert parse_code(f"7-{typed}-revolver").words[0] == word
+    except ConfigError as error:
+        assert typed in error.message and "did you mean" in error.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("7-gutar-revolver", "no code has the word gutar; did you mean guitar?"),
+        ("7-gu-revolver", "no code has the word gu; "),
+        ("7-guitar", "has 1 words instead of 2"),
+        ("7-guitar-revolver-guitar", "has 3 words instead of 2"),
+        ("guitar-revolver", "begins with a number from 1 to 999"),
+        ("0-guitar-revolver", "begins with a number"),
+        ("1000-guitar-revolver", "begins with a number"),
+        ("٧-guitar-revolver", "begins with a number"),
+        ("", "begins with a number"),
+        ("7-" + "x" * 70, "at most 64 characters"),
+        ("7-\x1b[31m-revolver", r"\x1b[31m"),
+    ],
+)
+def test_what_is_wrong_with_a_code_is_named(text: str, part: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_code(text)
+    assert part in str(raised.value) and "\x1b" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["starter", "sapo://join/v=1", "0123abcd99", "7", "7-8", "77-", "", "7-" * 40])
+def test_other_texts_are_no_codes(text: str) -> None:
+    assert not looks_like_code(text)
+
+
+def exchange(offer: Offer, joiner: Joiner) -> tuple[str, Inviter]:
+    inviter = Inviter(offer)
+    return joiner.open(inviter.answer(joiner.guess(inviter.hello))), inviter
+
+
+def test_the_right_code_brings_the_invite_once() -> None:
+    offer, joiner = Offer(CODE, LINE), Joiner(CODE)
+    line, inviter = exchange(offer, joiner)
+    assert line == LINE and offer.spent and offer.given
+    assert inviter.is_receipt(joiner.receipt) and not inviter.is_receipt(b"") and not Inviter(offer).is_receipt(b"")
+    with pytest.raises(SpentError):
+        exchange(offer, Joiner(CODE))
+
+
+@given(CODES, CODES)
+@settings(max_examples=25)
+def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
+    """Also at another number, with the same words."""
+    for wrong in (theirs, Code(ours.number % MAX_NUMBER + 1, ours.words)):
+        if wrong == ours:
+            continue
+        offer = Offer(ours, LINE)
+        with pytest.raises(WrongCodeError):
+            exchange(offer, Joiner(wrong))
+        assert offer.spent and not offer.given
+
+
+def test_one_wrong_guess_ends_the_code_everywhere() -> None:
+    """Over two meeting places at once, the second guess is not even looked at."""
+    offer = Offer(CODE, LINE)
+    one, two = Inviter(offer), Inviter(offer)
+    assert one.hello != two.hello
+    right = Joiner(CODE).guess(two.hello)
+    with pytest.raises(WrongCodeError):
+        one.answer(Joiner(Code(7, ("guitar", "guitar"))).guess(one.hello))
+    with pytest.raises(SpentError):
+        two.answer(right)
+    with pytest.raises(SpentError):
+        one.answer(right)
+
+
+def test_who_only_listens_spends_nothing() -> None:
+    offer = Offer(CODE, LINE)
+    assert len({Inviter(offer).hello for _ in range(8)}) == 8 and not offer.spent
+    assert exchange(offer, Joiner(CODE))[0] == LINE
+
+
+def test_a_recorded_exchange_opens_nothing() -> None:
+    old, joiner = Offer(CODE, LINE), Joiner(CODE)
+    inviter = Inviter(old)
+    guess = joiner.guess(inviter.hello)
+    sealed = inviter.answer(guess)
+    with pytest.raises(WrongCodeError):  # the guess again, at a new exchange of the same code
+        Inviter(Offer(CODE, LINE)).answer(guess)
+    later = Joiner(CODE)
+    later.guess(Inviter(Offer(CODE, LINE)).hello)
+    with pytest.raises(WrongCodeError):  # the sealed invite again, to another joiner
+        later.open(sealed)
+    with pytest.raises(WrongCodeError):
+        Joiner(CODE).open(sealed)
+
+
+def test_a_joiner_guesses_once() -> None:
+    """A meeting place that shows it one hello after the other gets one tag."""
+    joiner = Joiner(CODE)
+    joiner.guess(Inviter(Offer(CODE, LINE)).hello)
+    with pytest.raises(SpentError):
+        joiner.guess(Inviter(Offer(CODE, LINE)).hello)
+
+
+def test_messages_sent_back_to_their_sender_are_refused() -> None:
+    offer, joiner = Offer(CODE, LINE), Joiner(CODE)
+    inviter = Inviter(offer)
+    with pytest.raises(WrongCodeError):
+        inviter.answer(inviter.hello + bytes(handover.TAG_BYTES))
+    with pytest.raises(WrongCodeError):
+        joiner.guess(Joiner(CODE)._message)
+
+
+@given(
+    st.binary(max_size=2 * handover.GUESS_BYTES) | st.binary(min_size=32, max_size=32).map(lambda point: b"A" + point)
+)
+@settings(max_examples=60)
+def test_garbage_is_a_wrong_guess_and_nothing_worse(data: bytes) -> None:
+    with pytest.raises(WrongCodeError):
+        Inviter(Offer(CODE, LINE)).answer(data)
+    with pytest.raises(WrongCodeError):
+        Joiner(CODE).guess(data + b"x" * (len(data) == handover.HELLO_BYTES))
+    joiner = Joiner(CODE)
+    joiner.guess(Inviter(Offer(CODE, LINE)).hello)
+    with pytest.raises(WrongCodeError):
+        joiner.open(data)
+
+
+@given(st.integers(0, handover.GUESS_BYTES * 8 - 1))
+@settings(max_examples=30)
+def test_a_changed_bit_is_a_wrong_guess(bit: int) -> None:
+    offer = Offer(CODE, LINE)
+    inviter = Inviter(offer)
+    changed = bytearray(Joiner(CODE).guess(inviter.hello))
+    changed[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(WrongCodeError):
+        inviter.answer(bytes(changed))
+
+
+@pytest.mark.parametrize("point", ["01" + "00" * 31, "ec" + "ff" * 30 + "7f", "00" * 32, ORDER_8])
+def test_points_of_small_order_are_refused(point: str) -> None:
+    """With them, somebody could choose the key without knowing the code."""
+    with pytest.raises(WrongCodeError):
+        Joiner(CODE).guess(b"A" + bytes.fromhex(point))
+
+
+def test_the_exchange_hides_the_line() -> None:
+    offer = Offer(CODE, LINE)
+    inviter, joiner = Inviter(offer), Joiner(CODE)
+    guess = joiner.guess(inviter.hello)
+    sealed = inviter.answer(guess)
+    assert LINE.encode() not in sealed and len(sealed) == len(LINE) + 40
+    for word in CODE.words:
+        assert word.encode() not in inviter.hello + guess + sealed
+    assert str(CODE.words[0]) not in repr(offer.code)
