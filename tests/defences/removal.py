@@ -21,7 +21,7 @@ import pytest
 
 from tests.defences.defence import Defence
 
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 60.0
 """Time for the tests of one defence."""
 COPIED = ("sapo_edge", "backends", "tui", "tests", "pyproject.toml")
 LOADED_ONCE = (
@@ -148,6 +148,8 @@ def _fork(tests: tuple[str, ...], changed: bool) -> Outcomes | None:
 
 def _run_tests(tests: tuple[str, ...], changed: bool, sender: Connection) -> None:
     os.setsid()  # with the processes that the tests start
+    # A test that never ends must not outlive this program, however that ends.
+    signal.alarm(int(LIMIT_SECONDS) + 5)
     os.chdir(_copy)
     sys.dont_write_bytecode = changed
     for name in [name for name in sys.modules if name.partition(".")[0] in {"tests", "sapo_edge"}]:

@@ -19,10 +19,10 @@ from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging import admission as module
-from sapo_edge.swarm.judging import external
+from sapo_edge.swarm.judging import external, freshness
 from sapo_edge.swarm.judging.admission import Admission, CheckResult
 from sapo_edge.swarm.judging.freshness import CLOCK_SECONDS, MAX_AGE
-from sapo_edge.swarm.judging.reputation import BURST, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, STRANGERS_BURST, Reputation
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, sign_rollout, verify_record
@@ -246,14 +246,28 @@ def test_a_message_with_a_rejected_record_is_not_forwarded(gate: Gate) -> None:
 def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate) -> None:
     outcomes = []
     for message in range(20):
-        records = [gate.record(64 * message + number) for number in range(64)]
+        records = [gate.record(60 * message + number) for number in range(60)]
         rejections = gate.send(*records, sender=AUTHOR)
-        assert rejections in ([], [Rejection.RATE] * 64)
+        assert rejections in ([], [Rejection.RATE] * 60)
         outcomes.append(not rejections)
-    assert outcomes == [True] * int(BURST // 64) + [False] * (20 - int(BURST // 64))
+    # The last one begins within the rate and ends beyond it.
+    within = int(BURST // 60) + 1
+    assert outcomes == [True] * within + [False] * (20 - within)
     assert gate.blamed() == [AUTHOR], "it floods by itself"
     gate.wait(60)
     assert gate.send(gate.record(5000)) == []
+
+
+def test_whoever_forwards_a_flood_is_not_blamed(gate: Gate) -> None:
+    for message in range(20):
+        rejections = gate.send(*(gate.record(60 * message + number) for number in range(60)))
+    assert rejections == [Rejection.RATE] * 60 and not gate.blamed()
+
+
+def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> None:
+    gate.reputation.penalize("neighbour", IGNORE_AT)
+    result = gate.admission.check_records([gate.record(1), gate.record(2)], "neighbour")
+    assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
@@ -456,6 +470,34 @@ def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
         assert gate.send(record) == []
     assert gate.send(records[1]) == [Rejection.DUPLICATE]
     assert gate.send(records[0]) == []
+
+
+def test_the_oldest_announcements_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 50)
+    gate = Gate()
+    first, second = gate.record(1, age=DAY), gate.record(2, author=2, age=DAY)
+    gate.announce(first.digest)
+    gate.announce(second.digest, *(bytes([number]) * 32 for number in range(49)))
+    assert gate.admission.check_records([first, second], "neighbour").rejections == (Rejection.AGE,)
+
+
+def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED_REPEATS", 8)
+    gate = Gate()
+    records = [gate.record(sequence) for sequence in range(9)]
+    for record in records * 10:
+        gate.send(record)
+    assert not gate.blamed()
+
+
+def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freshness, "MAX_CLOCKS", 5)
+    gate = Gate()
+    gate.send(gate.record(1))
+    assert gate.send(gate.record(2, age=DAY)) == [Rejection.AGE]
+    for author in range(2, 7):
+        gate.send(gate.record(1, author))
+    assert gate.send(gate.record(3, age=DAY)) == []
 
 
 def test_tasks_of_the_library_are_checked() -> None:
