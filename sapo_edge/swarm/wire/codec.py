@@ -85,10 +85,11 @@ def decode(data: bytes, limit: int, what: str) -> dict[str, Any]:
     check_version(data, what)
     check_structure(data, what)
     try:
-        # The walk bounded every length. Invalid UTF-8, repeated keys and keys that are not text are found here.
+        # The walk bounded every length. A last value that is cut off, data after it, invalid UTF-8, repeated keys and
+        # keys that are not text are found here.
         decoded = msgpack.unpackb(data, object_pairs_hook=_unique_fields)
     except (ValueError, msgpack.UnpackException) as error:
-        raise WireError(Rejection.SHAPE, f"{what} has invalid text or keys") from error
+        raise WireError(Rejection.SHAPE, f"{what} has invalid text or keys, or another end") from error
     return dict(decoded)
 
 
@@ -115,7 +116,7 @@ def check_version(data: bytes, what: str) -> int:
 
 
 def check_structure(data: bytes, what: str) -> None:
-    """Check the headers of a msgpack value against the bounds of this module, and that nothing follows the value.
+    """Check the headers of a msgpack value against the bounds of this module; what is cut off may pass.
 
     Raises:
         WireError: SHAPE.
@@ -134,8 +135,6 @@ def check_structure(data: bytes, what: str) -> None:
             remaining.append(children)
         if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:
             raise WireError(Rejection.SHAPE, f"{what} is nested too deep or has too many values")
-    if position != len(data):
-        raise WireError(Rejection.SHAPE, f"{what} has data after its end")
 
 
 def _read_header(data: bytes, position: int, what: str) -> tuple[int, int]:
@@ -160,8 +159,6 @@ def _read_header(data: bytes, position: int, what: str) -> tuple[int, int]:
         children, end = values * length, end + size + (0 if values else length)
     elif 0x7F < first < 0xE0:
         raise WireError(Rejection.SHAPE, f"{what} has a value of a kind that is not allowed")
-    if end > len(data):
-        raise WireError(Rejection.SHAPE, f"{what} is cut off")
     return children, end
 
 

@@ -63,8 +63,9 @@ def accepted_now(reputation: Reputation, author: str, neighbour: str, sent: int 
 
 def seconds_ignored(reputation: Reputation, clock: Clock, peer: str) -> float:
     """Penalize a peer until it is ignored, and wait until it is not; it keeps sending meanwhile."""
-    while not reputation.is_ignored(peer):
+    for _ in range(3):
         reputation.penalize(peer, FORGED)
+    assert reputation.is_ignored(peer)
     start = clock.now
     while reputation.is_ignored(peer):
         assert reputation.score(peer) == IGNORED_SCORE
@@ -123,6 +124,48 @@ def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation,
     reputation.penalize("author", module.RATE_HALVED_BY)
     clock.now += 6.0
     assert accepted_now(reputation, "author", "neighbour") == pytest.approx(RATE / 20, abs=2)
+
+
+def test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcements(
+    reputation: Reputation, clock: Clock
+) -> None:
+    def announced() -> int:
+        return sum(reputation.take_announced("neighbour", 1) for _ in range(1000))
+
+    assert (accepted_now(reputation, "newcomer", "neighbour"), announced()) == (BURST, BURST)
+    reputation.penalize("neighbour", module.RATE_HALVED_BY)
+    clock.now += 6.0
+    assert accepted_now(reputation, "newcomer", "neighbour") == pytest.approx(RATE / 20, abs=2)
+    assert announced() == pytest.approx(RATE / 20, abs=2)
+
+
+@pytest.mark.parametrize(("count", "seconds"), [(ESTABLISHED_AFTER - 2, DAY), (1000, ESTABLISHED_SECONDS - 1)])
+def test_a_few_good_rollouts_or_many_at_once_establish_nobody(
+    reputation: Reputation, clock: Clock, count: int, seconds: float
+) -> None:
+    reputation.credit("author", count, "neighbour")
+    clock.now += seconds
+    reputation.credit("author", 1, "neighbour")
+    assert not reputation.is_established("author")
+    clock.now += 1.0
+    reputation.credit("author", 1, "neighbour")
+    assert reputation.is_established("author")
+
+
+def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation, clock: Clock) -> None:
+    establish(reputation, clock, "liar")
+    seconds_ignored(reputation, clock, "liar")
+    reputation.credit("liar", 1)
+    assert not reputation.is_established("liar"), "its rollouts of before don't count"
+    reputation.credit("liar", ESTABLISHED_AFTER)
+    assert not reputation.is_established("liar"), "its good conduct has just begun"
+    clock.now += ESTABLISHED_SECONDS
+    reputation.penalize("liar", 2 * FORGED)
+    reputation.credit("liar")
+    assert not reputation.is_established("liar"), "it is ignored"
+    clock.now += 8 * FIRST_IGNORED
+    reputation.credit("liar")
+    assert reputation.is_established("liar")
 
 
 def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Reputation, clock: Clock) -> None:

@@ -25,7 +25,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec as wire_codec
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
-from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
 from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import (
     CONTEXT,
@@ -225,6 +225,9 @@ def _wide(item: bytes, levels: int) -> bytes:
     return b"\x82\xa1v\x01\xa1x" + item
 
 
+HIDDEN = 390_000
+"""Values behind an extension whose content looks like the head of as many bytes to whoever does not know the kind."""
+
 BOMBS = {
     "arrays in arrays": _nested(b"\x91", 500_000),
     "maps in maps": _nested(b"\x81\xa0", 200_000),
@@ -237,6 +240,8 @@ BOMBS = {
     "an extension that claims to be long": _nested(b"\xc9\xff\xff\xff\xff\x05", 1),
     "a map of many entries": b"\xde\xff\xff\xa1v\x01" + b"\xa0\x00" * 65534,
     "zeros": bytes(40_000_000),
+    "an extension that hides values": _nested(b"\x94\xc7\x05\x00\xc6" + (HIDDEN + 7).to_bytes(4, "big"), 1)
+    + b"\xdd" + HIDDEN.to_bytes(4, "big") + b"\x80" * HIDDEN + b"\xc0\xc0",
 }  # fmt: skip
 
 
@@ -263,6 +268,25 @@ def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_message(b"\0" + bytes(wire.MAX_MESSAGE_BYTES))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_request(bytes(wire.MAX_REQUEST_BYTES + 1))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_response(bytes(wire.MAX_RESPONSE_BYTES + 1))) is Rejection.SIZE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\xa1x\xc5\x00\x09" + bytes(8),
+        b"\xa1x\xa0\x00",
+        b"\xa1x\xdb" + (MAX_TEXT_BYTES + 1).to_bytes(4, "big") + bytes(MAX_TEXT_BYTES + 1),
+        b"\xa1x\xdc\x00\x41" + b"\xa0" * 65,
+        b"\xc4\x01x\xa0",
+        b"\x00\xa0",
+        b"\xa1x\xc7\x00\x05",
+    ],
+    ids=["cut off", "more after its end", "a long text", "a long array", "a key of bytes",
+         "a number as key", "an extension"],
+)  # fmt: skip
+def test_maps_that_the_protocol_does_not_allow(value: bytes) -> None:
+    assert decode(b"\x82\xa1v\x01\xa1x\xa0", 2**20, "a map") == {"v": 1, "x": ""}
+    assert reason_of(lambda: decode(b"\x82\xa1v\x01" + value, 2**20, "a map")) is Rejection.SHAPE
 
 
 def test_errors_quote_no_text_of_a_peer() -> None:

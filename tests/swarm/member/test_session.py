@@ -1,0 +1,111 @@
+"""What a session does with messages before it has a network: who is heard, and whose rollouts wait for their check."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.host.pubsub import Verdict
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.reputation import ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
+from sapo_edge.swarm.member import session as module
+from sapo_edge.swarm.member.config import SwarmConfig
+from sapo_edge.swarm.member.member import Member
+from sapo_edge.swarm.member.session import Session
+from sapo_edge.swarm.wire.messages import encode_message
+from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from tests.fakes import Clock
+
+NEIGHBOUR = Identity(bytes([9]) * 32).peer_id
+
+
+class Lab:
+    """A session without a network, and messages for it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        manifest = load_manifest("starter")
+        own = Identity(bytes([1]) * 32)
+        self.reputation = Reputation(self.clock)
+        swarm = bytes.fromhex(manifest.digest)
+        admission = Admission(swarm, TaskSource(manifest), self.reputation, self.clock, self.clock, own.peer_id)
+        self.member = Member(SwarmConfig(own, manifest), admission, lambda event: None)
+        self.session = Session(self.member)
+
+    def record(self, author: int, sequence: int = 1) -> RawRecord:
+        identity = Identity(bytes([author]) * 32)
+        ref = TaskRef("sums", "1", 7, sequence)
+        rollout = Rollout(ref, "?", "1", (Answer("a", True),), identity.peer_id, 1, sequence, self.clock.now)
+        return sign_rollout(rollout, self.member.swarm, identity).record
+
+    def message(self, author: int, sequence: int = 1, announced: tuple[bytes, ...] = ()) -> bytes:
+        return encode_message(self.member.swarm, [self.record(author, sequence)], announced)
+
+    def check(self, data: bytes, sender: str = NEIGHBOUR) -> Verdict:
+        return self.session._check(data, sender, sender)
+
+    def establish(self, author: int) -> None:
+        peer = Identity(bytes([author]) * 32).peer_id
+        self.reputation.credit(peer, ESTABLISHED_AFTER, NEIGHBOUR)
+        self.clock.now += ESTABLISHED_SECONDS
+        self.reputation.credit(peer, 1, NEIGHBOUR)
+        assert self.reputation.is_established(peer)
+
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """Rollouts of established authors, and of others, that wait."""
+        return len(self.session._established), len(self.session._newcomers)
+
+
+def play(scenario: Callable[[Lab], Any]) -> None:
+    async def run() -> None:
+        await trio.lowlevel.checkpoint()
+        scenario(Lab())
+
+    trio.run(run)
+
+
+def test_rollouts_of_established_authors_wait_in_a_queue_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNCHECKED", 3)
+
+    def scenario(lab: Lab) -> None:
+        lab.establish(2)
+        for author in range(10, 20):
+            assert lab.check(lab.message(author)) is Verdict.ACCEPT
+        assert lab.waiting == (0, 3)
+        assert lab.session.tally.counts["rollouts dropped: too many wait for their check"] == 7
+        lab.check(lab.message(2))
+        assert lab.waiting == (1, 3), "newcomers must not crowd out an established author"
+
+    play(scenario)
+
+
+def test_an_ignored_neighbour_is_not_heard_and_not_asked() -> None:
+    def scenario(lab: Lab) -> None:
+        lab.reputation.penalize(NEIGHBOUR, IGNORE_AT)
+        assert lab.check(lab.message(2, announced=(bytes(32),))) is Verdict.IGNORE
+        assert lab.check(b"garbage") is Verdict.IGNORE
+        assert lab.waiting == (0, 0) and not lab.session.puller._wanted
+        assert not lab.member.status().rejections, "whoever is ignored is not judged again"
+
+    play(scenario)
+
+
+def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known_is_not_forwarded() -> None:
+    def scenario(lab: Lab) -> None:
+        message = lab.message(2)
+        assert lab.check(b"garbage") is Verdict.REJECT
+        assert [lab.check(message), lab.check(message)] == [Verdict.ACCEPT, Verdict.IGNORE]
+        record = lab.record(3)
+        lab.member.records.add(record)
+        lab.session._receive([record, lab.record(4)], NEIGHBOUR)
+        assert lab.waiting == (0, 2), "a pulled record that the node has is not checked again"
+
+    play(scenario)
