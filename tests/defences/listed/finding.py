@@ -7,6 +7,10 @@ from tests.defences.defence import Defence
 _ADDRESSES = "sapo_edge/swarm/addresses.py"
 _DISCOVERY_TESTS = "tests/swarm/finding/test_discovery.py::"
 
+_OUTSIDE = "sapo_edge/swarm/finding/outside.py"
+_NAMED_TESTS = "tests/swarm/finding/test_named_addresses.py::"
+_OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
+
 DEFENCES = (
     Defence(
         "low ports are not dialled",
@@ -18,8 +22,60 @@ DEFENCES = (
     Defence(
         "only public addresses and those of own networks are dialled",
         _ADDRESSES,
-        "        return ip.is_global or any(ip in network for network in self.subnets)\n\n",
-        "        return True\n\n",
+        "        return any(ip in network for network in self.subnets)\n\n    def may_name(",
+        "        return True\n\n    def may_name(",
         (_DISCOVERY_TESTS + "test_only_harmless_addresses_of_peers_are_dialled",),
+    ),
+    Defence(
+        "only peers of a private network name its addresses",
+        _ADDRESSES,
+        "        return any(source in network for network in self.subnets if ip in network for source in sources)",
+        "        return True",
+        (_NAMED_TESTS + "test_a_strangers_private_addresses_do_not_enter_the_book",),
+    ),
+    Defence(
+        "a visit checks who names an address",
+        "sapo_edge/swarm/visits/meeting.py",
+        "networks.may_name(one.via, remotes)",
+        "networks.may_dial(one.via)",
+        (_NAMED_TESTS + "test_a_visit_dials_no_private_address_of_a_stranger",),
+    ),
+    Defence(
+        "holes are punched to public addresses only",
+        "sapo_edge/swarm/finding/circuit.py",
+        'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):',
+        "if False:",
+        (_NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address",),
+    ),
+    Defence(
+        "a network has one voice about a node",
+        _OUTSIDE,
+        "        network = neighbourhood(self.remote)\n",
+        "        network = self.remote\n",
+        (_OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",),
+    ),
+    Defence(
+        "peers of the own network do not say what others reach",
+        _OUTSIDE,
+        'return "" if network == neighbourhood(self.seen) else network',
+        "return network",
+        (_OUTSIDE_TESTS + "test_only_peers_of_another_network_say_that_others_reach_a_node",),
+    ),
+    Defence(
+        "two networks agree before anything follows",
+        _OUTSIDE,
+        "AGREE = 2\n",
+        "AGREE = 1\n",
+        (
+            _OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",
+            _OUTSIDE_TESTS + "test_the_doctor_warns_only_of_what_two_networks_say",
+        ),
+    ),
+    Defence(
+        "an IPv6 /64 is one address",
+        _ADDRESSES,
+        "        return str(ipaddress.ip_network((address, 64), strict=False))\n",
+        "        return ip\n",
+        ("tests/swarm/host/test_versions.py::test_a_64_counts_as_one_address",),
     ),
 )
