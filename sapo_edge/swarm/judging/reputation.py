@@ -14,17 +14,23 @@ neighbour share that neighbour's budget, and all neighbours that are not establi
 identities therefore get no more than one.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
-rate of its own and is forgotten last. At most `MAX_ESTABLISHED_PER_NEIGHBOUR` come through one neighbour. An
-established author that has to be ignored becomes a newcomer again.
+rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
+them all. An established author that has to be ignored becomes a newcomer again.
+
+**Sources.** The source of a peer is the neighbour through which it first arrived: its network where that has a public
+address, so that one machine under many names is one source. Where room is short, the source with most peers loses the
+one seen longest ago, of those with one good rollout or none apart from those with more. So a crowd makes room for
+itself, and in a swarm of thousands authors are remembered until they are heard again.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.wire.rejection import Rejection
@@ -43,12 +49,15 @@ FIRST_IGNORED, LONGEST_IGNORED = 60.0, 3600.0
 """Seconds for which a peer is ignored: the first time, and at most. Each strike doubles the time."""
 STRIKE_HALF_LIFE = 3600.0
 """Seconds in which half of a peer's strikes are forgotten."""
-ESTABLISHED_AFTER, ESTABLISHED_SECONDS = 16, 300.0
-"""Good rollouts, and seconds between the first and the last of them, that make a newcomer established."""
-MAX_ESTABLISHED_PER_NEIGHBOUR = 32
-"""Established authors that came through one neighbour."""
-MAX_NEWCOMERS, MAX_ESTABLISHED = 1024, 512
-"""Peers remembered of each kind."""
+ESTABLISHED_AFTER, ESTABLISHED_SECONDS = 4, 300.0
+"""Good rollouts, and seconds between the first and the last of them, that make a newcomer established.
+
+In a swarm of thousands a node hears each author every hour or two.
+"""
+MAX_ESTABLISHED_PER_SOURCE = 32
+"""Established authors that came through one source, if those are not less than half of all."""
+MAX_NEWCOMERS, MAX_ESTABLISHED = 8192, 4096
+"""Peers remembered of each kind; together some 5 MiB."""
 IGNORED_SCORE, SCORE_PER_PENALTY = -100.0, -0.2
 """GossipSub's application-specific score of an ignored peer, and per unit of penalty."""
 
@@ -75,28 +84,43 @@ WEIGHTS: Mapping[Rejection, float] = {
 """Penalty of each offence."""
 
 
+class _Kind(IntEnum):
+    """How long a peer is remembered: the later ones outlast the earlier ones."""
+
+    NEW = 0
+    HEARD_AGAIN = 1
+    ESTABLISHED = 2
+
+
+class _Use(Enum):
+    """What a budget is for: an established author's own rollouts, those of all newcomers that arrive through a
+    neighbour, and digests that it announces without rollouts."""
+
+    OWN = "own"
+    NEWCOMERS = "newcomers"
+    ANNOUNCED = "announced"
+
+
 @dataclass(slots=True)
 class _Peer:
     """Conduct of one peer. Times are Unix seconds, and may jump when the user sets the clock.
 
     Attributes:
-        own_budget: used once it is established.
-        newcomer_budget: of all newcomers that arrive through it.
-        announcement_budget: of digests that it announces without rollouts.
+        source: see the head of this file; "" while it is unknown.
         first_seen, last_seen: of anything from it; `first_seen` starts over when it loses its established status.
         updated: when the penalty was last computed.
-        neighbour: the peer through which it first arrived; None if it is a neighbour itself.
+        budgets: those that were used.
+        is_author: whether `source` is that of its rollouts.
         strikes: how often it was ignored; decays.
         accepted: rollouts of it that passed every check, and messages of it that were good.
     """
 
-    own_budget: TokenBucket
-    newcomer_budget: TokenBucket
-    announcement_budget: TokenBucket
+    source: str
     first_seen: float
     last_seen: float
     updated: float
-    neighbour: str | None = None
+    budgets: dict[_Use, TokenBucket] = field(default_factory=dict)
+    is_author: bool = False
     penalty: float = 0.0
     strikes: float = 0.0
     ignored_until: float = 0.0
@@ -125,28 +149,77 @@ class _Peer:
         return float(0.5 ** (self.penalty / RATE_HALVED_BY))
 
     @property
-    def rate(self) -> float:
-        """Rollouts a second."""
-        return RATE / 60.0 * self.share
+    def kind(self) -> _Kind:
+        if self.is_established:
+            return _Kind.ESTABLISHED
+        return _Kind.HEARD_AGAIN if self.accepted > 1 else _Kind.NEW
+
+    def budget(self, use: _Use, now: Callable[[], float]) -> TokenBucket:
+        """The budget for a use, at the rate that its penalty leaves."""
+        budget = self.budgets.get(use)
+        if budget is None:
+            budget = self.budgets[use] = TokenBucket(0.0, BURST, now)
+        budget.rate = RATE / 60.0 * self.share
+        return budget
+
+
+class _Shelf:
+    """Peers of some kinds, bounded in number, by kind and source; each queue in the order in which they were seen."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.peers: dict[str, _Peer] = {}
+        self.queues: dict[tuple[_Kind, str], OrderedDict[str, None]] = {}
+
+    def put(self, peer_id: str, peer: _Peer) -> None:
+        """Add a peer as the one of its queue that was seen last."""
+        self.peers[peer_id] = peer
+        queue = self.queues.setdefault((peer.kind, peer.source), OrderedDict())
+        queue[peer_id] = None
+        queue.move_to_end(peer_id)
+
+    def take(self, peer_id: str) -> _Peer | None:
+        """Remove a peer whose kind and source have not changed since it was put there; None if it is not there."""
+        peer = self.peers.pop(peer_id, None)
+        if peer is not None:
+            key = (peer.kind, peer.source)
+            del self.queues[key][peer_id]
+            if not self.queues[key]:
+                del self.queues[key]
+        return peer
+
+    def surplus(self) -> str | None:
+        """The peer to remove: of the longest queue, the one seen longest ago; None within the limit."""
+        if len(self.peers) <= self.limit:
+            return None
+        longest = max(self.queues.values(), key=len)
+        return next(iter(longest))
+
+    def count(self, kind: _Kind, source: str) -> int:
+        """Peers of a kind and a source."""
+        return len(self.queues.get((kind, source), ()))
 
 
 class Reputation:
     """Conduct of authors and neighbours, by peer id. Thread-safe; its memory is bounded.
+
+    Attributes:
+        network_of: the public network of a connected neighbour; "" if it has none or is not connected.
 
     Args:
         now: Unix seconds.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self.network_of: Callable[[str], str] = lambda peer_id: ""
         self._now = now
-        self._newcomers: OrderedDict[str, _Peer] = OrderedDict()
-        self._established: OrderedDict[str, _Peer] = OrderedDict()
-        self._established_through: Counter[str] = Counter()
+        self._newcomers = _Shelf(MAX_NEWCOMERS)
+        self._established = _Shelf(MAX_ESTABLISHED)
         self._strangers_budget = TokenBucket(RATE / 60.0, STRANGERS_BURST, now)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._newcomers) + len(self._established)
+        return len(self._newcomers.peers) + len(self._established.peers)
 
     def credit(self, peer_id: str, count: int = 1, neighbour: str | None = None) -> None:
         """Record good rollouts or messages of a peer.
@@ -158,10 +231,13 @@ class Reputation:
         """
         with self._lock:
             peer = self._remember(peer_id)
-            if peer.neighbour is None:
-                peer.neighbour = neighbour
+            shelf = self._shelf_of(peer)
+            shelf.take(peer_id)
+            if neighbour is not None and not peer.is_author:
+                peer.is_author, peer.source = True, self.network_of(neighbour) or neighbour
             peer.accepted += count
-            self._establish(peer_id, peer)
+            peer.is_established = peer.is_established or self._deserves_a_rate(peer)
+            self._put(peer_id, peer)
 
     def penalize(self, peer_id: str, weight: float) -> None:
         """Add to a peer's penalty, for something that is certainly its own doing.
@@ -187,7 +263,7 @@ class Reputation:
     def is_established(self, peer_id: str) -> bool:
         """Whether a peer has sent enough good rollouts to have a rate of its own."""
         with self._lock:
-            return peer_id in self._established
+            return peer_id in self._established.peers
 
     def allows(self, author: str, neighbour: str) -> bool:
         """Whether an author's budget is not used up; a newcomer's is that of its neighbour.
@@ -213,9 +289,7 @@ class Reputation:
         The budget is separate because nobody signs announcements: they must not use up an author's.
         """
         with self._lock:
-            peer = self._remember(neighbour)
-            budget = peer.announcement_budget
-            budget.rate = peer.rate
+            budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)
             if budget.level() <= 0:
                 return False
             budget.charge(digests)
@@ -231,11 +305,11 @@ class Reputation:
 
     def _are_strangers(self, author: str, neighbour: str) -> bool:
         """Whether neither is established: a thousand identities that connect must not get a thousand budgets."""
-        return author not in self._established and neighbour not in self._established
+        return author not in self._established.peers and neighbour not in self._established.peers
 
     def _find(self, peer_id: str) -> _Peer | None:
         """A remembered peer with its penalty of this moment."""
-        peer = self._established.get(peer_id) or self._newcomers.get(peer_id)
+        peer = self._established.peers.get(peer_id) or self._newcomers.peers.get(peer_id)
         if peer is not None:
             peer.forgive(self._now())
         return peer
@@ -245,53 +319,47 @@ class Reputation:
         peer = self._find(peer_id)
         if peer is None:
             now = self._now()
-            own, newcomers, announcements = (TokenBucket(RATE / 60.0, BURST, self._now) for _ in range(3))
-            peer = self._newcomers[peer_id] = _Peer(own, newcomers, announcements, now, now, now)
+            peer = _Peer(self.network_of(peer_id), now, now, now)
         peer.last_seen = peer.updated
-        (self._established if peer.is_established else self._newcomers).move_to_end(peer_id)
-        self._forget_newcomers()
+        self._put(peer_id, peer)
         return peer
 
-    def _forget_newcomers(self) -> None:
-        while len(self._newcomers) > MAX_NEWCOMERS:
-            self._newcomers.popitem(last=False)
+    def _shelf_of(self, peer: _Peer) -> _Shelf:
+        return self._established if peer.is_established else self._newcomers
+
+    def _put(self, peer_id: str, peer: _Peer) -> None:
+        """Remember a peer as the one seen last. It makes room for itself if its own queue is the longest."""
+        shelf = self._shelf_of(peer)
+        shelf.put(peer_id, peer)
+        if (surplus := shelf.surplus()) is not None:
+            if shelf is self._established:
+                self._demote(surplus)
+            else:
+                shelf.take(surplus)
 
     def _budget(self, author: str, neighbour: str) -> tuple[TokenBucket, float]:
         """The budget of an author, and how much of it the author must leave."""
         peer = self._find(author)
         if peer is not None and peer.is_established:
-            peer.own_budget.rate = peer.rate
-            return peer.own_budget, 0.0
+            return peer.budget(_Use.OWN, self._now), 0.0
         via = self._remember(neighbour)
-        via.newcomer_budget.rate = via.rate
         # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
-        newcomer = self._newcomers.get(author)
+        newcomer = self._newcomers.peers.get(author)
         reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not via else 0.0
-        return via.newcomer_budget, reserve
+        return via.budget(_Use.NEWCOMERS, self._now), reserve
 
-    def _establish(self, peer_id: str, peer: _Peer) -> None:
-        """Make a newcomer established if it fulfils the conditions."""
-        if peer.is_established or peer.accepted < ESTABLISHED_AFTER:
-            return
-        if peer.last_seen - peer.first_seen < ESTABLISHED_SECONDS or peer.last_seen < peer.ignored_until:
-            return
-        neighbour = peer.neighbour or peer_id
-        if self._established_through[neighbour] >= MAX_ESTABLISHED_PER_NEIGHBOUR:
-            return
-        del self._newcomers[peer_id]
-        self._established[peer_id] = peer
-        peer.is_established = True
-        self._established_through[neighbour] += 1
-        if len(self._established) > MAX_ESTABLISHED:
-            self._demote(next(iter(self._established)))
+    def _deserves_a_rate(self, peer: _Peer) -> bool:
+        """Whether a newcomer fulfils the conditions for being established."""
+        if peer.accepted < ESTABLISHED_AFTER or peer.last_seen - peer.first_seen < ESTABLISHED_SECONDS:
+            return False
+        if peer.last_seen < peer.ignored_until:
+            return False
+        most = max(MAX_ESTABLISHED_PER_SOURCE, len(self._established.peers) // 2)
+        return self._established.count(_Kind.ESTABLISHED, peer.source) < most
 
     def _demote(self, peer_id: str) -> None:
         """Make an established peer a newcomer again."""
-        peer = self._established.pop(peer_id)
+        peer = self._established.take(peer_id)
+        assert peer is not None
         peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen
-        neighbour = peer.neighbour or peer_id
-        self._established_through[neighbour] -= 1
-        if not self._established_through[neighbour]:
-            del self._established_through[neighbour]
-        self._newcomers[peer_id] = peer
-        self._forget_newcomers()
+        self._put(peer_id, peer)

@@ -61,6 +61,7 @@ class Session:
             lambda: not self.meter.upload.exhausted(),
             self.tally,
         )
+        member.admission.reputation.network_of = self._public_network
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
         # Each rollout with the neighbourhood of the peer that delivered it first.
         self._established: deque[tuple[SignedRollout, str]] = deque()
@@ -211,6 +212,10 @@ class Session:
         connections = self.host.get_network().get_connections(ID.from_string(peer))
         remotes = [connection.muxed_conn.get_remote_address() for connection in connections]
         return next((neighbourhood(remote[0]) for remote in remotes if remote is not None), "")
+
+    def _public_network(self, peer: str) -> str:
+        network = self._neighbourhood(peer)
+        return network if "/" in network else ""
 
     def _neighbours(self) -> list[str]:
         connected = self.host.get_network().connections

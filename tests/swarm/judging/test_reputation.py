@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import tracemalloc
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from sapo_edge.swarm.judging.reputation import (
     IGNORED_SCORE,
     LONGEST_IGNORED,
     MAX_ESTABLISHED,
-    MAX_ESTABLISHED_PER_NEIGHBOUR,
+    MAX_ESTABLISHED_PER_SOURCE,
     MAX_NEWCOMERS,
     RATE,
     WEIGHTS,
@@ -198,7 +199,7 @@ def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Re
 def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
     sybils = [f"sybil {number}" for number in range(200)]
     establish(reputation, clock, *sybils, neighbour="bad neighbour")
-    assert len(established(reputation, sybils)) == MAX_ESTABLISHED_PER_NEIGHBOUR
+    assert len(established(reputation, sybils)) == MAX_ESTABLISHED_PER_SOURCE
     establish(reputation, clock, "honest", neighbour="good neighbour")
     assert reputation.is_established("honest")
 
@@ -225,22 +226,68 @@ def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None
     try:
         for number in range(MAX_NEWCOMERS):
             reputation.penalize(f"sybil {number}", SHAPE)
-        assert tracemalloc.get_traced_memory()[0] < 2 * 2**20
+        assert tracemalloc.get_traced_memory()[0] < 4 * 2**20
     finally:
         tracemalloc.stop()
 
 
-def test_established_peers_are_pushed_out_only_by_other_established_ones(reputation: Reputation, clock: Clock) -> None:
-    groups = [
-        [f"{neighbour} {number}" for number in range(MAX_ESTABLISHED_PER_NEIGHBOUR)]
-        for neighbour in range(MAX_ESTABLISHED // MAX_ESTABLISHED_PER_NEIGHBOUR + 2)
-    ]
-    for neighbour, peers in enumerate(groups):
-        establish(reputation, clock, *peers, neighbour=f"neighbour {neighbour}")
-    assert sum(len(established(reputation, peers)) for peers in groups) == MAX_ESTABLISHED
-    assert established(reputation, groups[0]) == [] and established(reputation, groups[-1]) == groups[-1]
-    establish(reputation, clock, "another", neighbour="neighbour 0")
-    assert reputation.is_established("another"), "those pushed out no longer count for their neighbour"
+def test_established_peers_are_pushed_out_only_by_other_established_ones(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_ESTABLISHED", 100)
+    reputation = Reputation(clock)
+    few = [f"few {number}" for number in range(15)]
+    establish(reputation, clock, *few, neighbour="neighbour of few")
+    many = [f"many {number}" for number in range(400)]
+    for number, peer in enumerate(many):
+        establish(reputation, clock, peer, neighbour=f"neighbour {number % 5}")
+    assert established(reputation, few) == few, "the sources with most make room"
+    assert established(reputation, many) == many[-85:]
+    establish(reputation, clock, "another", neighbour="neighbour of few")
+    assert reputation.is_established("another"), "those pushed out no longer count for their source"
+
+
+def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, clock: Clock) -> None:
+    reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else ""
+    honest = [f"honest {number}" for number in range(160)]
+    for number in range(4):
+        establish(reputation, clock, *honest[40 * number : 40 * number + 40], neighbour=f"neighbour {number}")
+    before = established(reputation, honest)
+    sybils = [f"sybil {number}" for number in range(300)]
+    for number in range(10):
+        establish(reputation, clock, *sybils[30 * number : 30 * number + 30], neighbour=f"rented {number}")
+    assert len(established(reputation, sybils)) <= max(MAX_ESTABLISHED_PER_SOURCE, len(before) + 1)
+    assert established(reputation, honest) == before
+
+
+def test_a_crowd_from_one_source_makes_room_for_itself(reputation: Reputation, clock: Clock) -> None:
+    honest = [f"honest {number}" for number in range(3000)]
+    for number, peer in enumerate(honest):
+        reputation.credit(peer, 1, neighbour=f"neighbour {number % 6}")
+    for number in range(20_000):
+        reputation.credit(f"sybil {number}", 1, neighbour="bad neighbour")
+    clock.now += ESTABLISHED_SECONDS
+    for number, peer in enumerate(honest):
+        reputation.credit(peer, ESTABLISHED_AFTER, neighbour=f"neighbour {number % 6}")
+    assert len(established(reputation, honest)) > 0.9 * len(honest)
+
+
+@pytest.mark.parametrize(("authors", "hours", "share"), [(500, 4, 0.95), (1500, 8, 0.9), (5000, 24, 0.6)])
+def test_authors_of_large_swarms_become_established(
+    reputation: Reputation, clock: Clock, authors: int, hours: int, share: float
+) -> None:
+    rng = random.Random(authors)
+    for minute in range(60 * hours):
+        clock.now = 60.0 * minute
+        for _ in range(64):
+            author, neighbour = f"author {rng.randrange(authors)}", f"neighbour {rng.randrange(8)}"
+            reputation.credit(author, 0, neighbour)
+            reputation.credit(author)
+            reputation.credit(neighbour)
+        for number in range(3):
+            reputation.credit(f"passer-by {minute} {number}", 1, f"neighbour {number}")
+    found = established(reputation, [f"author {number}" for number in range(authors)])
+    assert len(found) >= share * authors, len(found)
 
 
 def test_threads_lose_no_penalty(reputation: Reputation) -> None:
