@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 4001
 """libp2p's usual port: people write a relay's address down, so it must not change."""
+DEFAULT_MEMBERS = 1000
+"""About 0.2 GB of memory when all of them are connected."""
+OTHER_FILES = 64
+"""Open files beside the members' sockets, generously: log, lock, listening sockets, probes of ports."""
 
 
 def relay(
@@ -36,6 +40,15 @@ def relay(
     loopback: Annotated[bool, typer.Option("--loopback", help="Serve only programs on this machine.")] = False,
     upload: Annotated[int, typer.Option(min=0, help="Most bytes a second to send; 0: no limit.")] = 0,
     download: Annotated[int, typer.Option(min=0, help="Most bytes a second to receive; 0: no limit.")] = 0,
+    members: Annotated[
+        int, typer.Option("--members", min=1, max=100_000, help="Most connected nodes.")
+    ] = DEFAULT_MEMBERS,
+    per_address: Annotated[
+        int,
+        typer.Option(
+            "--members-per-address", min=0, help="Most of one IPv4 address or IPv6 /64; 0: half of --members."
+        ),
+    ] = 0,
     home: Home = None,
     json: Json = False,
 ) -> None:
@@ -45,7 +58,8 @@ def relay(
     swarm = Membership(Paths.default(home).state).current
     run_relay(
         home, port=port, listen="loopback" if loopback else "all", announce=tuple(announce or ()),
-        psk=None if swarm is None else swarm.key, upload=upload, download=download, as_json=json,
+        psk=None if swarm is None else swarm.key, upload=upload, download=download, members=members,
+        per_address=per_address, as_json=json,
     )  # fmt: skip
 
 
@@ -58,6 +72,8 @@ def run_relay(
     psk: bytes | None = None,
     upload: int = 0,
     download: int = 0,
+    members: int = DEFAULT_MEMBERS,
+    per_address: int = 0,
     as_json: bool = False,
 ) -> None:
     """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
@@ -71,10 +87,13 @@ def run_relay(
         announce: host names or IP addresses at which others reach it.
         psk: 32 bytes, to serve one private swarm instead of open ones.
         upload, download: caps in bytes per second; 0 for none.
+        members: most connected nodes.
+        per_address: most of one address; 0 for half of `members`.
         as_json: print JSON.
 
     Raises:
-        ConfigError: if an announced address is neither a host name nor an IP address.
+        ConfigError: if an announced address is neither a host name nor an IP address, or the operating system allows
+            fewer open files than there may be members.
         StateError: if the state directory can't be used, or another relay uses it.
         SwarmError: if it can't listen on the port.
     """
@@ -109,10 +128,31 @@ def run_relay(
         with preserve_logging():
             from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(file=paths.state / "relay.log", stderr=False)
-        config = RelayConfig(identity, port, listen, announce, psk, upload, download)
+        config = RelayConfig(identity, port, listen, announce, psk, upload, download, members, per_address)
+        _allow_files(config.capacity.places + OTHER_FILES)
         trio.run(partial(_serve, config, as_json))
     finally:
         lock.release()
+
+
+def _allow_files(number: int) -> None:
+    """Let this process open so many files: many systems start programs with 256 or 1,024, and allow more on demand.
+
+    Raises:
+        ConfigError: if the system allows fewer.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the system lets this program open {hard} files, and so many members need {number}",
+            "use a lower --members, or raise the limit (`ulimit -Hn`, or LimitNOFILE in a systemd unit)",
+        ) from error
 
 
 async def _serve(config: RelayConfig, as_json: bool) -> None:

@@ -37,7 +37,7 @@ PROBE_SECONDS = 4.0
 PROBE_AGAIN = 300.0
 """Seconds for which the result of a probe is valid."""
 MAX_ENTRIES = 1024
-"""Most peers that are remembered."""
+"""Most peers that a node remembers."""
 
 
 @dataclass(slots=True)
@@ -81,6 +81,7 @@ class Directory:
         own_addresses: returns the addresses of this node if it is a relay; circuit addresses may name them.
         on_checked: called with each address of a member that was checked.
         tally: counts.
+        max_entries: most peers that are remembered.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Directory:
         own_addresses: Callable[[], tuple[Address, ...]],
         on_checked: Callable[[Address], None],
         tally: Tally,
+        max_entries: int = MAX_ENTRIES,
     ) -> None:
         self._host = host
         self._on_checked = on_checked
@@ -98,7 +100,7 @@ class Directory:
         self._networks = networks
         self._own_addresses = own_addresses
         self._tally = tally
-        self._entries: Recent[str, Entry] = Recent(MAX_ENTRIES)
+        self._entries: Recent[str, Entry] = Recent(max_entries)
         self._probes = TokenBucket(1.0, 8.0)
 
     def start(self) -> None:

@@ -65,7 +65,14 @@ class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
         raise PermissionError("the secret key is not revealed")
 
 
-def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally, keepalive: float) -> IHost:
+def make_host(
+    identity: Identity,
+    psk: bytes | None,
+    meter: Meter,
+    tally: Tally,
+    keepalive: float,
+    max_connections: int = MAX_CONNECTIONS,
+) -> IHost:
     """Make a host; `running` starts it.
 
     Args:
@@ -74,6 +81,7 @@ def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally,
         meter: counts the bytes of its sockets.
         tally: counts its faults.
         keepalive: seconds between two pings on a connection.
+        max_connections: most connections, inbound and outbound; the library closes idle ones beyond.
     """
     key = IdentityKey(identity)
     pair = KeyPair(key, key.get_public_key())
@@ -86,10 +94,10 @@ def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally,
         psk=psk.hex() if psk else None,
         negotiate_timeout=int(UPGRADE_SECONDS),
         connection_config=ConnectionConfig(
-            max_connections=MAX_CONNECTIONS,
+            max_connections=max_connections,
             min_connections=0,
             low_watermark=0,
-            high_watermark=MAX_CONNECTIONS,
+            high_watermark=max_connections,
             inbound_upgrade_timeout=UPGRADE_SECONDS,
             outbound_upgrade_timeout=UPGRADE_SECONDS,
         ),
@@ -100,7 +108,7 @@ def make_host(identity: Identity, psk: bytes | None, meter: Meter, tally: Tally,
     # The library never releases its limiter, which refuses everything after 250 connections in total. `Meter` bounds
     # the number of open sockets instead.
     network._inbound_limiter = SimpleNamespace(
-        total_tokens=MAX_CONNECTIONS, acquire_nowait=lambda: None, release=lambda: None
+        total_tokens=max_connections, acquire_nowait=lambda: None, release=lambda: None
     )
     # The library would refuse to dial again for a minute after a failure.
     network._negative_peer_cache._ttl = 0.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -15,8 +14,8 @@ from libp2p.transport.tcp import tcp as tcp_module
 from libp2p.transport.tcp.tcp import TCP, TCPListener
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.places import Arrivals, Capacity, Places
 from sapo_edge.swarm.tally import Tally
 
 WRITE_STALLED = 30.0
@@ -26,9 +25,12 @@ BURST_SECONDS = 4.0
 MIN_BURST = 128 * 1024
 """Bytes that may always pass in one burst: two messages with their overhead."""
 MAX_SOCKETS = 128
-"""Most open sockets, half-open ones included."""
+"""Most open inbound sockets, half-open ones included."""
 MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IPv4 address, or one IPv6 /64."""
+ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE = 10.0, 24.0
+"""Inbound connections a second in all, and of one network that need not wait."""
+OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE)
 
 
 def byte_bucket(rate: int) -> TokenBucket:
@@ -42,44 +44,56 @@ class Meter:
     Args:
         upload, download: bytes a second; 0 for no cap.
         tally: counts refused sockets.
+        capacity: how many inbound sockets it accepts.
     """
 
-    def __init__(self, upload: int, download: int, tally: Tally) -> None:
+    def __init__(self, upload: int, download: int, tally: Tally, capacity: Capacity = OF_A_NODE) -> None:
         self.upload = byte_bucket(upload)
         self.download = byte_bucket(download)
         self.sent = 0
         self.received = 0
         self.tally = tally
         self.sockets: set[MeteredStream] = set()
-        self._inbound: Counter[str] = Counter()
+        self._places: Places[MeteredStream] = Places(capacity.places, capacity.per_address)
+        self._arrivals = Arrivals(capacity)
+        self._remotes: dict[tuple[str, int], MeteredStream] = {}
 
     def open(self, stream: Any, inbound: bool) -> MeteredStream:
         """Meter a new socket."""
         metered = MeteredStream(stream, self, inbound)
         self.sockets.add(metered)
-        self._inbound[metered.host] += inbound
+        if remote := metered.get_remote_address():
+            self._remotes[remote] = metered
         return metered
 
-    def admits(self, metered: MeteredStream) -> bool:
-        """Whether a new inbound socket is within the bounds."""
-        if len(self.sockets) <= MAX_SOCKETS and self._inbound[metered.host] <= MAX_SOCKETS_PER_ADDRESS:
-            return True
-        self.tally.count("sockets refused")
-        return False
+    async def admits(self, metered: MeteredStream) -> bool:
+        """Whether a new inbound socket gets a place, perhaps another one's. Waits until its handshake may begin."""
+        displaced = self._places.add(metered, metered.host)
+        if displaced is metered:
+            self.tally.count("sockets refused")
+            return False
+        delay = self._arrivals.turn(metered.host)
+        if delay is None:
+            self.tally.count("sockets refused: rate")
+            return False
+        if displaced is not None:
+            self.tally.count("sockets displaced")
+            displaced.abort()
+        with trio.move_on_after(delay):
+            await metered.gone.wait()
+        return not metered.gone.is_set()
 
     def closed(self, metered: MeteredStream) -> None:
         """Forget a socket."""
-        if metered in self.sockets:
-            self.sockets.discard(metered)
-            self._inbound[metered.host] -= metered.inbound
-            if not self._inbound[metered.host]:
-                del self._inbound[metered.host]
+        self.sockets.discard(metered)
+        self._places.remove(metered)
+        remote = metered.get_remote_address()
+        if remote and self._remotes.get(remote) is metered:
+            del self._remotes[remote]
 
     def find(self, remote: tuple[str, int] | None) -> MeteredStream | None:
         """The open socket to a remote address; None for a relayed connection."""
-        if remote is None:
-            return None
-        return next((metered for metered in self.sockets if metered.get_remote_address() == remote), None)
+        return None if remote is None else self._remotes.get((remote[0], remote[1]))
 
     def abort_all(self) -> None:
         """Close all sockets immediately."""
@@ -112,7 +126,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self._stream = stream
         self._meter = meter
         self._remote = _remote_address(self.raw)
-        self.host = holder(self._remote[0]) if self._remote else "unknown"
+        self.host = self._remote[0] if self._remote else "unknown"
 
     async def read(self, n: int | None = None) -> bytes:
         """Read up to `n` bytes once the download cap allows it; meanwhile TCP slows the sender down."""
@@ -205,7 +219,7 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
                 finally:
                     metered.abort()
 
-            if not self._meter.admits(metered):
+            if not await self._meter.admits(metered):
                 metered.abort()
                 return
             async with trio.open_nursery() as nursery:

@@ -24,6 +24,7 @@ from sapo_edge.swarm.addresses import find_local_networks, host_address
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.host.hardening import ENDED, disconnect, quietly
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
+from sapo_edge.swarm.host.places import Capacity, Places
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -32,18 +33,22 @@ CIRCUIT_SECONDS = 3600
 """Longest duration of a circuit; its ends then open another one."""
 CIRCUIT_BYTES = 256 * 1024 * 1024
 """Most bytes of one circuit, both directions together."""
-MAX_CONNECTIONS = 120
-"""Most connected nodes; `traffic.MAX_SOCKETS` leaves a few more for handshakes."""
-MAX_RESERVATIONS = 96
-"""Most reservations, one a node."""
+MEMBERS = 1000
+"""Most connected nodes, each with a reservation; the owner may set another number."""
+SPARE_PLACES = 24
+"""Places for connections that are being opened or about to be noticed as dead."""
+FILL_SECONDS = 100.0
+"""Seconds in which all members can connect, if no network has more than half of them; each costs about 20 ms."""
+ARRIVALS_AT_ONCE = 24.0
+"""New connections of one network that need not wait."""
 RESERVATION_SECONDS = 1800
 """Duration of a reservation."""
 MAX_CIRCUITS_TO_ONE = 16
 """Most circuits to one node."""
 MAX_CIRCUITS_FROM_ONE = 16
 """Most circuits from one node."""
-MAX_CIRCUITS = 128
-"""Most circuits in total."""
+CIRCUITS_PER_MEMBER = 0.5
+"""Most circuits in total, as a share of the members; most relayed connections soon become direct ones."""
 MAX_HOP_STREAMS_OF_ONE = 24
 """Most open requests of one node, its circuits included."""
 CHUNK = 64 * 1024
@@ -65,6 +70,8 @@ class RelayConfig:
         announce: further host names or IP addresses at which it is reached from outside, as behind a NAT.
         psk: key of the one private swarm that it serves, 32 bytes; None to serve open swarms.
         upload, download: caps in bytes per second; 0 for none.
+        members: most connected nodes.
+        members_per_address: most of one IPv4 address or IPv6 /64; 0 for half of `members`.
     """
 
     identity: Identity
@@ -74,6 +81,18 @@ class RelayConfig:
     psk: bytes | None = None
     upload: int = 0
     download: int = 0
+    members: int = MEMBERS
+    members_per_address: int = 0
+
+    @property
+    def capacity(self) -> Capacity:
+        """How many connections it accepts."""
+        return Capacity(
+            places=self.members + SPARE_PLACES,
+            per_address=self.members_per_address or -(-self.members // 2),
+            per_second=self.members / FILL_SECONDS,
+            burst=ARRIVALS_AT_ONCE,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +111,26 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
     The library makes reservations for any peer that a request names, so that one peer can use them all up; it does not
     limit circuits in total or from one peer; and when a circuit to a node ends, it closes another one to that node.
+
+    Args:
+        host: a host that listens.
+        meter: of its sockets.
+        tally: counts.
+        members: most reservations, one a node.
     """
 
-    def __init__(self, host: IHost, meter: Meter, tally: Tally) -> None:
+    def __init__(self, host: IHost, meter: Meter, tally: Tally, members: int = MEMBERS) -> None:
         super().__init__(
             host,
-            RelayLimits(CIRCUIT_SECONDS, CIRCUIT_BYTES, MAX_CIRCUITS_TO_ONE, MAX_RESERVATIONS, RESERVATION_SECONDS),
+            RelayLimits(CIRCUIT_SECONDS, CIRCUIT_BYTES, MAX_CIRCUITS_TO_ONE, members, RESERVATION_SECONDS),
             allow_hop=True,
         )
+        max_circuits = max(1, int(members * CIRCUITS_PER_MEMBER))
         self._meter = meter
         self._tally = tally
         self._streams: Counter[ID] = Counter()
         self._circuits: Counter[ID] = Counter()
+        self._places: Places[trio.CancelScope] = Places(max_circuits, max_circuits)
         self._directions: dict[frozenset[int], list[trio.CancelScope]] = {}
 
     @property
@@ -139,19 +166,31 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         await super()._handle_reserve(stream, msg)
 
     async def _handle_connect(self, stream: INetStream, msg: HopMessage) -> None:
-        source = stream.muxed_conn.peer_id
-        if self._circuits[source] >= MAX_CIRCUITS_FROM_ONE or self.circuits >= MAX_CIRCUITS:
-            self._tally.count("circuits refused: too many")
-            await self._send_status(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "too many circuits")
-            await quietly(stream.reset)
-            return
-        self._circuits[source] += 1
-        try:
-            self._tally.count("circuits")
+        if not self.resource_manager.can_accept_connection(ID(msg.peer.id)):
+            # It is refused, so it must displace no other circuit.
             await super()._handle_connect(stream, msg)
-        finally:
-            self._release(self._circuits, source)
-            self._active_relays.clear()
+            return
+        source = stream.muxed_conn.peer_id
+        remote = stream.muxed_conn.get_remote_address()
+        with trio.CancelScope() as scope:
+            displaced = self._places.add(scope, remote[0] if remote else str(source))
+            self._circuits[source] += 1
+            try:
+                if displaced is scope or self._circuits[source] > MAX_CIRCUITS_FROM_ONE:
+                    self._tally.count("circuits refused: too many")
+                    await self._send_status(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "too many circuits")
+                    await quietly(stream.reset)
+                    return
+                if displaced is not None:
+                    self._tally.count("circuits displaced")
+                    self._places.remove(displaced)
+                    displaced.cancel()
+                self._tally.count("circuits")
+                await super()._handle_connect(stream, msg)
+            finally:
+                self._places.remove(scope)
+                self._release(self._circuits, source)
+                self._active_relays.clear()
 
     async def _relay_data(
         self,
@@ -215,9 +254,10 @@ async def run_relay(
         SwarmError: if it can't listen on the port.
         ValueError: if an announced host is neither a host name nor an IP address.
     """
-    meter = Meter(config.upload, config.download, tally)
-    host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE)
-    host.get_network().connection_config.max_connections = MAX_CONNECTIONS
+    meter = Meter(config.upload, config.download, tally, config.capacity)
+    # The meter alone decides who gets a place. The library closes connections a moment after their sockets.
+    host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE, 2 * config.capacity.places)
+    host.get_peerstore().max_peers = 2 * config.capacity.places
 
     def blame(peer_id: str, _: str) -> None:
         disconnect(host, ID.from_string(peer_id))
@@ -226,11 +266,12 @@ async def run_relay(
         port, peer_id = listen_port(host), config.identity.peer_id
         names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
         own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
-        hop = Hop(host, meter, tally)
+        hop = Hop(host, meter, tally, config.members)
         hop.start()
         Directory(
-            host, None, lambda: find_local_networks(config.listen), lambda: own, lambda address: None, tally
-        ).start()
+            host, None, lambda: find_local_networks(config.listen), lambda: own, lambda address: None, tally,
+            2 * config.capacity.places,
+        ).start()  # fmt: skip
         ready(tuple(str(address) for address in own))
         while True:
             await trio.sleep(TIDY_SECONDS)

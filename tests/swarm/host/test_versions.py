@@ -68,7 +68,7 @@ def test_a_64_counts_as_one_address() -> None:
     for number in range(MAX_SOCKETS_PER_ADDRESS + 9):
         peer = types.SimpleNamespace(getpeername=lambda number=number: (f"2a00::{number:x}", 5000, 0, 0))
         stream = types.SimpleNamespace(stream=types.SimpleNamespace(socket=peer))
-        admitted += meter.admits(meter.open(stream, inbound=True))
+        admitted += trio.run(meter.admits, meter.open(stream, inbound=True))
     assert admitted == MAX_SOCKETS_PER_ADDRESS
 
 

@@ -28,7 +28,7 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
-from sapo_edge.swarm.visits.relay import Hop
+from sapo_edge.swarm.visits.relay import Hop, RelayConfig, run_relay
 from tests.swarm.finding.processes import SWARM, Relay
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
@@ -161,6 +161,26 @@ def test_circuits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             assert await targets[2].echoes(targets[0])
 
     play(scenario)
+
+
+def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    def make(*arguments: Any) -> Any:
+        made.append(make_host(*arguments))
+        return made[0]
+
+    monkeypatch.setattr(relay_module, "make_host", make)
+
+    async def scenario() -> None:
+        config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
+        async with trio.open_nursery() as nursery:
+            await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
+
+    play(scenario)
+    bounds = made[0].get_network().connection_config
+    # Above the high-water mark it closes idle connections, twenty at a time.
+    assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
 
 
 def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:

@@ -1,0 +1,152 @@
+"""Who gets a place on a host when many want one: no address and no network can shut the others out."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from sapo_edge.swarm.addresses import holder, neighbourhood
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.recent import Recent
+
+LONGEST_WAIT = 5.0
+"""Seconds for which a newcomer waits for its turn; half of what the other end allows for a handshake."""
+RECOUNT_SECONDS = 1.0
+"""Time between two counts of the networks from which many arrive."""
+MAX_NETWORKS = 4096
+"""Networks whose arrivals are remembered."""
+
+Holder = TypeVar("Holder", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a connection comes from.
+
+    Attributes:
+        network: the network that is likely one owner's, as `neighbourhood` names it.
+        address: what one machine or home holds, as `holder` names it.
+    """
+
+    network: str
+    address: str
+
+    @classmethod
+    def of(cls, host: str) -> Origin:
+        """The origin of an IP address; any other text is an origin of its own."""
+        try:
+            return cls(neighbourhood(host.partition("%")[0]), holder(host))
+        except ValueError:
+            return cls(host, host)
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many connections a host accepts.
+
+    Attributes:
+        places: most open inbound connections, half-open ones included.
+        per_address: most of one address.
+        per_second: sustained arrivals a second in all.
+        burst: arrivals of one network that need not wait.
+    """
+
+    places: int
+    per_address: int
+    per_second: float
+    burst: float
+
+
+class Places(Generic[Holder]):
+    """A bounded number of places, shared fairly (max-min) between networks, and in a network between addresses.
+
+    One address may hold most places while nobody else wants them. When there are too many holders, the newest one of
+    the largest address of the largest network has to go, so that who was first stays, and a crowd displaces only its
+    own.
+
+    Args:
+        total: most holders.
+        per_address: most holders of one address.
+    """
+
+    def __init__(self, total: int, per_address: int) -> None:
+        self._total = total
+        self._per_address = per_address
+        self._origins: dict[Holder, Origin] = {}  # oldest first
+        self._networks: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._origins)
+
+    def add(self, holder: Holder, host: str) -> Holder | None:
+        """Add a holder from an IP address, and return who has to go: another one, this one, or nobody.
+
+        The caller ends whoever has to go, and removes it.
+        """
+        origin = self._origins[holder] = Origin.of(host)
+        self._networks[origin.network] += 1
+        self._addresses[origin.address] += 1
+        if self._addresses[origin.address] > self._per_address:
+            return holder
+        if len(self._origins) <= self._total:
+            return None
+        return max(reversed(self._origins), key=self._crowd)
+
+    def remove(self, holder: Holder) -> None:
+        """Forget a holder, if it is one."""
+        origin = self._origins.pop(holder, None)
+        if origin is not None:
+            for counter, name in ((self._networks, origin.network), (self._addresses, origin.address)):
+                counter[name] -= 1
+                if not counter[name]:
+                    del counter[name]
+
+    def _crowd(self, holder: Holder) -> tuple[int, int]:
+        origin = self._origins[holder]
+        return self._networks[origin.network], self._addresses[origin.address]
+
+
+class Arrivals:
+    """Spreads arrivals over time: a handshake costs about 20 ms, which no network may use up for the others.
+
+    Networks from which many arrive share the rate equally, as if there were one more of them.
+
+    Args:
+        capacity: the rate, and the burst of a network.
+        clock: seconds.
+    """
+
+    def __init__(self, capacity: Capacity, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_second = capacity.per_second
+        self._burst = capacity.burst
+        self._clock = clock
+        self._networks: Recent[str, TokenBucket] = Recent(MAX_NETWORKS)
+        self._rate = self._per_second / 2
+        self._recount_due = 0.0
+
+    def turn(self, host: str) -> float | None:
+        """Seconds until a newcomer from an IP address may begin; None if that is too long, and it is refused."""
+        self._recount()
+        origin = Origin.of(host)
+        # In a network of one's own, each address is another machine.
+        name = origin.address if origin.network in {"private", "loopback"} else origin.network
+        bucket = self._networks.get(name) or TokenBucket(self._rate, self._burst, self._clock)
+        self._networks[name] = bucket
+        bucket.rate = self._rate
+        delay = bucket.wait(1.0)
+        if delay > LONGEST_WAIT:
+            return None
+        bucket.charge(1.0)
+        return delay
+
+    def _recount(self) -> None:
+        now = self._clock()
+        if now < self._recount_due:
+            return
+        self._recount_due = now + RECOUNT_SECONDS
+        busy = sum(bucket.level() < self._burst / 2 for bucket in self._networks.values())
+        self._rate = self._per_second / (max(1, busy) + 1)

@@ -1,0 +1,213 @@
+"""Who gets a place when many want one, and when a newcomer may begin."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
+from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.visits.relay import RelayConfig
+from tests.fakes import Clock
+
+HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{pair[0]}.{pair[1]}")
+
+
+class House:
+    """Places, and who holds one."""
+
+    def __init__(self, total: int, per_address: int) -> None:
+        self.places: Places[int] = Places(total, per_address)
+        self.holders: dict[int, str] = {}
+        self._next = 0
+
+    def enter(self, host: str) -> int | None:
+        """Let one in; returns who had to go."""
+        self._next += 1
+        self.holders[self._next] = host
+        gone = self.places.add(self._next, host)
+        if gone is not None:
+            self.places.remove(gone)
+            del self.holders[gone]
+        return gone
+
+    def count(self, host: str) -> int:
+        return sum(holder == host for holder in self.holders.values())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same_address", "same_network"),
+    [
+        ("9.9.9.5", "9.9.9.5", True, True),
+        ("9.9.9.5", "9.9.9.6", False, True),
+        ("9.9.9.5", "9.9.8.5", False, False),
+        ("2a00:1:2:3::1", "2a00:1:2:3:ffff::9", True, True),
+        ("2a00:1:2:3::1", "2a00:1:2:4::1", False, True),
+        ("2a00:1:2:3::1", "2a00:1:3:3::1", False, False),
+        ("fe80::1%eth0", "fe80::1%eth1", True, True),
+        ("192.168.1.5", "192.168.1.6", False, True),
+    ],
+)
+def test_the_origin_of_an_address(one: str, other: str, same_address: bool, same_network: bool) -> None:
+    first, second = Origin.of(one), Origin.of(other)
+    assert (first.address == second.address) is same_address
+    assert (first.network == second.network) is same_network
+
+
+def test_one_address_fills_a_relay_only_until_others_come() -> None:
+    house = House(total=100, per_address=100)
+    for _ in range(150):
+        house.enter("9.9.9.5")
+    assert house.count("9.9.9.5") == 100
+    others = [f"8.8.{number}.1" for number in range(60)]
+    for other in others:
+        assert house.enter(other) is not None
+    assert all(house.count(other) == 1 for other in others) and len(house.places) == 100
+    assert min(house.holders) == 1, "who was first stays"
+
+
+def test_a_network_with_many_addresses_counts_as_one() -> None:
+    house = House(total=10, per_address=10)
+    for subnet in range(10):
+        house.enter(f"2a00:1:2:{subnet}::1")
+    assert house.enter("8.8.0.1") is not None
+    assert house.enter("2a00:1:2:99::1") is not None
+    assert house.count("8.8.0.1") == 1 and house.count("2a00:1:2:99::1") == 0
+
+
+def test_an_address_holds_no_more_than_its_share() -> None:
+    house = House(total=100, per_address=50)
+    for _ in range(60):
+        house.enter("9.9.9.5")
+    assert house.count("9.9.9.5") == 50
+
+
+@given(st.lists(st.one_of(HOSTS, st.integers(0, 30)), max_size=60), st.integers(1, 8), st.integers(1, 8))
+def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_address: int) -> None:
+    house = House(total, per_address)
+    for step in steps:
+        if isinstance(step, int):
+            if step in house.holders:
+                house.places.remove(step)
+                del house.holders[step]
+            continue
+        at_address = house.count(step)
+        networks = Counter(Origin.of(host).network for host in [*house.holders.values(), step])
+        gone = house.enter(step)
+        assert len(house.places) == len(house.holders) <= total
+        assert max(Counter(house.holders.values()).values(), default=0) <= per_address
+        if gone is None:
+            assert at_address < per_address
+        elif at_address < per_address:
+            assert networks.total() == total + 1, "nobody goes while there is room"
+            networks.subtract(Origin.of(host).network for host in house.holders.values())
+            (shrunk,) = networks.elements()
+            left = Counter(Origin.of(host).network for host in house.holders.values())
+            assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
+
+
+class Stream:
+    """A socket that somebody opened."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._remote = (host, port)
+        self.closed = False
+        self.stream = self.socket = self
+
+    def getpeername(self) -> tuple[str, int]:
+        return self._remote
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
+    async def scenario() -> None:
+        tally = Tally(lambda event: None)
+        meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
+        many = [meter.open(Stream("9.9.9.5", port), inbound=True) for port in range(4)]
+        assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
+        many[3].abort()
+        newcomer = meter.open(Stream("8.8.0.1", 1), inbound=True)
+        assert await meter.admits(newcomer)
+        assert [socket.gone.is_set() for socket in many] == [False, False, True, True]
+        assert meter.find(("8.8.0.1", 1)) is newcomer and meter.find(("9.9.9.5", 2)) is None
+        assert (tally.counts["sockets refused"], tally.counts["sockets displaced"]) == (1, 1)
+        newcomer.abort()
+        assert meter.find(("8.8.0.1", 1)) is None
+        assert await meter.admits(meter.open(Stream("9.9.9.5", 9), inbound=True))
+
+    trio.run(scenario)
+
+
+def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
+    async def scenario() -> None:
+        meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=1.0))
+        first = meter.open(Stream("9.9.9.5", 1), inbound=True)
+        second = meter.open(Stream("8.8.0.1", 1), inbound=True)
+        assert await meter.admits(first) and await meter.admits(second)
+        second.abort()
+        again = meter.open(Stream("8.8.0.1", 2), inbound=True)
+        assert not await meter.admits(again) and not first.gone.is_set()
+
+    trio.run(scenario)
+
+
+def join(hosts: list[str], attackers: list[str]) -> float:
+    """Seconds until all hosts are in. Refused ones try again as `PeerBook` does, attackers all the time."""
+    clock, rng = Clock(), random.Random(1)
+    arrivals = Arrivals(RelayConfig(Identity(bytes(32))).capacity, clock)
+    begin = clock.now
+    waiting = [(begin, FIRST_DELAY, host) for host in hosts]
+    while waiting:
+        clock.now += 0.1
+        for attacker in attackers:
+            while arrivals.turn(attacker) is not None:
+                pass
+        refused = []
+        for due, pause, host in waiting:
+            if due > clock.now:
+                refused.append((due, pause, host))
+            elif arrivals.turn(host) is None:
+                refused.append((clock.now + pause * rng.uniform(0.5, 1.5), min(2 * pause, 120.0), host))
+        waiting = refused
+        household = f"12.{int(clock.now) // 200}.{int(clock.now) % 200}.1"
+        assert arrivals.turn(household) == 0.0, "who is alone in a network does not wait for others"
+    return clock.now - begin
+
+
+def test_a_campus_behind_one_address_joins_within_minutes() -> None:
+    assert RelayConfig(Identity(bytes(32))).capacity.per_address >= 400
+    assert join(["9.9.9.5"] * 400, []) < 300
+
+
+def test_a_campus_joins_while_three_addresses_attack() -> None:
+    assert join(["9.9.9.5"] * 400, ["8.8.0.1", "8.8.1.1", "8.8.2.1"]) < 900
+
+
+def test_arrivals_have_a_rate() -> None:
+    clock = Clock()
+    arrivals = Arrivals(Capacity(1000, 500, per_second=10.0, burst=8.0), clock)
+    turns = [turn for _ in range(100) if (turn := arrivals.turn("9.9.9.5")) is not None]
+    assert len(turns) == pytest.approx(8 + 5 * LONGEST_WAIT, abs=1)
+    assert turns == sorted(turns) and turns[-1] <= LONGEST_WAIT
+
+
+@pytest.mark.parametrize("networks", [1, 3, 30])
+def test_the_rate_holds_for_all_networks_together(networks: int) -> None:
+    clock, admitted = Clock(), 0
+    arrivals = Arrivals(Capacity(1000, 500, per_second=10.0, burst=8.0), clock)
+    for second in range(200):
+        clock.now += 1.0
+        for number in range(networks):
+            while arrivals.turn(f"8.8.{number}.1") is not None:
+                admitted += second >= 100
+    assert admitted <= 10.0 * 100 + networks
