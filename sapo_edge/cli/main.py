@@ -117,6 +117,16 @@ def main() -> NoReturn:
     except SapoError as error:
         print(f"sapo: {error}", file=sys.stderr)
         code = error.exit_code
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package == "sapo_edge":
+            raise
+        print(
+            f"sapo: the Python package {package!r} is not installed; install what is missing with: "
+            "pip install sapo-edge (`sapo relay` needs less: docs/network.md, Relays)",
+            file=sys.stderr,
+        )
+        code = ExitCode.FAILED
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

@@ -24,13 +24,15 @@ def main() -> None:
         "churn",
         "terminal",
         "journal",
+        "relay",
         "mlx",
         "trl",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--minutes", type=float, default=10.0, help="of churn")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined")
+    parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     arguments = parser.parse_args()
@@ -65,6 +67,10 @@ def main() -> None:
         from tests.benchmarks import churn
 
         churn.run(arguments.minutes)
+    if "relay" in names:
+        from tests.benchmarks import relay
+
+        relay.run(arguments.members, 60 * arguments.minutes)
     if "sharing" in names:
         from tests.benchmarks import sharing
 

@@ -1,0 +1,108 @@
+"""`sapo relay` with no other packages than those of `packaging/relay/requirements.txt`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+import trio
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from sapo_edge.swarm.addresses import parse_address
+from sapo_edge.swarm.finding.directory import ask
+from sapo_edge.swarm.wire.exchange import ExchangeRequest
+from tests.swarm.lines import LineProcess
+from tests.swarm.visits.test_relay import OK, Host
+
+ROOT = Path(__file__).parents[2]
+FILE = ROOT / "packaging/relay/requirements.txt"
+HEAVY = {
+    "accelerate", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "peft", "reasoning_gym", "safetensors",
+    "scipy", "sympy", "textual", "tokenizers", "torch", "transformers",
+}  # fmt: skip
+START = """
+import importlib.abc, json, sys
+
+class Absent(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+absent = set(json.loads(sys.argv.pop(1)))
+sys.meta_path.insert(0, Absent())
+sys.argv[0] = "sapo"
+from sapo_edge.cli.main import main
+main()
+"""
+"""Runs `sapo` as if some modules were not installed."""
+
+
+def requirements() -> list[str]:
+    return [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
+
+
+def installed_for_a_relay() -> set[str]:
+    """Distributions that pip installs for the file, by their canonical names."""
+    names, waiting = set[str](), [Requirement(line) for line in requirements()]
+    while waiting:
+        requirement = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in names and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+            names.add(name)
+            waiting += [Requirement(line) for line in requires(name) or ()]
+    return names
+
+
+@pytest.fixture(scope="module")
+def absent() -> str:
+    """Modules that are installed here and would not be on a relay, as JSON."""
+    present = {"sapo-edge", *installed_for_a_relay()}
+    modules = {
+        module
+        for module, names in packages_distributions().items()
+        if not present & {canonicalize_name(name) for name in names}
+    }
+    assert modules & HEAVY and "libp2p" not in modules
+    return json.dumps(sorted(modules | HEAVY))
+
+
+def test_the_file_names_what_the_project_names() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert set(requirements()) <= set(project["project"]["dependencies"])
+
+
+def test_a_relay_runs_without_what_trains(absent: str, tmp_path: Path) -> None:
+    arguments = ("relay", "--loopback", "--port", "0", "--json", "--home", str(tmp_path))
+    process = LineProcess("-c", START, absent, *arguments)
+    try:
+        relay = parse_address(process.first(lambda line: "addresses" in line)["addresses"][0])
+
+        async def scenario() -> None:
+            async with Host().running() as member:
+                await member.join(relay)
+                assert await member.reserve() == OK
+                answer = await ask(member.host, relay.peer_id, ExchangeRequest(bytes(32), 0, (), False))
+                assert answer is not None and answer.seen == "127.0.0.1"
+
+        trio.run(scenario)
+        process.process.send_signal(signal.SIGINT)
+        assert process.process.wait(20) == 0
+    finally:
+        process.kill()
+
+
+@pytest.mark.parametrize("arguments", [("run", "--solo", "--rounds", "1"), ("bench",), ("chat",)])
+def test_other_commands_name_what_is_missing(absent: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", START, absent, *arguments, "--home", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stderr.startswith("sapo: ") and "install" in ended.stderr and "Traceback" not in ended.stderr
