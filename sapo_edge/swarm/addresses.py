@@ -145,6 +145,18 @@ def neighbourhood(ip: str) -> str:
     return str(ipaddress.ip_network((address, 24 if address.version == 4 else 48), strict=False))
 
 
+def region(address: Address) -> str:
+    """The part of the internet that an address is in, or its relay: the /16 of an IPv4 or the /32 of an IPv6 address.
+
+    Networks of this size cost an attacker more than `neighbourhood`s do, and a node needs peers in a few of them only.
+    Addresses that are not public are a region each: all machines of a local network, or of a test, share theirs.
+    """
+    ip = address.ip
+    if ip is None or not is_public(ip):
+        return f"{address.host} {address.port}"
+    return str(ipaddress.ip_network((ip, 16 if ip.version == 4 else 32), strict=False))
+
+
 @dataclass(frozen=True, slots=True)
 class LocalNetworks:
     """The networks that this machine is connected to.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice, zip_longest
 
 import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
@@ -126,9 +128,13 @@ class Directory:
         return entry.dialled if entry and entry.dialled and not entry.dialled.relay else None
 
     def members(self, tag: bytes, asker: str) -> tuple[tuple[Address, ...], ...]:
-        """Connected peers of a swarm, with the addresses that an asker can use."""
+        """Connected peers of a swarm, chosen anew for each asker, with the addresses that it can use.
+
+        They are taken in turn from the networks that they are in. Everybody who is told of the same few peers would
+        depend on them, and fill them.
+        """
         local = self._is_local(asker)
-        groups = []
+        regions: dict[str, list[tuple[Address, ...]]] = {}
         for peer_id in {str(peer) for peer in self._host.get_network().connections} - {asker}:
             entry = self._entries.get(peer_id)
             if entry is None or entry.tag != tag:
@@ -137,8 +143,10 @@ class Directory:
                 address for address in entry.addresses if local or (ip := address.ip) is None or ip.is_global
             )
             if usable:
-                groups.append(usable)
-        return tuple(groups[: exchange.MAX_PEERS])
+                regions.setdefault(region(usable[0]), []).append(usable)
+        queues = [random.sample(groups, len(groups)) for groups in random.sample(list(regions.values()), len(regions))]
+        in_turn = (group for turn in zip_longest(*queues) for group in turn if group is not None)
+        return tuple(islice(in_turn, exchange.MAX_PEERS))
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
         sender = str(stream.muxed_conn.peer_id)

@@ -5,6 +5,7 @@ The classes replace what lets a peer end the host, loses messages silently, or g
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from enum import Enum
@@ -20,8 +21,10 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.utils import safe_bytes_from_hex
 from libp2p.pubsub.validators import signature_validator
+from libp2p.rcmgr import Direction
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
+from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, AtDisconnect, Blame, quietly
 from sapo_edge.swarm.recent import Recent
@@ -37,6 +40,11 @@ MESSAGES_PER_SECOND, MESSAGE_BURST = 50.0, 500.0
 """What one neighbour may forward; a faster one is read more slowly."""
 CUT_OFF = -5.0
 """GossipSub score below which nothing of a peer is read: the sixth invalid message."""
+MAX_MESH = 24
+"""Neighbours that get every message unasked, besides those that this node dialled. Nodes graft six each, so twelve on
+average; a graft beyond this bound would only multiply what is forwarded."""
+MIN_DIALLED = 3
+"""Neighbours in the mesh that this node dialled, if there are as many: those that dialled in may all be one owner's."""
 _INLINE_ED25519 = bytes.fromhex("002408011220")
 """How the peer id of an Ed25519 key begins; the 32 bytes of the key follow."""
 
@@ -54,7 +62,7 @@ Check = Callable[[bytes, str, str], Verdict]
 
 
 class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
-    """The router: its heartbeat survives errors, drops are counted, and the upload cap stops forwarding."""
+    """The router: its heartbeat survives errors, its mesh is bounded, drops are counted, the upload cap is kept."""
 
     tally: Tally
     may_upload: Callable[[], bool]
@@ -67,6 +75,53 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
             except Exception as error:  # noqa: BLE001 - a daemon whose end would end the host
                 self.tally.fault("heartbeat", error)
             await trio.sleep(self.heartbeat_interval)
+
+    async def handle_graft(self, graft_msg: rpc_pb2.ControlGraft, sender_peer_id: ID) -> None:
+        """Accept a neighbour that wants every message, if there is room for it."""
+        mesh = self.mesh.get(graft_msg.topicID, set())
+        if sender_peer_id not in mesh and len(mesh) >= MAX_MESH and not self._is_dialled(sender_peer_id):
+            if (surplus := self._surplus(mesh, sender_peer_id)) is None:
+                self.tally.count("grafts refused: the mesh is full")
+                await self.emit_prune(graft_msg.topicID, sender_peer_id, False, False)
+                return
+            mesh.discard(surplus)
+            self.scorer.on_leave_mesh(surplus, graft_msg.topicID)
+            await self.emit_prune(graft_msg.topicID, surplus, False, False)
+        await super().handle_graft(graft_msg, sender_peer_id)
+
+    def mesh_heartbeat(self) -> Any:
+        """The library's, and grafts of neighbours that this node dialled."""
+        grafts, prunes = super().mesh_heartbeat()
+        for topic, mesh in self.mesh.items():
+            if topic not in self.pubsub.peer_topics:
+                continue
+            peers = self._get_in_topic_gossipsub_peers_from_minus(topic, MAX_CONTROL, mesh, True)
+            missing = MIN_DIALLED - sum(map(self._is_dialled, mesh))
+            for peer_id in list(filter(self._is_dialled, peers))[: max(0, missing)]:
+                mesh.add(peer_id)
+                self._notify_mesh_peer_added(peer_id, topic)
+                grafts[peer_id].append(topic)
+        return grafts, prunes
+
+    def _surplus(self, mesh: set[ID], newcomer: ID) -> ID | None:
+        """A peer of the network that has most places in a full mesh, if it has two more than the newcomer's has."""
+        networks: dict[str, list[ID]] = {}
+        for peer_id in mesh:
+            if not self._is_dialled(peer_id):
+                networks.setdefault(self._network_of(peer_id), []).append(peer_id)
+        most = max(networks.values(), key=len, default=[])
+        own = networks.get(self._network_of(newcomer), [])
+        return random.choice(most) if len(most) > len(own) + 1 else None
+
+    def _connections(self, peer_id: ID) -> list[Any]:
+        return list(self.pubsub.host.get_network().get_connections(peer_id))
+
+    def _is_dialled(self, peer_id: ID) -> bool:
+        return any(connection.direction == Direction.OUTBOUND for connection in self._connections(peer_id))
+
+    def _network_of(self, peer_id: ID) -> str:
+        remotes = [connection.muxed_conn.get_remote_address() for connection in self._connections(peer_id)]
+        return next((neighbourhood(remote[0]) for remote in remotes if remote is not None), "")
 
     def send_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, priority: bool = False) -> None:
         """Queue a frame for a neighbour, unless it carries messages and the upload cap is used up."""

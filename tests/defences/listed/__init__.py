@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tests.defences.defence import Defence
-from tests.defences.listed import finding, judging, visits
+from tests.defences.listed import finding, judging, mesh, visits
 
-DEFENCES: tuple[Defence, ...] = (*finding.DEFENCES, *judging.DEFENCES, *visits.DEFENCES)
+DEFENCES: tuple[Defence, ...] = (*finding.DEFENCES, *judging.DEFENCES, *mesh.DEFENCES, *visits.DEFENCES)

@@ -11,7 +11,24 @@ _OUTSIDE = "sapo_edge/swarm/finding/outside.py"
 _NAMED_TESTS = "tests/swarm/finding/test_named_addresses.py::"
 _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 
+_DIRECTORY = "sapo_edge/swarm/finding/directory.py"
+_DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
+
 DEFENCES = (
+    Defence(
+        "introductions are drawn anew for each asker",
+        _DIRECTORY,
+        "[random.sample(groups, len(groups)) for groups in random.sample(list(regions.values()), len(regions))]",
+        "list(regions.values())",
+        (_DIRECTORY_TESTS + "test_askers_are_introduced_to_different_members",),
+    ),
+    Defence(
+        "introductions in turn from networks",
+        _DIRECTORY,
+        "regions.setdefault(region(usable[0]), [])",
+        'regions.setdefault("", [])',
+        (_DIRECTORY_TESTS + "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",),
+    ),
     Defence(
         "low ports are not dialled",
         _ADDRESSES,

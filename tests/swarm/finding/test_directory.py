@@ -1,0 +1,51 @@
+"""Whom a node introduces to an asker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+
+from libp2p.peer.id import ID
+
+from sapo_edge.swarm.addresses import LocalNetworks, direct_address, region
+from sapo_edge.swarm.finding.directory import Directory
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.exchange import MAX_PEERS
+
+TAG = b"t" * 32
+
+
+def directory_of(ips: list[str]) -> tuple[Directory, list[str]]:
+    """A directory that dialled a member at each address; its ids."""
+    ids = [Identity(number.to_bytes(32, "big")).peer_id for number in range(1, len(ips) + 1)]
+    connections = dict.fromkeys(map(ID.from_string, ids))
+    network = SimpleNamespace(connections=connections, get_connections=lambda peer: [])
+    host = SimpleNamespace(get_network=lambda: network)
+    networks = LocalNetworks(("192.168.1.5",), (), loopback=False)
+    directory = Directory(host, TAG, lambda: networks, tuple, lambda address: None, Tally(lambda event: None))
+    for peer_id, ip in zip(ids, ips, strict=True):
+        directory.mark_dialled(direct_address(ip, 4001, peer_id))
+        directory.mark_member(peer_id)
+    return directory, ids
+
+
+def test_askers_are_introduced_to_different_members() -> None:
+    directory, ids = directory_of([f"9.{number}.9.9" for number in range(1, 101)])
+    told: Counter[str] = Counter()
+    for _ in range(200):
+        groups = directory.members(TAG, ids[0])
+        assert len({group[0].peer_id for group in groups}) == MAX_PEERS == len(groups)
+        told.update(group[0].peer_id for group in groups)
+    # Each of the 99 others is told with a probability of 16 in 99: 32 times of 200, deviation 5.2.
+    assert set(told) == set(ids[1:]) and max(told.values()) < 65
+
+
+def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced() -> None:
+    crowd, others = [f"9.9.{number}.9" for number in range(60)], [f"8.{number}.8.8" for number in range(20)]
+    directory, ids = directory_of([*crowd, *others])
+    for _ in range(50):
+        regions = Counter(region(group[0]) for group in directory.members(TAG, ids[-1]))
+        assert regions["9.9.0.0/16"] <= 1 and len(regions) == MAX_PEERS
+    directory, ids = directory_of(crowd)
+    assert len(directory.members(TAG, ids[0])) == MAX_PEERS, "a campus alone is introduced, too"
