@@ -345,7 +345,7 @@ def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_al
 def test_whoever_forwards_a_flood_is_not_blamed(gate: Gate) -> None:
     for message in range(20):
         rejections = gate.send(*(gate.record(60 * message + number) for number in range(60)))
-    assert rejections == [Rejection.RATE] * 60 and not gate.blamed()
+    assert rejections == [Rejection.RATE] and not gate.blamed()
 
 
 def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> None:
