@@ -23,6 +23,8 @@ from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
 
+from sapo_edge.swarm.addresses import holder
+from sapo_edge.swarm.host.backlog import Backlog
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally, innermost
 
@@ -77,22 +79,33 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
     meter: Meter
     tally: Tally
     keepalive: float
+    backlog: Backlog
     _ping_id: int
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.streams = _Streams()
+        self._announced = 0
+        remote = self.get_remote_address()
+        self.source = holder(remote[0]) if remote else str(self.peer_id)
+
+    @property
+    def unread(self) -> int:
+        """Bytes of all streams that nobody has read, those of the frame that arrives now included."""
+        return self._announced + sum(len(buffer) for buffer in self.stream_buffers.values())
 
     async def start(self) -> None:
         """Run the connection until it ends. Never raises an error of the connection."""
         metered = self.meter.find(self.get_remote_address())
         if metered is not None:
             metered.upgraded = True
+        self.backlog.add(self)
         try:
             await super().start()
         except Exception as error:  # noqa: BLE001 - a connection may fail in any way; the host keeps running
             self._failed(error)
         finally:
+            self.backlog.remove(self)
             if not self.event_closed.is_set():
                 self.abort()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 5):
@@ -109,9 +122,12 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
             self._nursery.cancel_scope.cancel()
 
     async def _read_data_body(self, length: int) -> bytes:
-        if length + sum(len(buffer) for buffer in self.stream_buffers.values()) > MAX_BUFFERED:
+        if length + self.unread > MAX_BUFFERED:
             self.tally.count("connections closed: too much unread data")
             self.abort()
+        self._announced = length
+        self.backlog.charge(length)
+        if self.event_shutting_down.is_set():
             raise RawConnError("too much unread data")
         try:
             return bytes(await super()._read_data_body(length))
@@ -119,6 +135,8 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
             # After part of a frame, the rest of it would be read as headers.
             self.abort()
             raise RawConnError("an incomplete frame") from error
+        finally:
+            self._announced = 0
 
     async def _measure_rtt_loop(self) -> None:
         await trio.sleep(min(0.5, self.keepalive))
@@ -164,7 +182,9 @@ def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
     """The muxer of one host, which pings its peers every `keepalive` seconds."""
     # The library reads the limit from its module at each read.
     yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW
-    return type("HostYamux", (SafeYamux,), {"meter": meter, "tally": tally, "keepalive": keepalive})
+    return type(
+        "HostYamux", (SafeYamux,), {"meter": meter, "tally": tally, "keepalive": keepalive, "backlog": Backlog(tally)}
+    )
 
 
 def use_own_muxer(host: IHost) -> None:
