@@ -7,6 +7,7 @@ processes of `PER_PROCESS`, and connect from several addresses of 127.0.0.0/8 wh
 from __future__ import annotations
 
 import json
+import logging
 import os
 import resource
 import secrets
@@ -32,7 +33,7 @@ from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.relay import FILL_SECONDS, KEEPALIVE
+from sapo_edge.swarm.visits.relay import FILL_SECONDS, KEEPALIVE, MEMBERS
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.swarm.lines import LineProcess
 
@@ -129,7 +130,7 @@ def run(count: int, idle_seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     with tempfile.TemporaryDirectory() as home:
         sapo = "import sys; sys.argv[0] = 'sapo'; from sapo_edge.cli.main import main; main()"
-        arguments = ("--loopback", "--port", "0", "--members", str(max(count, 10)), "--json", "--home", home)
+        arguments = ("--loopback", "--port", "0", "--members", str(max(count, MEMBERS)), "--json", "--home", home)
         relay = LineProcess("-c", sapo, "relay", *arguments)
         crowds: list[LineProcess] = []
         try:
@@ -148,6 +149,7 @@ def run(count: int, idle_seconds: float) -> None:
             time.sleep(idle_seconds)
             idle = (gauge.cpu() - cpu) / (time.monotonic() - begin)
             after = gauge.resident()
+            theirs = sum(Gauge(crowd.process.pid).resident() for crowd in crowds)
             connected = sum(_connected(crowd) for crowd in crowds)
             log = (Path(home) / "state" / "relay.log").read_text().splitlines() if connected else []
         finally:
@@ -162,6 +164,7 @@ def run(count: int, idle_seconds: float) -> None:
         f"- per member: {1000 * (after - start) / count:.0f} KB, {1000 * joining / count:.1f} ms of processor to join"
     )
     print(f"- idle: {100 * idle:.1f} % of a core, {1000 * idle / count:.3f} ms a second per member")
+    print(f"- the members' {len(crowds)} processes: {theirs:.0f} MB")
     print(f"- last line of its log: {log[-1] if log else 'none'}")
 
 
@@ -172,4 +175,6 @@ def _connected(crowd: LineProcess) -> int:
 
 
 if __name__ == "__main__":
+    # The library writes about each attempt that the relay refuses.
+    logging.disable()
     trio.run(members, parse_address(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -161,7 +161,7 @@ class Session:
         if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
             return Verdict.IGNORE
-        result = self.member.admission.check_message(data, forwarder, publisher)
+        result = self.member.admission.check_message(data, forwarder)
         self._queue(result, forwarder)
         self.puller.want(result.announced, (forwarder, publisher))
         if result.blames_sender:

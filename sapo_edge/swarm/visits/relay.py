@@ -39,6 +39,8 @@ SPARE_PLACES = 24
 """Places for connections that are being opened or about to be noticed as dead."""
 FILL_SECONDS = 100.0
 """Seconds in which all members can connect, if no network has more than half of them; each costs about 20 ms."""
+MIN_ARRIVALS_PER_SECOND = 5.0
+"""New connections a second of a relay with few places."""
 ARRIVALS_AT_ONCE = 24.0
 """New connections of one network that need not wait."""
 RESERVATION_SECONDS = 1800
@@ -90,7 +92,7 @@ class RelayConfig:
         return Capacity(
             places=self.members + SPARE_PLACES,
             per_address=self.members_per_address or -(-self.members // 2),
-            per_second=self.members / FILL_SECONDS,
+            per_second=max(MIN_ARRIVALS_PER_SECOND, self.members / FILL_SECONDS),
             burst=ARRIVALS_AT_ONCE,
         )
 

@@ -1,14 +1,8 @@
-"""All defences: the `DEFENCES` of each file here."""
+"""All defences, in a file for each part of the swarm."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-
 from tests.defences.defence import Defence
+from tests.defences.listed import finding, judging, mesh, visits
 
-DEFENCES: tuple[Defence, ...] = tuple(
-    defence
-    for file in sorted(pkgutil.iter_modules(__path__), key=lambda file: file.name)
-    for defence in importlib.import_module(f"{__name__}.{file.name}").DEFENCES
-)
+DEFENCES: tuple[Defence, ...] = (*finding.DEFENCES, *judging.DEFENCES, *mesh.DEFENCES, *visits.DEFENCES)
