@@ -131,14 +131,16 @@ class Session:
         direct = [
             direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
         ]
-        relayed = self._discovery.relays.addresses() if self._discovery else ()
-        return tuple(str(address) for address in (*direct, *relayed))
+        discovery = self._discovery
+        public, relayed = (discovery.invited(), discovery.relays.addresses()) if discovery else ((), ())
+        return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
 
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
         config = self.member.config
         discovery_config = DiscoveryConfig(
-            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.listen, config.known_peers
-        )
+            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port, config.listen,
+            config.known_peers,
+        )  # fmt: skip
         self._discovery = Discovery(self.host, discovery_config, self.tally)
         await self._discovery.run(task_status)
 

@@ -83,10 +83,7 @@ DEFENCES = (
         _OUTSIDE,
         "AGREE = 2\n",
         "AGREE = 1\n",
-        (
-            _OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",
-            _OUTSIDE_TESTS + "test_the_doctor_warns_only_of_what_two_networks_say",
-        ),
+        (_OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",),
     ),
     Defence(
         "an IPv6 /64 is one address",
