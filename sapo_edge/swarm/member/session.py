@@ -14,6 +14,7 @@ from libp2p.peer.id import ID
 from sapo_edge.swarm.addresses import direct_address, find_local_networks, neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.pubsub import Verdict
@@ -98,6 +99,9 @@ class Session:
             ExceptionGroup: of other errors; the host is closed then.
         """
         PullServer(self.host, self.member, self.meter).start()
+        # Only members of a private swarm can connect to it, and a code is for others.
+        if self.member.config.psk is None:
+            MeetingPlace(self.host, self.tally).start()
         try:
             with self._scope:
                 await self._run()
