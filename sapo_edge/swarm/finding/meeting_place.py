@@ -114,7 +114,7 @@ class MeetingPlace:
         elif (meet := self._own.get(claim.number)) is not None:
             await _answer(stream, Answer.PAIRED)
             await meet(stream)
-        elif (other := self._waiting.pop(claim.number, None)) is not None:
+        elif (other := self._waiting.pop(claim.number, None)) is not None and not other.stream.muxed_conn.is_closed:
             await self._pass_on(other, stream)
         else:
             self._tally.count("codes with nobody there")

@@ -143,8 +143,11 @@ def test_an_inviter_that_left_frees_its_number() -> None:
     async def scenario(lab: Lab) -> None:
         inviter, _ = await lab.claim(7, True)
         inviter.muxed_conn.is_closed = True
-        await trio.sleep(2 * meeting_place.POLL_SECONDS)
         assert (await lab.claim(7, False))[1] is Answer.NOBODY
+        other, _ = await lab.claim(8, True)
+        other.muxed_conn.is_closed = True
+        await trio.sleep(2 * meeting_place.POLL_SECONDS)
+        assert (await lab.claim(8, True))[1] is Answer.WAITING
 
     play(scenario)
 
