@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
-import logging
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
-from multiaddr import Multiaddr
 
-from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.code import Code
 from sapo_edge.swarm.joining.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
-from sapo_edge.swarm.joining.invite import check_address
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.meeting import DIAL_SECONDS, connect, visiting_host
-from sapo_edge.swarm.visits.offering import EXCHANGE_SECONDS, LOST, ask_place, linger
+from sapo_edge.swarm.visits.meeting import visiting_host
+from sapo_edge.swarm.visits.places import EXCHANGE_SECONDS, LOST, Place, ask_place, linger, reach
 from sapo_edge.swarm.wire.claim import Answer, Claim, number_tag
 
 LOOK_SECONDS = 30.0
@@ -33,11 +26,6 @@ HELLO_SECONDS = 5.0
 """Seconds for the other side's first message; who stays silent costs no guess."""
 MAX_NEARBY = 16
 """Most addresses from the local network that are tried."""
-DEFAULT_PORT = 4001
-"""Port of a meeting place that is given without one: that of `sapo relay`."""
-_PLACE = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::(\d{1,5}))?|([0-9A-Za-z.-]{1,253})(?::(\d{1,5}))?")
-
-_log = logging.getLogger(__name__)
 
 
 class Failure(Enum):
@@ -51,41 +39,6 @@ class Failure(Enum):
     """The other side does not know this code, or somebody is between the two."""
     BROKEN = auto()
     """The connection broke after the guess; the code may be used up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A meeting place as somebody typed it.
-
-    Attributes:
-        host: a host name or an IP address.
-        port: TCP port.
-    """
-
-    host: str
-    port: int
-
-
-def parse_place(text: str) -> Place | Address:
-    """Read a meeting place: a multiaddress, or a host name or IP address with or without a port.
-
-    Without a peer id, anybody may answer there: a meeting place is not trusted.
-
-    Raises:
-        ConfigError: if it is neither.
-    """
-    if text.startswith("/"):
-        return parse_address(check_address(text))
-    match = _PLACE.fullmatch(text.strip())
-    if match is not None:
-        bracketed, bracketed_port, host, port = match.groups()
-        number = int(bracketed_port or port or DEFAULT_PORT)
-        if 0 < number < 65536:
-            return Place(bracketed or host, number)
-    raise ConfigError(
-        f"{text[:60]!a} is not an address of a meeting place",
-        "write it as HOST or HOST:PORT",
-    )
 
 
 async def accept_invite(
@@ -114,28 +67,6 @@ async def accept_invite(
                 if mdns:
                     nursery.start_soon(search.look_nearby, nursery)
     return search.result
-
-
-async def identify(host: IHost, place: Place) -> Address | None:
-    """The address of whoever answers at a place, with the peer id that it proves there; None if nobody does."""
-    network = host.get_network()
-    try:
-        with trio.fail_after(DIAL_SECONDS):
-            for *_, (ip, *_) in await trio.socket.getaddrinfo(place.host, place.port, type=trio.socket.SOCK_STREAM):
-                target = Multiaddr(f"/ip{ipaddress.ip_address(ip).version}/{ip}/tcp/{place.port}")
-                try:
-                    raw = await network.transport_manager.transport_for_dialing(target).dial(target)
-                except LOST:
-                    continue
-                try:
-                    # The library's own dialling wants the peer id first.
-                    secured = await network.upgrader.security_multistream.secure_outbound(raw, None)
-                    return direct_address(ip, place.port, str(secured.get_remote_peer()))
-                finally:
-                    await quietly(raw.close)
-    except Exception as error:  # noqa: BLE001 - anything may answer there
-        _log.debug("nobody of ours at a meeting place: %s", type(error).__name__)
-    return None
 
 
 class _Search:
@@ -168,8 +99,8 @@ class _Search:
 
     async def try_place(self, place: Place | Address) -> None:
         """Ask for the number at a place, and take the invite if somebody waits there."""
-        address = await identify(self._host, place) if isinstance(place, Place) else place
-        if address is None or not await connect(self._host, address):
+        address = await reach(self._host, place)
+        if address is None:
             return
         # Two exchanges at a time would be two guesses.
         async with self._one_at_a_time:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -11,16 +10,13 @@ from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
-from libp2p.custom_types import TProtocol
-from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
-from sapo_edge.swarm.finding.circuit import FAILED
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.host import listen_port
-from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
+from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.code import Code, random_number, random_words
 from sapo_edge.swarm.joining.handover import (
     GUESS_BYTES,
@@ -31,35 +27,24 @@ from sapo_edge.swarm.joining.handover import (
     WrongCodeError,
 )
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.meeting import connect, visiting_host
+from sapo_edge.swarm.visits.meeting import visiting_host
+from sapo_edge.swarm.visits.places import EXCHANGE_SECONDS, LOST, Place, ask_place, linger, reach
 from sapo_edge.swarm.wire.claim import (
     MAX_CLAIM_BYTES,
-    PROTOCOL,
     Answer,
     Claim,
     decode_answer,
-    encode_claim,
     number_tag,
 )
-from sapo_edge.swarm.wire.codec import WireError
 
 OFFER_SECONDS = 600.0
 """Seconds for which a code is valid."""
-EXCHANGE_SECONDS = 20.0
-"""Seconds for the messages with one joiner, or of one inviter."""
-ASK_SECONDS = 10.0
-"""Seconds for a meeting place's answer to a claim."""
 AGAIN_SECONDS = 5.0
 """Seconds until a meeting place is asked again after the connection to it was lost; see `meeting_place.RATE`."""
-LINGER_SECONDS = 2.0
-"""Seconds that the last message has to arrive before the socket closes."""
 MAX_PLACES = 4
 """Most meeting places at which an inviter waits."""
 NUMBERS_TRIED = 8
 """Numbers that are tried before an inviter waits at fewer places: a busy one may have given them away."""
-
-LOST = (RequestError, WireError, *FAILED)
-"""Exceptions of a peer that breaks off, or does not follow the protocol."""
 
 
 class Outcome(Enum):
@@ -82,41 +67,12 @@ class Offered:
     Attributes:
         code: the code.
         own: addresses of the inviter's own meeting place, which only its network reaches.
-        places: the meeting places that answered, each with the address that was given for it first.
+        places: the meeting places that answered, each by its best name for others.
     """
 
     code: Code
     own: tuple[Address, ...]
-    places: tuple[Address, ...]
-
-
-async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream, Answer]:
-    """Make a claim at a connected meeting place; returns the open stream and the answer.
-
-    Raises:
-        One of LOST: if there is no valid answer in time.
-    """
-    stream: INetStream | None = None
-    try:
-        with trio.fail_after(ASK_SECONDS):
-            stream = await host.new_stream(ID.from_string(peer_id), [TProtocol(PROTOCOL)])
-            await write_frame(stream, encode_claim(claim))
-            return stream, decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))
-    except BaseException as error:
-        if stream is not None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.reset)
-        if isinstance(error, Exception) and not isinstance(error, LOST):
-            # What a peer sends while the protocol is negotiated raises more than the library's own errors.
-            raise RequestError(type(error).__name__) from error
-        raise
-
-
-async def linger(stream: INetStream) -> None:
-    """Wait until the other end has read everything and closes."""
-    with trio.move_on_after(LINGER_SECONDS):
-        with contextlib.suppress(*FAILED):
-            await stream.read(1)
+    places: tuple[Place | Address, ...]
 
 
 class Desk:
@@ -171,7 +127,7 @@ class Desk:
 
 async def offer_invite(
     line: str,
-    places: Sequence[Sequence[Address]],
+    places: Sequence[Sequence[Place | Address]],
     ready: Callable[[Offered], None],
     *,
     listen: Literal["all", "loopback"] = "all",
@@ -182,7 +138,7 @@ async def offer_invite(
 
     Args:
         line: the invite.
-        places: meeting places to try, each by its addresses; those of one place have one peer id.
+        places: meeting places to try, each by its names, the best one for others first.
         ready: called with the code once somebody may use it.
         listen: on which interfaces to be a meeting place too.
         mdns: whether to announce that on the local network.
@@ -194,7 +150,7 @@ async def offer_invite(
     tally = Tally(lambda event: None)
     async with visiting_host(None, listen) as host:
         reached = await _reach(host, places)
-        number, claims = await _claim_number(host, [address.peer_id for address in reached])
+        number, claims = await _claim_number(host, list(reached))
         code = Code(number, random_words())
         offer = Offer(code, line)
         desk = Desk(offer)
@@ -204,7 +160,7 @@ async def offer_invite(
         look = partial(find_local_networks, listen)
         port, own_id = listen_port(host), str(host.get_id())
         addresses = tuple(direct_address(ip, port, own_id) for ip in look().listen_addresses)
-        ready(Offered(code, addresses, tuple(address for address in reached if address.peer_id in claims)))
+        ready(Offered(code, addresses, tuple(name for peer_id, name in reached.items() if peer_id in claims)))
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 if mdns:
@@ -217,19 +173,20 @@ async def offer_invite(
     return desk.outcome
 
 
-async def _reach(host: IHost, places: Sequence[Sequence[Address]]) -> list[Address]:
-    """Connect to the first places that answer; each is returned by the first of its addresses."""
-    reached: list[Address] = []
+async def _reach(host: IHost, places: Sequence[Sequence[Place | Address]]) -> dict[str, Place | Address]:
+    """Connect to the first places; returns the best name of each that answers, by peer id."""
+    reached: dict[str, Place | Address] = {}
 
-    async def reach(addresses: Sequence[Address]) -> None:
-        for address in addresses:
-            if await connect(host, address):
-                reached.append(addresses[0])
+    async def try_place(names: Sequence[Place | Address]) -> None:
+        # The last one is the nearest.
+        for name in reversed(names):
+            if (address := await reach(host, name)) is not None:
+                reached.setdefault(address.peer_id, names[0])
                 return
 
     async with trio.open_nursery() as nursery:
-        for addresses in places[:MAX_PLACES]:
-            nursery.start_soon(reach, addresses)
+        for names in places[:MAX_PLACES]:
+            nursery.start_soon(try_place, names)
     return reached
 
 

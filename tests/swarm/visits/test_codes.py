@@ -18,9 +18,10 @@ from sapo_edge.swarm.joining.code import Code
 from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, Joiner
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import accepting, offering
-from sapo_edge.swarm.visits.accepting import Failure, Place, accept_invite, parse_place
+from sapo_edge.swarm.visits.accepting import Failure, accept_invite
 from sapo_edge.swarm.visits.meeting import connect, visiting_host
-from sapo_edge.swarm.visits.offering import Offered, Outcome, ask_place, offer_invite
+from sapo_edge.swarm.visits.offering import Offered, Outcome, offer_invite
+from sapo_edge.swarm.visits.places import Place, ask_place, parse_place
 from sapo_edge.swarm.wire.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
 
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
