@@ -48,8 +48,8 @@ class DiscoveryConfig:
         map_port: whether to ask the router to forward the port.
         listen: "loopback" if only this machine can reach the host.
         peers_file: JSON file of peers of earlier runs; None to remember none.
-        min_members: connections to members of the swarm below which more are dialled without waiting.
-        max_members: connections at which dialling stops. Others may still dial in.
+        min_members: dialled members of the swarm below which more are dialled without waiting.
+        max_members: dialled members at which dialling stops, see `Dialler`. Others may still dial in.
     """
 
     swarm: bytes
@@ -77,9 +77,17 @@ class Discovery:
         host: a host that listens.
         config: settings.
         tally: counts, faults and notices.
+        is_proven: whether a peer has sent good rollouts for a while.
     """
 
-    def __init__(self, host: IHost, config: DiscoveryConfig, tally: Tally) -> None:
+    def __init__(
+        self,
+        host: IHost,
+        config: DiscoveryConfig,
+        tally: Tally,
+        is_proven: Callable[[str], bool] = lambda peer_id: False,
+    ) -> None:
+        self._is_proven = is_proven
         self._host, self._config, self._tally = host, config, tally
         key = host.get_network().psk
         self._psk = bytes.fromhex(key) if key else None
@@ -192,6 +200,8 @@ class Discovery:
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+            for peer_id in filter(self._is_proven, self.dialler.dialled):
+                self.book.mark_proven(peer_id)
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
                 self._saved = time.monotonic()
                 await trio.to_thread.run_sync(self._save)

@@ -145,7 +145,9 @@ class Session:
             bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port, config.listen,
             config.known_peers,
         )  # fmt: skip
-        self._discovery = Discovery(self.host, discovery_config, self.tally)
+        self._discovery = Discovery(
+            self.host, discovery_config, self.tally, self.member.admission.reputation.is_established
+        )
         await self._discovery.run(task_status)
 
     async def _publish(self) -> None:
