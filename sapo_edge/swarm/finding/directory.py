@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 
 import trio
@@ -38,6 +38,8 @@ PROBE_SECONDS = 4.0
 """Seconds for a connection to an asker's port."""
 PROBE_AGAIN = 300.0
 """Seconds for which the result of a probe is valid."""
+PROBES_PER_SECOND, PROBE_BURST = 1.0, 8.0
+"""Probes of a node. Each takes up to `PROBE_SECONDS` of a request's place."""
 MAX_ENTRIES = 1024
 """Most peers that a node remembers."""
 
@@ -83,7 +85,7 @@ class Directory:
         own_addresses: returns the addresses of this node if it is a relay; circuit addresses may name them.
         on_checked: called with each address of a member that was checked.
         tally: counts.
-        max_entries: most peers that are remembered.
+        max_entries: most peers that are remembered; with them grows what is answered and probed at the same time.
     """
 
     def __init__(
@@ -103,11 +105,13 @@ class Directory:
         self._own_addresses = own_addresses
         self._tally = tally
         self._entries: Recent[str, Entry] = Recent(max_entries)
-        self._probes = TokenBucket(1.0, 8.0)
+        scale = max_entries / MAX_ENTRIES
+        self._probes = TokenBucket(scale * PROBES_PER_SECOND, scale * PROBE_BURST)
+        self._protocol = replace(PEER_REQUESTS, max_served=int(scale * PEER_REQUESTS.max_served))
 
     def start(self) -> None:
         """Answer from now on."""
-        RequestServer(self._host, PEER_REQUESTS, self._respond, self._tally).start()
+        RequestServer(self._host, self._protocol, self._respond, self._tally).start()
 
     def mark_dialled(self, address: Address) -> None:
         """Record that this node reached a peer at an address."""

@@ -5,25 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+import trio
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, region
-from sapo_edge.swarm.finding.directory import Directory
+from sapo_edge.swarm.finding.directory import MAX_ENTRIES, Directory
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.wire.exchange import MAX_PEERS
+from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
 
 TAG = b"t" * 32
 
 
-def directory_of(ips: list[str]) -> tuple[Directory, list[str]]:
+def directory_of(ips: list[str], max_entries: int = MAX_ENTRIES) -> tuple[Directory, list[str]]:
     """A directory that dialled a member at each address; its ids."""
     ids = [Identity(number.to_bytes(32, "big")).peer_id for number in range(1, len(ips) + 1)]
     connections = dict.fromkeys(map(ID.from_string, ids))
     network = SimpleNamespace(connections=connections, get_connections=lambda peer: [])
     host = SimpleNamespace(get_network=lambda: network)
     networks = LocalNetworks(("192.168.1.5",), (), loopback=False)
-    directory = Directory(host, TAG, lambda: networks, tuple, lambda address: None, Tally(lambda event: None))
+    directory = Directory(
+        host, TAG, lambda: networks, tuple, lambda address: None, Tally(lambda event: None), max_entries
+    )
     for peer_id, ip in zip(ids, ips, strict=True):
         directory.mark_dialled(direct_address(ip, 4001, peer_id))
         directory.mark_member(peer_id)
@@ -49,3 +53,24 @@ def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced() 
         assert regions["9.9.0.0/16"] <= 1 and len(regions) == MAX_PEERS
     directory, ids = directory_of(crowd)
     assert len(directory.members(TAG, ids[0])) == MAX_PEERS, "a campus alone is introduced, too"
+
+
+@pytest.mark.parametrize(("max_entries", "probes"), [(MAX_ENTRIES, 8), (4 * MAX_ENTRIES, 32)])
+def test_a_relay_of_many_probes_more_ports_at_once(
+    max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[str] = []
+
+    async def open_stream(host: str, port: int) -> None:
+        probed.append(host)
+        raise OSError
+
+    monkeypatch.setattr(trio, "open_tcp_stream", open_stream)
+    directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)], max_entries)
+
+    async def scenario() -> None:
+        for number, peer_id in enumerate(ids):
+            await directory._answer(ExchangeRequest(TAG, 4001, (), True), peer_id, f"9.{number}.9.9")
+
+    trio.run(scenario)
+    assert probes <= len(probed) <= probes + 2
