@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from tests.defences.defence import Defence
-from tests.defences.listed import finding, judging, mesh, visits
+from tests.defences.listed import finding, judging, mesh, places, visits
 
-DEFENCES: tuple[Defence, ...] = (*finding.DEFENCES, *judging.DEFENCES, *mesh.DEFENCES, *visits.DEFENCES)
+DEFENCES: tuple[Defence, ...] = (
+    *finding.DEFENCES,
+    *judging.DEFENCES,
+    *mesh.DEFENCES,
+    *places.DEFENCES,
+    *visits.DEFENCES,
+)

@@ -58,7 +58,7 @@ def test_who_leaves_is_not_counted() -> None:
     assert not first.ended and not second.ended
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 900)), max_size=100))
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
 def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
     backlog = Backlog(Tally(lambda event: None), LIMIT)
     connections = [Connection(f"9.9.9.{number % 3}") for number in range(10)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
-from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.host.traffic import Meter, MeteredStream
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.relay import RelayConfig
@@ -150,13 +150,19 @@ def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
 
 def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     async def scenario() -> None:
-        meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=1.0))
-        first = meter.open(Stream("9.9.9.5", 1), inbound=True)
-        second = meter.open(Stream("8.8.0.1", 1), inbound=True)
-        assert await meter.admits(first) and await meter.admits(second)
-        second.abort()
-        again = meter.open(Stream("8.8.0.1", 2), inbound=True)
-        assert not await meter.admits(again) and not first.gone.is_set()
+        meter = Meter(0, 0, Tally(lambda event: None), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
+
+        async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
+            socket = meter.open(Stream(host, port), inbound=True)
+            return socket, await meter.admits(socket)
+
+        for port in range(2):
+            visitor, admitted = await connect("8.8.0.1", port)
+            assert admitted
+            visitor.abort()
+        stay = [await connect("9.9.9.5", port) for port in range(2)]
+        _, admitted = await connect("8.8.0.1", 2)
+        assert not admitted and not any(socket.gone.is_set() for socket, _ in stay)
 
     trio.run(scenario)
 

@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
@@ -68,9 +69,9 @@ class Host:
         while data := await stream.read(4096):
             await stream.write(data)
 
-    async def join(self, relay: Address) -> None:
+    async def join(self, relay: Address, source: tuple[str, int] | None = None) -> None:
         self.relay = relay
-        await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id))
+        await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id), source)
 
     async def reserve(self, name: bytes | None = None) -> Any:
         message = HopMessage(type=HopMessage.RESERVE)
@@ -159,6 +160,28 @@ def test_circuits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             assert hop.circuits == 2
             await targets[2].reach(targets[0])
             assert await targets[2].echoes(targets[0])
+
+    play(scenario)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
+def test_circuits_are_shared_between_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "CIRCUITS_PER_MEMBER", 2 / relay_module.MEMBERS)
+
+    async def scenario() -> None:
+        async with lab(4) as (hop, (attacker, *targets)), Host().running() as newcomer:
+            for target in targets:
+                assert await target.reserve() == OK
+            await attacker.reach(targets[0])
+            await attacker.reach(targets[1])
+            with pytest.raises(FAILED):
+                await attacker.reach(targets[2])
+            assert hop.circuits == 2
+            await newcomer.join(attacker.relay, ("127.0.0.9", 0))
+            await newcomer.reach(targets[0])
+            assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
+            while hop.circuits > 2:
+                await trio.sleep(0.05)
 
     play(scenario)
 
