@@ -41,6 +41,8 @@ PER_PROCESS = 50
 """Members of one process."""
 MEMBERS_PER_ADDRESS = 400
 """Members behind one address: a campus."""
+MOST_AT_START = 120.0
+"""MB that a relay may take before anybody connects."""
 OK = 100
 """Status of a reservation that was granted."""
 
@@ -159,13 +161,16 @@ def run(count: int, idle_seconds: float) -> None:
             relay.process.wait(30)
     print(f"\n### A relay with {count} members, {min(count, MEMBERS_PER_ADDRESS)} of them behind one address\n")
     print(f"- all joined after {joined:.0f} s and {attempts} attempts; {connected} stayed for {idle_seconds:.0f} s")
-    print(f"- resident: {start:.0f} MB at the start, {full:.0f} MB with all members, {after:.0f} MB at the end")
+    print(f"- resident: {start:.0f} MB at the start, of {MOST_AT_START:.0f} allowed")
+    print(f"- resident: {full:.0f} MB with all members, {after:.0f} MB at the end")
     print(
         f"- per member: {1000 * (after - start) / count:.0f} KB, {1000 * joining / count:.1f} ms of processor to join"
     )
     print(f"- idle: {100 * idle:.1f} % of a core, {1000 * idle / count:.3f} ms a second per member")
     print(f"- the members' {len(crowds)} processes: {theirs:.0f} MB")
     print(f"- last line of its log: {log[-1] if log else 'none'}")
+    assert start <= MOST_AT_START, "an import on the way of a relay has become heavy"
+    assert connected == count, "members were dropped"
 
 
 def _connected(crowd: LineProcess) -> int:
