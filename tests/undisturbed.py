@@ -1,4 +1,4 @@
-"""Settings that keep the nodes of tests and benchmarks from pausing because of the machine."""
+"""Settings that keep the nodes of tests and benchmarks from pausing because of the machine and asking its router."""
 
 from __future__ import annotations
 
@@ -7,5 +7,6 @@ UNDISTURBED = {
     "SAPO_EDGE_MAX_TEMPERATURE": "0",
     "SAPO_EDGE_BUSY": "0",
     "SAPO_EDGE_NICE": "0",
+    "SAPO_EDGE_PORT_MAPPING": "off",
 }
 """Environment variables."""

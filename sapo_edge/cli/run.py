@@ -152,6 +152,7 @@ def open_transport(
         port=settings.port,
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
+        map_port=settings.port_mapping == "on" and settings.listen == "all",
         upload=settings.upload,
         download=settings.download,
         known_peers=workspace.paths.state / "peers.json",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sapo_edge.cli import codes
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
@@ -57,8 +58,21 @@ def create(
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
+At = Annotated[
+    list[str] | None,
+    typer.Option("--at", metavar="HOST[:PORT]", help="For a code: a relay or member where both meet; repeatable."),
+]
+
+
 @app.command()
-def invite(home: Home = None, json: Json = False) -> None:
+def invite(
+    code: Annotated[
+        bool, typer.Option("--code", help="Wait for the other side with a short code instead, for one use.")
+    ] = False,
+    at: At = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
     """Print the invite by which others join; with the running node's addresses, if one runs."""
     from sapo_edge.swarm.joining.invite import choose_addresses
 
@@ -66,9 +80,15 @@ def invite(home: Home = None, json: Json = False) -> None:
     swarm = workspace.swarm
     if swarm is None:
         raise StateError("this node is in no swarm", "create one with `sapo swarm create`, or join one")
-    addresses = choose_addresses([*_own_addresses(workspace.paths, swarm), *swarm.bootstrap])
+    known = [*_own_addresses(workspace.paths, swarm), *swarm.bootstrap]
+    addresses = choose_addresses(known)
     while len(text := swarm.invite(addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]
+    if code:
+        # Who has not joined a private swarm yet can't connect to its members and relays.
+        places = () if swarm.is_private else (*known, *workspace.settings.addresses)
+        codes.offer(text, places, at or (), workspace.settings, as_json=json)
+        return
     if json:
         print_json({"invite": text, "addresses": addresses, "private": swarm.is_private})
     else:
@@ -84,14 +104,23 @@ def invite(home: Home = None, json: Json = False) -> None:
 @app.command("join")
 def join_swarm(
     invite: Annotated[
-        str | None, typer.Argument(help="An invite, or the name or id of a known swarm; default: asked for.")
+        list[str] | None,
+        typer.Argument(help="An invite, a code, or the name or id of a known swarm; default: asked for."),
     ] = None,
+    at: At = None,
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Join the swarm of an invite."""
+    """Join the swarm of an invite, or of a code such as 7-guitar-revolver."""
     workspace = open_workspace(home)
-    swarm = join(workspace.paths, workspace.membership, invite or _ask_for_invite())
+    # A code is typed with spaces, too.
+    text = " ".join(invite or ()) or _ask_for_invite()
+    if is_code(workspace.membership, text):
+        known = [
+            address for swarm in workspace.membership.swarms if not swarm.is_private for address in swarm.bootstrap
+        ]
+        text = codes.accept(text, [*workspace.settings.addresses, *known], at or (), workspace.settings)
+    swarm = join(workspace.paths, workspace.membership, text)
     _print_swarms(workspace, swarm, as_json=json)
     _print_next_step(workspace, "`sapo run` takes part")
 
@@ -121,6 +150,13 @@ def show(home: Home = None, json: Json = False) -> None:
     _print_swarms(workspace, workspace.swarm, as_json=json)
 
 
+def is_code(membership: Membership, text: str) -> bool:
+    """Whether a text is a code, and no name of a known swarm."""
+    from sapo_edge.swarm.joining.code import looks_like_code
+
+    return looks_like_code(text) and all(swarm.name != text.strip() for swarm in membership.swarms)
+
+
 def join(paths: Paths, membership: Membership, text: str) -> Swarm:
     """Join the swarm of an invite, or a known one by its name or id, without output.
 
@@ -131,6 +167,8 @@ def join(paths: Paths, membership: Membership, text: str) -> Swarm:
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
     from sapo_edge.swarm.joining.membership import Swarm
 
+    if is_code(membership, text):
+        raise ConfigError("this is a code, not an invite", "give it to `sapo swarm join`")
     is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
     swarm = membership.find(text.strip()) if is_known else Swarm.from_invite(parse_invite(text))
     _check_state(paths, membership, swarm)

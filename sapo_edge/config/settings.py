@@ -300,6 +300,11 @@ class Settings:
         choices=("all", "loopback"),
     )
     mdns: str = _setting("on", "Find nodes on the local network, and be found there.", choices=("on", "off"))
+    port_mapping: str = _setting(
+        "on",
+        "Ask the router (PCP, NAT-PMP, UPnP) to forward the port, so that others can connect.",
+        choices=("on", "off"),
+    )
     bootstrap: str = _setting(
         "", "Addresses of peers to connect to first, separated by commas, besides those of an invite."
     )

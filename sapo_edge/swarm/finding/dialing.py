@@ -1,5 +1,7 @@
 """Keeps a node connected to a few peers of its swarm. All dialling happens here.
 
+Only members that this node dialled itself count: those that dial in may all be one owner's, however many they are.
+
 A node that dialled every address it is given would be a weapon for any peer. Addresses are therefore checked, attempts
 are limited in rate, and what fails is tried less and less often.
 """
@@ -7,6 +9,7 @@ are limited in rate, and what fails is tried less and less often.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +19,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks
+from sapo_edge.swarm.addresses import Address, LocalNetworks, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import FAILED, dial_through
 from sapo_edge.swarm.finding.peerbook import KnownPeer, Origin, PeerBook
@@ -35,6 +38,8 @@ SAME_HOST_SECONDS = 10.0
 """Least time between two dials to one host and port that a peer named."""
 TOP_UP_SECONDS = 20.0
 """Time between two attempts while there are `min_members` connections, but fewer than `max_members`."""
+MEMBERS_OF_REGION = 2
+"""Dialled members of one region that count beside those of others, see `addresses.region`."""
 TICK = 0.5
 """Seconds between two checks of the connections."""
 
@@ -65,7 +70,7 @@ class Dialler:
         networks: returns the networks of this machine.
         is_member: whether a connected peer is in the swarm; relays and strangers don't count.
         on_reached: called with each address that answered.
-        min_members, max_members: connections to members to aim for.
+        min_members, max_members: dialled members to aim for; up to twice as many if most are of one region.
         tally: counts.
     """
 
@@ -88,7 +93,9 @@ class Dialler:
         self._min_members, self._max_members = min_members, max_members
         self._tally = tally
         self._bucket = TokenBucket(DIALS_PER_SECOND, DIAL_BURST)
-        self._dialling: set[str] = set()
+        # Regions by peer id: of running attempts, and of connected peers that were dialled.
+        self._dialling: dict[str, str] = {}
+        self._dialled: dict[str, str] = {}
         self._last_connected: set[str] = set()
         self._recent: Recent[tuple[str, int], float] = Recent(1024)
         self._topped_up = 0.0
@@ -103,6 +110,11 @@ class Dialler:
         """Peer ids of connected members of the swarm."""
         return {peer for peer in self.connected if self._is_member(peer)}
 
+    @property
+    def dialled(self) -> set[str]:
+        """Peer ids of connected peers that this node dialled."""
+        return set(self._dialled)
+
     def may_dial(self, address: Address) -> bool:
         """Whether an address that a peer named may be dialled."""
         return self._networks().may_dial(address.via)
@@ -113,7 +125,7 @@ class Dialler:
             while True:
                 self._note_changes()
                 for peer in self._select_peers():
-                    self._dialling.add(peer.peer_id)
+                    self._dialling[peer.peer_id] = peer.region
                     nursery.start_soon(self._dial_peer, peer)
                 await trio.sleep(TICK)
 
@@ -124,25 +136,45 @@ class Dialler:
         for peer_id in connected - self._last_connected:
             self._book.mark_connected(peer_id)
         self._last_connected = connected
+        self._dialled = {peer_id: place for peer_id, place in self._dialled.items() if peer_id in connected}
 
     def _select_peers(self) -> list[KnownPeer]:
-        """Peers to dial now."""
-        members = len(self.members)
-        peers: list[KnownPeer] = []
-        for peer in self._book.due(self.connected | self._dialling):
-            dialling = len(self._dialling) + len(peers)
-            if dialling >= MAX_DIALS:
-                break
-            # Bootstrap peers are dialled even with enough connections: one of them may be the relay.
-            if peer.origin is not Origin.BOOTSTRAP and members + dialling >= self._min_members:
-                now = time.monotonic()
-                if members + dialling >= self._max_members or now - self._topped_up < TOP_UP_SECONDS:
+        """Peers to dial now, those of regions that are not represented first."""
+        regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))
+        regions.update(self._dialling.values())
+        due = self._book.due(self.connected | self._dialling.keys())
+        peers: dict[str, KnownPeer] = {}
+        for has_enough in (False, True):
+            for peer in due:
+                if len(self._dialling) + len(peers) >= MAX_DIALS:
+                    break
+                # Bootstrap peers are dialled even with enough connections: one of them may be the relay.
+                is_bootstrap = peer.origin is Origin.BOOTSTRAP
+                if peer.peer_id in peers or has_enough is (is_bootstrap or regions[peer.region] < MEMBERS_OF_REGION):
                     continue
-                self._topped_up = now
-            if not self._bucket.take():
-                break
-            peers.append(peer)
-        return peers
+                if not is_bootstrap and not self._lacks(peer.region, regions):
+                    continue
+                if not self._bucket.take():
+                    return list(peers.values())
+                regions[peer.region] += 1
+                peers[peer.peer_id] = peer
+        return list(peers.values())
+
+    def _lacks(self, place: str, regions: Counter[str]) -> bool:
+        """Whether another member of a region is wanted, beside so many of each."""
+        members = regions.total()
+        if members >= 2 * self._max_members:
+            return False
+        if regions[place] < MEMBERS_OF_REGION:
+            # Any number of peers in one region may be one owner's.
+            members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())
+        if members < self._min_members:
+            return True
+        now = time.monotonic()
+        if members >= self._max_members or now - self._topped_up < TOP_UP_SECONDS:
+            return False
+        self._topped_up = now
+        return True
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:
@@ -150,10 +182,11 @@ class Dialler:
                 if await self.dial(address, trusted=peer.origin is Origin.BOOTSTRAP):
                     self._book.mark_connected(peer.peer_id, address)
                     self._last_connected.add(peer.peer_id)
+                    self._dialled[peer.peer_id] = region(address)
                     return
             self._book.mark_failed(peer.peer_id)
         finally:
-            self._dialling.discard(peer.peer_id)
+            del self._dialling[peer.peer_id]
 
     def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
         """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""

@@ -13,10 +13,12 @@ from typing import Literal
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
 from sapo_edge.swarm.finding.directory import Directory, ask
+from sapo_edge.swarm.finding.inbound import InboundWatch
+from sapo_edge.swarm.finding.mapping import Mapping
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
@@ -43,15 +45,17 @@ class DiscoveryConfig:
         swarm: the manifest's digest, 32 bytes.
         bootstrap: multiaddresses that the owner trusts, each ending in `/p2p/<peer id>`.
         mdns: whether to announce this node and look for others on the local network.
+        map_port: whether to ask the router to forward the port.
         listen: "loopback" if only this machine can reach the host.
         peers_file: JSON file of peers of earlier runs; None to remember none.
-        min_members: connections to members of the swarm below which more are dialled without waiting.
-        max_members: connections at which dialling stops. Others may still dial in.
+        min_members: dialled members of the swarm below which more are dialled without waiting.
+        max_members: dialled members at which dialling stops, see `Dialler`. Others may still dial in.
     """
 
     swarm: bytes
     bootstrap: tuple[str, ...] = ()
     mdns: bool = True
+    map_port: bool = False
     listen: Literal["all", "loopback"] = "all"
     peers_file: Path | None = None
     min_members: int = 6
@@ -63,6 +67,7 @@ class Discovery:
 
     Attributes:
         outside: how this node looks from outside, by what peers agree on.
+        mapping: the port that the router forwards.
         book: known peers.
         directory: answers peer requests of others.
         dialler: dials known peers.
@@ -72,9 +77,17 @@ class Discovery:
         host: a host that listens.
         config: settings.
         tally: counts, faults and notices.
+        is_proven: whether a peer has sent good rollouts for a while.
     """
 
-    def __init__(self, host: IHost, config: DiscoveryConfig, tally: Tally) -> None:
+    def __init__(
+        self,
+        host: IHost,
+        config: DiscoveryConfig,
+        tally: Tally,
+        is_proven: Callable[[str], bool] = lambda peer_id: False,
+    ) -> None:
+        self._is_proven = is_proven
         self._host, self._config, self._tally = host, config, tally
         key = host.get_network().psk
         self._psk = bytes.fromhex(key) if key else None
@@ -85,8 +98,10 @@ class Discovery:
         self._ask_due: dict[str, float] = {}
         self._saved = time.monotonic()
         self.outside = Outside()
+        self.mapping = Mapping(self._port, self.outside, tally)
+        self._inbound = InboundWatch(host, self.outside)
         self.book = PeerBook(self._own_id)
-        self.directory = Directory(host, self._tag, lambda: self._networks, tuple, self._add_member, tally)
+        self.directory = Directory(host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally)
         self.dialler = Dialler(
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled,
             config.min_members, config.max_members, tally,
@@ -106,12 +121,34 @@ class Discovery:
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
-                for part in (self.dialler.run, self.relays.run, self._ask_peers, self._watch_networks, self._mdns):
+                parts = [self.dialler.run, self.relays.run, self._ask_peers, self._watch_networks, self._mdns]
+                if self._config.map_port:
+                    parts.append(self.mapping.run)
+                for part in parts:
                     nursery.start_soon(self._supervise, part)
         finally:
             if self._config.peers_file is not None and self.book.changed:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
                     await trio.to_thread.run_sync(self._save, abandon_on_cancel=True)
+
+    def confirmed(self) -> tuple[Address, ...]:
+        """Public addresses on which other networks agree, and at which they reach this node."""
+        ports = {4: self.mapping.port, 6: self._port}
+        return tuple(
+            direct_address(ip, port, self._own_id)
+            for version, port in ports.items()
+            if (ip := self.outside.address(version)) is not None and self.outside.reaches(version)
+        )
+
+    def invited(self) -> tuple[Address, ...]:
+        """Public addresses for an invite: those confirmed, and the one of a router that forwards a port meanwhile.
+
+        A node that is the first of its swarm has no peer yet to confirm it.
+        """
+        ip = self.outside.address(4) or self.outside.candidate
+        if self.mapping.current is None or not ip or self.outside.reaches(4) is False:
+            return self.confirmed()
+        return tuple(dict.fromkeys([direct_address(ip, self.mapping.port, self._own_id), *self.confirmed()]))
 
     async def _supervise(self, part: Callable[[], Awaitable[None]]) -> None:
         """Restart a part that fails: discovery must not end, nor end the host."""
@@ -161,7 +198,10 @@ class Discovery:
             if networks != self._networks:
                 self._networks = networks
                 self.outside.forget()
+                self.mapping.renew_soon()
                 self.book.retry_soon()
+            for peer_id in filter(self._is_proven, self.dialler.dialled):
+                self.book.mark_proven(peer_id)
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
                 self._saved = time.monotonic()
                 await trio.to_thread.run_sync(self._save)
@@ -172,6 +212,7 @@ class Discovery:
         circuits: tuple[Address, ...] = ()
         async with trio.open_nursery() as nursery:
             while True:
+                self._inbound.look()
                 connected, now = self.dialler.connected, time.monotonic()
                 if circuits != self.relays.addresses():
                     # A request tells peers this node's addresses, so all of them get the new ones.
@@ -189,9 +230,9 @@ class Discovery:
     async def _ask(self, peer_id: str, limit: trio.CapacityLimiter) -> None:
         async with limit:
             sent = time.time()
-            answer = await ask(
-                self._host, peer_id, ExchangeRequest(self._tag, self._port, self.relays.addresses(), True)
-            )
+            remotes = direct_remotes(self._host, peer_id)
+            port = self._port if remotes and ":" in remotes[0] else self.mapping.port
+            answer = await ask(self._host, peer_id, ExchangeRequest(self._tag, port, self.relays.addresses(), True))
         if answer is None:
             self._tally.count("peer requests without an answer")
             return

@@ -52,7 +52,7 @@ class Announcement:
     Attributes:
         tag: of the swarm, 32 bytes; the first 8 are announced.
         peer_id: of this node.
-        port: TCP port at which it listens.
+        port: TCP port at which it listens; 0 to look only.
     """
 
     tag: bytes
@@ -66,7 +66,8 @@ class Announcement:
 
     def txt(self, networks: LocalNetworks) -> bytes:
         """The TXT record: strings with a length byte before each."""
-        addresses = [direct_address(ip, self.port, self.peer_id) for ip in networks.listen_addresses[:MAX_ANNOUNCED]]
+        ips = networks.listen_addresses[:MAX_ANNOUNCED] if self.port else ()
+        addresses = [direct_address(ip, self.port, self.peer_id) for ip in ips]
         strings = [self.mark, *(f"dnsaddr={address}".encode() for address in addresses)]
         return b"".join(bytes([len(text)]) + text for text in strings)
 
@@ -140,7 +141,8 @@ class _Multicast:
     def start(self) -> None:
         """Look for others, then announce this node, which takes more than a second."""
         ServiceBrowser(self._zeroconf, SERVICE, listener=self._listener)
-        self._zeroconf.register_service(self._info)
+        if self._info.port:
+            self._zeroconf.register_service(self._info)
 
     def remind(self) -> None:
         """Report all services again."""

@@ -60,11 +60,15 @@ class View:
 class Outside:
     """What peers of different networks agree on about this node. For one thread.
 
+    Attributes:
+        router: the public IPv4 address that the router claims; "" if none. It is one voice about the address.
+
     Args:
         clock: monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.router = ""
         self._clock = clock
         # By network and version of IP, with the time of the report. A network's newest report replaces its last one.
         self._reached: Recent[tuple[str, int], tuple[float, bool]] = Recent(MAX_VOICES)
@@ -88,6 +92,7 @@ class Outside:
         """Forget where this node is: it is on another network now."""
         self._reached.clear()
         self._seen.clear()
+        self.router = ""
 
     def votes(self, version: int | None = None) -> tuple[int, int]:
         """Other networks from which this node's port could and could not be reached, over one version of IP or any."""
@@ -107,17 +112,36 @@ class Outside:
         return True if True in verdicts else False if False in verdicts else None
 
     def address(self, version: int) -> str | None:
-        """The public IP address of this node on which other networks agree."""
-        seen = Counter(ip for (_, by), (_, ip) in self._valid(self._seen).items() if by == version)
+        """The public IP address of this node on which other networks, or one and the router, agree."""
+        seen = self._voices_about_address(version)
         for ip, votes in seen.most_common(1):
             if votes >= AGREE and 2 * votes > seen.total():
                 return ip
         return None
 
     @property
+    def candidate(self) -> str:
+        """The router's claim while other networks agree on no address; "" otherwise."""
+        return "" if self.address(4) else self.router
+
+    def record_inbound(self, remote: str) -> None:
+        """Record that a peer dialled this node: its network reaches the port, whatever others report."""
+        ip = _parse(remote)
+        own = (self.address(ip.version) or (self.router if ip.version == 4 else "")) if ip is not None else None
+        if ip is None or not is_public(ip) or (own and neighbourhood(own) == neighbourhood(remote)):
+            return
+        self._reached[neighbourhood(remote), ip.version] = (self._clock(), True)
+
+    @property
     def clock_ahead(self) -> float:
         """Seconds by which peers' clocks are ahead of this one, as `agreed_difference`."""
         return agreed_difference([ahead for _, ahead in self._valid(self._clocks).values()])
+
+    def _voices_about_address(self, version: int) -> Counter[str]:
+        voices = Counter(ip for (_, by), (_, ip) in self._valid(self._seen).items() if by == version)
+        if version == 4 and self.router:
+            voices[self.router] += 1
+        return voices
 
     def _valid(self, voices: Recent[K, tuple[float, V]]) -> dict[K, tuple[float, V]]:
         oldest = self._clock() - VALID_SECONDS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -13,7 +14,7 @@ from typing import Any
 
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
 from sapo_edge.state.durable import write_atomically
-from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.addresses import Address, parse_address, region
 
 VERSION = 1
 """Version of the file."""
@@ -31,6 +32,12 @@ FIRST_DELAY = 2.0
 """Seconds before the second attempt; they double with each failure."""
 FORGET_AFTER = {0: 3, 1: 12}
 """Failures in a row after which a peer is forgotten, by whether it was ever reached."""
+ANCHORS = 8
+"""Proven peers that are never forgotten for others, and that are dialled first after a restart."""
+PROVEN_AGAIN = 900.0
+"""Seconds after which a proven peer is recorded as such again, which writes the file."""
+MAX_OF_REGION = 64
+"""Peers of one region, see `addresses.region`, beyond which these make room first when the book is full."""
 SAVED_FOR = 30 * 86400.0
 """Seconds for which a peer that was reached is kept in the file."""
 
@@ -54,18 +61,23 @@ class KnownPeer:
     Attributes:
         peer_id: its id.
         origin: how this node learned of it.
+        region: of its first address.
         addresses: most promising first.
         source: id of the peer that named it; empty if none did.
         last_connected: Unix seconds; 0 for never.
+        proven: Unix seconds at which this node was last connected to it by an own dial and had had good rollouts
+            from it for a while; 0 for never.
         failures: attempts in a row that failed.
         due: seconds of the book's clock before which it is not dialled.
     """
 
     peer_id: str
     origin: Origin
+    region: str
     addresses: list[Address] = field(default_factory=list)
     source: str = ""
     last_connected: float = 0.0
+    proven: float = 0.0
     failures: int = 0
     due: float = 0.0
 
@@ -100,7 +112,7 @@ class PeerBook:
                 return None
             # One end waits, or two nodes that find each other at the same moment would open two connections.
             wait = 0.0 if origin is Origin.BOOTSTRAP or self.own_id < address.peer_id else 3.0
-            peer = KnownPeer(address.peer_id, origin, source=source, due=self._clock() + wait)
+            peer = KnownPeer(address.peer_id, origin, region(address), source=source, due=self._clock() + wait)
             self.peers[address.peer_id] = peer
         elif origin < peer.origin:
             peer.origin = origin
@@ -120,7 +132,20 @@ class PeerBook:
         peer.origin = min(peer.origin, Origin.MET)
         if address is not None:
             peer.addresses = [address, *(other for other in peer.addresses if other != address)][:MAX_ADDRESSES]
+            peer.region = region(address)
         self.changed = True
+
+    def mark_proven(self, peer_id: str) -> None:
+        """Record that a peer that this node dialled has sent good rollouts for a while."""
+        peer = self.peers.get(peer_id)
+        if peer is not None and time.time() - peer.proven > PROVEN_AGAIN:
+            peer.proven = time.time()
+            self.changed = True
+
+    def anchors(self) -> list[str]:
+        """Ids of the peers that were proven last."""
+        proven = sorted((peer for peer in self.peers.values() if peer.proven), key=lambda peer: -peer.proven)
+        return [peer.peer_id for peer in proven[:ANCHORS]]
 
     def mark_failed(self, peer_id: str) -> None:
         """Record a failed attempt: the next one comes later, until the peer is forgotten."""
@@ -157,19 +182,25 @@ class PeerBook:
         """Peers to dial now, best first."""
         now, excluded = self._clock(), set(excluded)
         ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in excluded]
-        return sorted(ready, key=lambda peer: (peer.origin, peer.failures, peer.due))
+        return sorted(ready, key=lambda peer: (peer.origin, not peer.proven, peer.failures, peer.due))
 
     def save(self, path: Path) -> None:
-        """Write the peers that were reached last; blocks on the disk.
+        """Write the anchors and the peers that were reached last; blocks on the disk.
 
         Raises:
             OSError: if that fails; the old file stays.
         """
+        anchors = self.anchors()
         best = sorted(
-            (peer for peer in self.peers.values() if peer.last_connected), key=lambda peer: -peer.last_connected
+            (peer for peer in self.peers.values() if peer.last_connected),
+            key=lambda peer: (peer.peer_id not in anchors, -peer.last_connected),
         )
         entries = [
-            {"addresses": [str(address) for address in peer.addresses], "reached": int(peer.last_connected)}
+            {
+                "addresses": [str(address) for address in peer.addresses],
+                "reached": int(peer.last_connected),
+                "proven": int(peer.proven),
+            }
             for peer in best[:MAX_SAVED]
         ]
         write_atomically(path, json.dumps({"v": VERSION, "peers": entries}, indent=1).encode())
@@ -194,13 +225,15 @@ class PeerBook:
     def _load_entry(self, entry: Mapping[str, Any]) -> bool:
         addresses = check_list("addresses", entry.get("addresses"))
         reached = check_integer("reached", entry.get("reached"))
+        proven = check_integer("proven", entry.get("proven", 0))
         if not time.time() - SAVED_FOR < reached <= time.time() + 60:
             return False
         peer = None
         for text in reversed(addresses[:MAX_ADDRESSES]):
             peer = self.add(parse_address(check_text("address", text)), Origin.MET) or peer
         if peer is not None:
-            peer.last_connected = float(reached)
+            # Files of earlier versions have no `proven`.
+            peer.last_connected, peer.proven = float(reached), float(min(reached, proven))
         return peer is not None
 
     def _unreached_from(self, source: str) -> int:
@@ -208,8 +241,21 @@ class PeerBook:
 
     def _drop_one(self, origin: Origin) -> bool:
         """Make room for a peer by deleting a less valuable one, and return whether there was one."""
-        worst = max(self.peers.values(), key=lambda peer: (peer.origin, peer.failures, -peer.last_connected))
-        if worst.origin is Origin.BOOTSTRAP or worst.origin < origin:
+        anchors, regions = self.anchors(), Counter(peer.region for peer in self.peers.values())
+        candidates = [
+            peer for peer in self.peers.values() if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors
+        ]
+        worst = max(
+            candidates,
+            key=lambda peer: (
+                max(MAX_OF_REGION, regions[peer.region]),
+                peer.origin,
+                peer.failures,
+                -peer.last_connected,
+            ),
+            default=None,
+        )
+        if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):
             return False
         del self.peers[worst.peer_id]
         return True

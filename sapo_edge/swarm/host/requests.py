@@ -114,7 +114,9 @@ class RequestServer:
     async def _serve(self, stream: INetStream) -> None:
         with trio.fail_after(self._protocol.read_seconds):
             request = await read_frame(stream, self._protocol.max_request)
-        await write_frame(stream, await self._answer(request, stream))
+        response = await self._answer(request, stream)
+        with trio.fail_after(self._protocol.total_seconds):
+            await write_frame(stream, response)
         self._tally.count(f"{self._protocol.name} served")
         await stream.close()
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.plain import did_you_mean, printable
+from sapo_edge.plain import counted, did_you_mean, printable
 
 MAX_NUMBER = 999
 """Largest number of a code; the smallest is 1."""
@@ -86,7 +86,7 @@ def parse_code(text: str) -> Code:
     if not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= MAX_NUMBER:
         raise ConfigError(f"a code begins with a number from 1 to {MAX_NUMBER}", _ASK)
     if len(words) != WORDS:
-        raise ConfigError(f"the code has {len(words)} words instead of {WORDS}", _ASK)
+        raise ConfigError(f"the code has {counted(len(words), 'word')} instead of {WORDS}", _ASK)
     return Code(int(number), tuple(_whole_word(word) for word in words))
 
 

@@ -2,20 +2,22 @@
 
 Checks of a message (`check_message`):
 
-    ignored                 the neighbour that forwarded it is not ignored
+    ignored                 neither the neighbour that forwarded it nor its publisher is ignored
+    rate                    its publisher does not send too much, see `reputation.py`
     size, version, shape    the bytes are a message, see `wire/messages.py`
     swarm                   it is for this swarm
-    shape                   all its records are of one author
+    shape                   all its records are its publisher's
 
 Checks of each record, in a message or pulled (`check_records`):
 
     size, version, shape    the body begins with version, swarm and author
     duplicate               it is not this node's own
     ignored                 its author is not ignored
-    rate                    its author does not send too much, see `reputation.py`
-    duplicate               its digest is not known
+    rate                    its author does not send too much; a message's was checked before
+    duplicate               its digest is not known with this signature
     shape                   the body is a rollout, see `wire/record.py`
     signature               its author signed it
+    duplicate               its digest is not known with another signature
     swarm                   it was created for this swarm
     age                     it is not too old, see `freshness.py`
 
@@ -42,7 +44,7 @@ from dataclasses import dataclass, replace
 from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging.external import RejectedError, TaskCheck
 from sapo_edge.swarm.judging.freshness import Freshness
-from sapo_edge.swarm.judging.reputation import WEIGHTS, Reputation
+from sapo_edge.swarm.judging.reputation import WEIGHTS, Reputation, cost
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import Message, decode_message
@@ -81,11 +83,13 @@ class CheckResult:
 
     @property
     def may_forward(self) -> bool:
-        """Whether the message may be forwarded: it is not empty, and everything in it was accepted.
+        """Whether the message may be forwarded: it has something new, and nothing else was rejected than duplicates.
 
-        The next peer could blame this node for a record that was rejected before its signature was verified.
+        The next peer could blame this node for a record that was rejected before its signature was verified. The
+        signatures of duplicates are verified ones, and without them a single record that came another way first would
+        stop all others of its message.
         """
-        return not self.rejections and bool(self.accepted or self.announced)
+        return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}
 
 
 class Admission:
@@ -114,34 +118,45 @@ class Admission:
         self._own = own
         self._task_check = TaskCheck(source)
         self._freshness = Freshness(now, clock)
-        self._seen: Recent[bytes, None] = Recent(REMEMBERED_DIGESTS)
+        # Each with a verified signature; empty if it is not known.
+        self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)
         self._announced: Recent[bytes, None] = Recent(REMEMBERED_DIGESTS)
         self._repeats: Recent[tuple[str, bytes], int] = Recent(REMEMBERED_REPEATS)
         self._lock = threading.Lock()
 
-    def check_message(self, data: bytes, sender: str) -> CheckResult:
+    def check_message(self, data: bytes, sender: str, publisher: str) -> CheckResult:
         """Check a gossip message, except for its tasks.
 
         Args:
             data: the message.
             sender: peer id of the neighbour that forwarded it.
+            publisher: peer id of the peer that signed it.
         """
         with self._lock:
-            if self.reputation.is_ignored(sender):
-                return self._reject(sender, Rejection.IGNORED)
+            if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):
+                return CheckResult(rejections=(Rejection.IGNORED,))
+            # Before anything is decompressed: that costs more than all of this.
+            if not self.reputation.allows(publisher, sender):
+                self._penalize(sender, [Rejection.RATE], is_author=sender == publisher)
+                return CheckResult(rejections=(Rejection.RATE,))
             try:
-                message = self._decode(data)
+                message = self._decode(data, publisher)
             except WireError as error:
-                return self._reject(sender, error.reason)
-            result = self._check_records(message.records, sender, is_gossip=True)
-            return self._with_announced(result, message.announced, sender)
+                self.reputation.penalize(sender, WEIGHTS[error.reason])
+                return CheckResult(rejections=(error.reason,))
+            result = self._check_records(message.records, sender, publisher)
+            size = max(len(data), sum(len(record.body) for record in message.records))
+            if result.accepted:
+                # All of it is forwarded, what was known and what is ignored included.
+                self.reputation.charge(publisher, sender, cost(len(message.records), size))
+            return self._with_announced(result, message.announced, sender, size)
 
     def check_records(self, records: Sequence[RawRecord], sender: str) -> CheckResult:
         """Check records that were pulled from a peer, except for their tasks."""
         with self._lock:
             if self.reputation.is_ignored(sender):
-                return self._reject(sender, Rejection.IGNORED)
-            return self._check_records(records, sender, is_gossip=False)
+                return CheckResult(rejections=(Rejection.IGNORED,))
+            return self._check_records(records, sender)
 
     def check_task(self, signed: SignedRollout) -> Rejection | None:
         """Check the task of an accepted record. Takes milliseconds to seconds; call it in a worker thread.
@@ -162,25 +177,33 @@ class Admission:
         """Treat rollouts as duplicates from now on: published ones, and those kept from before a restart."""
         with self._lock:
             for digest in digests:
-                self._seen[digest] = None
+                self._seen[digest] = b""
 
-    def _decode(self, data: bytes) -> Message:
+    def _decode(self, data: bytes, publisher: str) -> Message:
         """A message that passed the checks of a message; a WireError gives the reason of a failed one."""
         message = decode_message(data)
         if message.swarm != self._swarm:
             raise WireError(Rejection.SWARM, "the message is for another swarm")
-        if len({read_author(record) for record in message.records}) > 1:
-            # Nodes gossip their own rollouts only. Of a mixture, each hop would accept another part, by its own rates.
-            raise WireError(Rejection.SHAPE, "the message has records of several authors")
+        if any(peer_id_of(author) != publisher for author in {read_author(record) for record in message.records}):
+            # Of a mixture, each hop would accept another part, by its own rates. And whoever could publish records of
+            # others could make theirs duplicates.
+            raise WireError(Rejection.SHAPE, "the message has records of others than its publisher")
         return message
 
-    def _check_records(self, records: Sequence[RawRecord], sender: str, *, is_gossip: bool) -> CheckResult:
-        is_within_rate: dict[str, bool] = {}
+    def _check_records(self, records: Sequence[RawRecord], sender: str, publisher: str = "") -> CheckResult:
+        """Check records that arrived together.
+
+        Args:
+            records: to check.
+            sender: from which they arrived.
+            publisher: their author, whose rate was checked, if they arrived in a message.
+        """
+        is_within_rate = {publisher: True} if publisher else {}
         accepted: list[SignedRollout] = []
         rejections: list[Rejection] = []
         for record in records:
             try:
-                signed = self._check_record(record, sender, is_within_rate, is_gossip)
+                signed = self._check_record(record, sender, is_within_rate, bool(publisher))
             except WireError as error:
                 rejections.append(error.reason)
                 if error.reason in SENDERS_FAULT:
@@ -188,15 +211,14 @@ class Admission:
                     break
                 continue
             accepted.append(signed)
-            self._seen[record.digest] = None
-            self.reputation.charge(signed.rollout.author, sender)
+            self._seen[record.digest] = record.signature
+            if not publisher:
+                self.reputation.charge(signed.rollout.author, sender, cost(1, len(record.body)))
             self.reputation.credit(signed.rollout.author, 0, neighbour=sender)
         if accepted:
             self.reputation.credit(sender)
-        is_repeated = is_gossip and self._is_repeated(records, sender, rejections)
-        for reason, count in Counter(rejections).items():
-            weight = _sender_weight(reason, count, is_author=sender in is_within_rate, is_repeated=is_repeated)
-            self.reputation.penalize(sender, weight)
+        is_repeated = bool(publisher) and self._is_repeated(records, sender, rejections)
+        self._penalize(sender, rejections, is_author=sender in is_within_rate, is_repeated=is_repeated)
         return CheckResult(tuple(accepted), (), tuple(rejections))
 
     def _check_record(
@@ -207,8 +229,7 @@ class Admission:
         Args:
             record: to check.
             sender: from which it arrived.
-            is_within_rate: whether an author is within its rate, asked once for all records that arrive together:
-                a message is accepted as a whole or not at all.
+            is_within_rate: whether an author is within its rate, asked once for all records that arrive together.
             is_gossip: whether it arrived in a message.
         """
         author = peer_id_of(read_author(record))
@@ -220,25 +241,29 @@ class Admission:
             is_within_rate[author] = self.reputation.allows(author, sender)
         if not is_within_rate[author]:
             raise WireError(Rejection.RATE, "the author sends too much")
-        if record.digest in self._seen:
+        verified = self._seen.get(record.digest)
+        if verified == record.signature:
             raise WireError(Rejection.DUPLICATE, "the rollout is known")
         signed = decode_record(record)
         if not verify_record(signed):
             raise WireError(Rejection.SIGNATURE, "the rollout is not signed by its author")
+        if verified is not None:
+            self._seen[record.digest] = record.signature
+            raise WireError(Rejection.DUPLICATE, "the rollout is known")
         if signed.swarm != self._swarm:
             raise WireError(Rejection.SWARM, "the rollout is for another swarm")
         if self._freshness.is_too_old(signed.rollout, is_gossip or record.digest in self._announced):
             raise WireError(Rejection.AGE, "the rollout is too old")
         return signed
 
-    def _with_announced(self, result: CheckResult, digests: Sequence[bytes], sender: str) -> CheckResult:
-        """The result with the announced digests that this node does not have.
+    def _with_announced(self, result: CheckResult, digests: Sequence[bytes], sender: str, size: int) -> CheckResult:
+        """The result of a message with the announced digests that this node does not have.
 
-        Digests without rollouts name no author, so they are charged to the neighbour. With verified rollouts, the
-        author's rate limits such messages already.
+        Digests without rollouts are charged to the neighbour. With accepted rollouts, the author's rate limits such
+        messages already.
         """
         unknown = tuple(digest for digest in digests if digest not in self._seen)
-        if unknown and not result.accepted and not self.reputation.take_announced(sender, len(unknown)):
+        if unknown and not result.accepted and not self.reputation.take_announced(sender, cost(len(unknown), size)):
             return replace(result, rejections=(*result.rejections, Rejection.RATE))
         for digest in unknown:
             self._announced[digest] = None
@@ -254,10 +279,12 @@ class Admission:
             self._repeats[sender, record.digest] = counts[-1]
         return min(counts) > HONEST_REPEATS
 
-    def _reject(self, sender: str, reason: Rejection) -> CheckResult:
-        """Reject a whole message."""
-        self.reputation.penalize(sender, WEIGHTS[reason])
-        return CheckResult(rejections=(reason,))
+    def _penalize(
+        self, sender: str, rejections: Sequence[Rejection], *, is_author: bool, is_repeated: bool = False
+    ) -> None:
+        for reason, count in Counter(rejections).items():
+            weight = _sender_weight(reason, count, is_author=is_author, is_repeated=is_repeated)
+            self.reputation.penalize(sender, weight)
 
 
 def _sender_weight(reason: Rejection, count: int, *, is_author: bool, is_repeated: bool) -> float:

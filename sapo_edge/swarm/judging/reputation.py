@@ -37,6 +37,8 @@ from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
 """Rollouts a minute, and most at one moment: of an established author, and of all newcomers through one neighbour."""
+ROLLOUT_BYTES = 4096
+"""Size of a rollout by which these count: what is larger counts as several."""
 STRANGERS_BURST = 1024.0
 """Most newcomers' rollouts at one moment through all neighbours that are not established; their rate is `RATE`, too."""
 HALF_LIFE = 600.0
@@ -82,6 +84,11 @@ WEIGHTS: Mapping[Rejection, float] = {
     Rejection.IGNORED: 0.0,
 }
 """Penalty of each offence."""
+
+
+def cost(rollouts: int, size: int) -> float:
+    """What is charged for rollouts, or announcements of them, that have `size` bytes together."""
+    return max(rollouts, size / ROLLOUT_BYTES)
 
 
 class _Kind(IntEnum):
@@ -276,17 +283,21 @@ class Reputation:
                 return False
             return budget.level() > reserve
 
-    def charge(self, author: str, neighbour: str, rollouts: int = 1) -> None:
-        """Charge verified rollouts to an author's budget."""
+    def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
+        """Charge verified rollouts, by their `cost`, to an author's budget."""
         with self._lock:
             self._budget(author, neighbour)[0].charge(rollouts)
             if self._are_strangers(author, neighbour):
                 self._strangers_budget.charge(rollouts)
 
-    def take_announced(self, neighbour: str, digests: int) -> bool:
+    def take_announced(self, neighbour: str, digests: float) -> bool:
         """Charge announced digests to a neighbour, and return whether its budget for them was not used up before.
 
         The budget is separate because nobody signs announcements: they must not use up an author's.
+
+        Args:
+            neighbour: that forwarded them.
+            digests: their `cost`.
         """
         with self._lock:
             budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)

@@ -22,6 +22,7 @@ class SwarmConfig:
         port: TCP port to listen on; 0 for any.
         listen: "all" interfaces, or "loopback": this machine only.
         mdns: whether to announce the node on the local network, and to look for peers there.
+        map_port: whether to ask the router to forward the port to this node.
         upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
             others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
             exceed it.
@@ -38,6 +39,7 @@ class SwarmConfig:
     port: int = 0
     listen: Literal["all", "loopback"] = "all"
     mdns: bool = True
+    map_port: bool = False
     upload: int = 0
     download: int = 0
     known_peers: Path | None = None

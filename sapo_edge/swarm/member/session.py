@@ -14,6 +14,7 @@ from libp2p.peer.id import ID
 from sapo_edge.swarm.addresses import direct_address, find_local_networks, neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.pubsub import Verdict
@@ -98,6 +99,9 @@ class Session:
             ExceptionGroup: of other errors; the host is closed then.
         """
         PullServer(self.host, self.member, self.meter).start()
+        # Only members of a private swarm can connect to it, and a code is for others.
+        if self.member.config.psk is None:
+            MeetingPlace(self.host, self.tally).start()
         try:
             with self._scope:
                 await self._run()
@@ -131,15 +135,19 @@ class Session:
         direct = [
             direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
         ]
-        relayed = self._discovery.relays.addresses() if self._discovery else ()
-        return tuple(str(address) for address in (*direct, *relayed))
+        discovery = self._discovery
+        public, relayed = (discovery.invited(), discovery.relays.addresses()) if discovery else ((), ())
+        return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
 
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
         config = self.member.config
         discovery_config = DiscoveryConfig(
-            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.listen, config.known_peers
+            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port, config.listen,
+            config.known_peers,
+        )  # fmt: skip
+        self._discovery = Discovery(
+            self.host, discovery_config, self.tally, self.member.admission.reputation.is_established
         )
-        self._discovery = Discovery(self.host, discovery_config, self.tally)
         await self._discovery.run(task_status)
 
     async def _publish(self) -> None:
@@ -161,7 +169,7 @@ class Session:
         if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
             return Verdict.IGNORE
-        result = self.member.admission.check_message(data, forwarder)
+        result = self.member.admission.check_message(data, forwarder, publisher)
         self._queue(result, forwarder)
         self.puller.want(result.announced, (forwarder, publisher))
         if result.blames_sender:

@@ -22,6 +22,7 @@ from libp2p.relay.circuit_v2.resources import RelayLimits
 
 from sapo_edge.swarm.addresses import find_local_networks, host_address
 from sapo_edge.swarm.finding.directory import Directory
+from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.hardening import ENDED, disconnect, quietly
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.places import Capacity, Places
@@ -53,6 +54,8 @@ CIRCUITS_PER_MEMBER = 0.5
 """Most circuits in total, as a share of the members; most relayed connections soon become direct ones."""
 MAX_HOP_STREAMS_OF_ONE = 24
 """Most open requests of one node, its circuits included."""
+CODE_SLOTS = 64
+"""Most inviters that wait for the other side of their code."""
 CHUNK = 64 * 1024
 """Bytes that are forwarded at a time."""
 KEEPALIVE = 15.0
@@ -270,6 +273,8 @@ async def run_relay(
         own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
         hop = Hop(host, meter, tally, config.members)
         hop.start()
+        if config.psk is None:
+            MeetingPlace(host, tally, CODE_SLOTS).start()
         Directory(
             host, None, lambda: find_local_networks(config.listen), lambda: own, lambda address: None, tally,
             2 * config.capacity.places,

@@ -59,7 +59,7 @@ class Message:
 
         v         integer    1
         swarm     bytes      32: id of the swarm
-        rollouts  array      0 to `MAX_ROLLOUTS` records, all of one author
+        rollouts  array      0 to `MAX_ROLLOUTS` records, all of the message's publisher
         have      array      0 to `MAX_ANNOUNCED` digests (32 bytes) of rollouts that did not fit
 
     Attributes:

@@ -1,14 +1,14 @@
-"""All defences, in a file for each part of the swarm."""
+"""All defences: the `DEFENCES` of each file here."""
 
 from __future__ import annotations
 
-from tests.defences.defence import Defence
-from tests.defences.listed import finding, judging, mesh, places, visits
+import importlib
+import pkgutil
 
-DEFENCES: tuple[Defence, ...] = (
-    *finding.DEFENCES,
-    *judging.DEFENCES,
-    *mesh.DEFENCES,
-    *places.DEFENCES,
-    *visits.DEFENCES,
+from tests.defences.defence import Defence
+
+DEFENCES: tuple[Defence, ...] = tuple(
+    defence
+    for file in sorted(pkgutil.iter_modules(__path__), key=lambda file: file.name)
+    for defence in importlib.import_module(f"{__name__}.{file.name}").DEFENCES
 )

@@ -14,7 +14,45 @@ _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 _DIRECTORY = "sapo_edge/swarm/finding/directory.py"
 _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 
+_DIALING = "sapo_edge/swarm/finding/dialing.py"
+_PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
+
 DEFENCES = (
+    Defence(
+        "members that dialled in do not end dialling",
+        _DIALING,
+        "regions = Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))",
+        'regions = Counter("" for _ in self.members)',
+        (_DISCOVERY_TESTS + "test_members_that_dial_in_end_no_dialling",),
+    ),
+    Defence(
+        "regions that are not represented are dialled first",
+        _DIALING,
+        "is_bootstrap or regions[peer.region] < MEMBERS_OF_REGION",
+        "True",
+        (_DISCOVERY_TESTS + "test_dialled_members_are_of_several_regions_where_there_is_a_choice",),
+    ),
+    Defence(
+        "members of one region leave places for others",
+        _DIALING,
+        "members = sum(min(count, MEMBERS_OF_REGION) for count in regions.values())",
+        "members = regions.total()",
+        (_DISCOVERY_TESTS + "test_members_of_one_region_that_came_first_leave_places_for_others",),
+    ),
+    Defence(
+        "a region with many known peers makes room first",
+        _PEERBOOK,
+        "max(MAX_OF_REGION, regions[peer.region])",
+        "0",
+        (_DISCOVERY_TESTS + "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",),
+    ),
+    Defence(
+        "anchors are not forgotten for others",
+        _PEERBOOK,
+        "if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors",
+        "if peer.origin is not Origin.BOOTSTRAP",
+        (_DISCOVERY_TESTS + "test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay",),
+    ),
     Defence(
         "introductions are drawn anew for each asker",
         _DIRECTORY,
@@ -83,10 +121,7 @@ DEFENCES = (
         _OUTSIDE,
         "AGREE = 2\n",
         "AGREE = 1\n",
-        (
-            _OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",
-            _OUTSIDE_TESTS + "test_the_doctor_warns_only_of_what_two_networks_say",
-        ),
+        (_OUTSIDE_TESTS + "test_one_voice_does_not_drop_relay_places",),
     ),
     Defence(
         "an IPv6 /64 is one address",

@@ -42,6 +42,7 @@ async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
             "connected": connections,
             "members": sorted(discovery.dialler.members),
             "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.last_connected),
+            "invited": [str(address) for address in discovery.invited()],
             "circuits": [str(address) for address in discovery.relays.addresses()],
             "reached": discovery.outside.is_reachable,
             "counts": tally.counts,
@@ -77,8 +78,8 @@ async def main(options: dict[str, Any]) -> None:
     listen = options.get("listen", "all")
     peers_file = Path(options["peers_file"]) if options.get("peers_file") else None
     config = DiscoveryConfig(
-        bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False), listen,
-        peers_file,
+        bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False),
+        options.get("map_port", False), listen, peers_file,
     )  # fmt: skip
     async with running(host, listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
         host.set_stream_handler(ECHO, echo)

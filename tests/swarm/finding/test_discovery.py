@@ -16,12 +16,13 @@ from typing import Any
 import msgpack
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
 
 from sapo_edge.doctor.network import multicast_works
-from sapo_edge.swarm.addresses import LocalNetworks, direct_address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding import mdns, peerbook
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
@@ -154,6 +155,108 @@ def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
         assert 8 <= len(network.dialled) <= 2 * (DIAL_BURST + 2 * DIALS_PER_SECOND + 1)
 
     trio.run(scenario)
+
+
+def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(tmp_path: Path) -> None:
+    book = PeerBook(OWN)
+    honest = [peer(number) for number in range(1, 31)]
+    for number, peer_id in enumerate(honest):
+        book.add(direct_address(f"8.{number}.8.8", 4001, peer_id), Origin.PEER, source=peer_id)
+    book.mark_connected(honest[0])
+    book.mark_proven(honest[0])
+    for number in range(100, 2000):
+        book.add(direct_address("9.9.9.9", number + 1000, peer(number)), Origin.PEER, source=peer(number))
+        book.mark_connected(peer(number))
+    assert len(book.peers) == peerbook.MAX_PEERS and book.peers.keys() > set(honest)
+    book.peers[honest[0]].last_connected -= 3600.0
+    book.save(tmp_path / "peers.json")
+    again = PeerBook(OWN)
+    assert again.load((tmp_path / "peers.json").read_bytes()) == peerbook.MAX_SAVED
+    assert again.anchors() == [honest[0]], "it was not among those that were reached last"
+    for known in again.peers.values():
+        known.due = 0.0
+    assert again.due(())[0].peer_id == honest[0]
+    for number in range(2000, 3000):
+        place = f"9.{number // 256}.{number % 256}.9"
+        again.add(direct_address(place, 4001, peer(number)), Origin.BOOTSTRAP, source=peer(number))
+    assert honest[0] in again.peers
+
+
+class Reachable(Network):
+    """Every dial succeeds."""
+
+    async def dial_addr(self, address: object, peer_id: object) -> None:
+        self.dialled.append(str(address))
+        self.connections[peer_id] = []
+
+
+def dial_among(inbound: list[str], known: list[Address], seconds: float = 40.0) -> list[str]:
+    """The addresses that a node dials, among members that dialled in, and others that it knows of."""
+
+    async def scenario() -> list[str]:
+        network = Reachable()
+        network.connections.update({peer_id: object() for peer_id in inbound})
+        host = types.SimpleNamespace(get_network=lambda: network)
+        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        for address in known:
+            book.add(address, Origin.PEER, source=address.peer_id)
+        for entry in book.peers.values():
+            entry.due = 0.0
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: True, lambda address: None, 6, 8, tally)
+        dialler._bucket.rate = 0.0
+        with trio.move_on_after(seconds):
+            await dialler.run()
+        return network.dialled
+
+    dialled: list[str] = trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    return dialled
+
+
+def test_members_that_dial_in_end_no_dialling() -> None:
+    known = [direct_address(f"8.{number}.8.8", 4001, peer(number)) for number in range(1, 20)]
+    assert len(dial_among([peer(number) for number in range(100, 130)], known)) >= 6
+
+
+def test_dialled_members_are_of_several_regions_where_there_is_a_choice() -> None:
+    crowd = [direct_address(f"9.9.{number}.9", 4001, peer(number)) for number in range(1, 60)]
+    others = [direct_address(f"8.{number}.8.8", 4001, peer(100 + number)) for number in range(1, 10)]
+    dialled = dial_among([], [*crowd, *others])
+    assert sum("/9.9." in address for address in dialled) <= 2 and len(dialled) >= 6
+
+
+def test_a_campus_behind_one_network_and_a_machine_alone_are_connected_as_well() -> None:
+    campus = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
+    assert 6 <= len(dial_among([], campus)) <= 8
+    home = [direct_address("192.168.1.5", 4000 + number, peer(number)) for number in range(1, 60)]
+    assert 6 <= len(dial_among([], home)) <= 8
+
+
+def test_members_of_one_region_that_came_first_leave_places_for_others() -> None:
+    async def scenario() -> None:
+        network = Reachable()
+        host = types.SimpleNamespace(get_network=lambda: network)
+        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: True, lambda address: None, 6, 8, tally)
+        dialler._bucket.rate = 0.0
+
+        def learn(address: Address) -> None:
+            known = book.add(address, Origin.PEER, source=address.peer_id)
+            assert known is not None
+            known.due = 0.0
+
+        async with trio.open_nursery() as nursery:
+            for number in range(1, 60):
+                learn(direct_address(f"9.9.9.{number}", 4001, peer(number)))
+            nursery.start_soon(dialler.run)
+            await trio.sleep(20)
+            assert 6 <= len(network.dialled) <= 8
+            for number in range(1, 20):
+                learn(direct_address(f"8.{number}.8.8", 4001, peer(100 + number)))
+            await trio.sleep(20)
+            nursery.cancel_scope.cancel()
+        assert sum("/8." in address for address in network.dialled) >= 4 and len(network.dialled) <= 16
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
+from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import dial, until
 
 ECHO = Protocol(
@@ -100,3 +102,30 @@ def test_a_server_can_refuse_for_reasons_of_its_own() -> None:
 
     trio.run(scenario)
     assert tally.counts["echoes refused: closed"] == 1
+
+
+def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
+    tally = Tally(lambda event: None)
+    host = FakeHost()
+
+    async def answer(data: bytes, stream: INetStream) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return data
+
+    async def scenario() -> None:
+        RequestServer(host, replace(ECHO, total_seconds=0.2), answer, tally).start()
+        stream = FakeStream(FakeConnection(Identity(bytes([1]) * 32).peer_id), b"\0\0\0\1x", reads=False)
+        with trio.fail_after(5):
+            await host.handlers[ECHO.protocol_id](stream)
+        assert stream.was_reset
+
+    trio.run(scenario)
+    assert tally.counts == {"echoes refused: too slow": 1}
+
+
+def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_REMEMBERED_PEERS", 3)
+    server = RequestServer(FakeHost(), ECHO, lambda data, stream: trio.sleep(0), Tally(lambda event: None))
+    for number in range(5):
+        server._refusal(f"peer {number}")
+    assert len(server._buckets) == 3

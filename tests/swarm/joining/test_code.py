@@ -74,7 +74,7 @@ def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObje
     [
         ("7-gutar-revolver", "no code has the word gutar; did you mean guitar?"),
         ("7-gu-revolver", "no code has the word gu; "),
-        ("7-guitar", "has 1 words instead of 2"),
+        ("7-guitar", "has 1 word instead of 2"),
         ("7-guitar-revolver-guitar", "has 3 words instead of 2"),
         ("guitar-revolver", "begins with a number from 1 to 999"),
         ("0-guitar-revolver", "begins with a number"),

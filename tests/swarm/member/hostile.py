@@ -92,15 +92,17 @@ class Neighbour:
             self._stream = await self.stream(MESHSUB)
         await self._stream.write(encode_uvarint(len(data)) + data)
 
-    async def gossip(self, *payloads: bytes, **changes: Any) -> None:
-        """Publish messages, one a frame."""
+    async def gossip(self, *payloads: bytes, publisher: Any = None, **changes: Any) -> None:
+        """Publish messages, one a frame, under this end's identity or another one."""
         from libp2p.pubsub.pb import rpc_pb2
 
         for payload in payloads:
-            await self.frame(rpc_pb2.RPC(publish=[self.message(payload, **changes)]).SerializeToString())
+            message = self.message(payload, publisher or self.identity, **changes)
+            await self.frame(rpc_pb2.RPC(publish=[message]).SerializeToString())
 
-    def message(self, payload: bytes, **changes: Any) -> Any:
+    def message(self, payload: bytes, publisher: Any, **changes: Any) -> Any:
         """A message with the signature that strict signing requires, then modified by `changes`."""
+        from libp2p.peer.id import ID
         from libp2p.pubsub.pb import rpc_pb2
         from libp2p.pubsub.pubsub import PUBSUB_SIGNING_PREFIX
 
@@ -108,13 +110,10 @@ class Neighbour:
         message = rpc_pb2.Message(
             data=payload,
             topicIDs=[f"/sapo-edge/1/{self.hostile.swarm.hex()}"],
-            from_id=self.host.get_id().to_bytes(),
+            from_id=ID.from_string(publisher.peer_id).to_bytes(),
             seqno=self._sequence.to_bytes(8, "big"),
         )
-        message.signature = self.host.get_private_key().sign(
-            PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString()
-        )
-        message.key = self.host.get_public_key().serialize()
+        message.signature = publisher.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
         for name, value in changes.items():
             setattr(message, name, value)
         return message
@@ -376,7 +375,7 @@ async def oversized(hostile: Hostile) -> dict[str, Any]:
 
 @attack
 async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict[str, Any]:
-    """True rollouts of others repeatedly, in a different order each time; then own ones in reverse order."""
+    """True rollouts of others repeatedly, in a different order each time; then own ones in reverse, and repeatedly."""
     import trio
 
     from sapo_edge.swarm.wire.record import RawRecord
@@ -388,6 +387,9 @@ async def replay(hostile: Hostile, records: list[list[str]], times: int) -> dict
             await peer.gossip(hostile.payload(*captured))
         own = [hostile.record(other.identity, number, number) for number in range(8)]
         await other.gossip(*(hostile.payload(record) for record in reversed(own)))
+        for _ in range(times):
+            random.shuffle(own)
+            await other.gossip(hostile.payload(*own))
         await trio.sleep(1.0)
         return {"replayer": peer.peer_id, "reordered": len(own)}
 
@@ -510,7 +512,7 @@ async def identities(hostile: Hostile, authors: int, connections: int) -> dict[s
                     for number in names:
                         author = hostile.identity()
                         records = [hostile.record(author, sequence, number) for sequence in (1, 2)]
-                        await peer.gossip(hostile.payload(*records))
+                        await peer.gossip(hostile.payload(*records), publisher=author)
                 done += 1
                 if done == connections:
                     everybody.set()

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from sapo_edge.events import Event, Notice
 from sapo_edge.rollout import Rollout
-from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.judging.admission import Admission
-from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.member import member as module
-from sapo_edge.swarm.member.config import SwarmConfig
-from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.wire.messages import decode_message
 from sapo_edge.swarm.wire.record import decode_record, sign_rollout
-from sapo_edge.tasks.manifest import load_manifest
-from sapo_edge.tasks.source import TaskSource
 from tests.fakes import make_rollout
-
-IDENTITY = Identity(bytes([1]) * 32)
-
-
-def make_member(emit: Callable[[Event], None]) -> Member:
-    manifest = load_manifest("starter")
-    admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=IDENTITY.peer_id)
-    return Member(SwarmConfig(IDENTITY, manifest), admission, emit)
+from tests.swarm.member.members import IDENTITY, make_member
 
 
 def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leaves() -> None:
@@ -43,7 +27,7 @@ def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leave
 
 def test_messages_wait_in_bounded_number_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OUTBOX", 3)
-    member = make_member(lambda event: None)
+    member = make_member()
     for sequence in range(5):
         member.publish([make_rollout(IDENTITY.peer_id, sequence)])
     assert len(member.outbox) == 3 and member.tally.counts["messages dropped: outbox full"] == 2
@@ -55,7 +39,7 @@ def test_messages_wait_in_bounded_number_and_the_oldest_is_dropped(monkeypatch: 
 
 def test_only_so_many_peers_have_counts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BLAMED", 3)
-    member = make_member(lambda event: None)
+    member = make_member()
     for number in range(5):
         member.blame(f"peer {number}", "garbage")
     assert [member.rejections_of(f"peer {number}") for number in range(5)] == [{}, {}, *[{"shape": 1}] * 3]
@@ -63,7 +47,7 @@ def test_only_so_many_peers_have_counts_of_their_own(monkeypatch: pytest.MonkeyP
 
 
 def test_an_offence_that_only_the_transport_sees_is_held_against_the_peer() -> None:
-    member = make_member(lambda event: None)
+    member = make_member()
     for _ in range(4):
         member.blame("noisy", "garbage")
     assert not member.is_ignored("noisy")
@@ -73,7 +57,7 @@ def test_an_offence_that_only_the_transport_sees_is_held_against_the_peer() -> N
 
 
 def test_a_receiver_that_fails_keeps_nothing_from_the_others() -> None:
-    member = make_member(lambda event: None)
+    member = make_member()
     received: list[Rollout] = []
 
     def fail(rollout: Rollout, neighbourhood: str) -> None:

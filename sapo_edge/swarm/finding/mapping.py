@@ -1,0 +1,143 @@
+"""The port that the router forwards to this node: asked for, renewed, and removed when the node stops.
+
+A router that doesn't answer costs two seconds of an idle process now and then. What one answers is a claim: its public
+address is a voice among those of `outside.py`, and the port is one that peers try.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import secrets
+import subprocess
+from dataclasses import asdict, dataclass
+from ipaddress import IPv4Address
+from typing import Any
+
+import trio
+
+from sapo_edge.children import python_command
+from sapo_edge.fields import check_integer, check_map, check_text
+from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
+from sapo_edge.swarm.finding.outside import Outside
+from sapo_edge.swarm.finding.portmap import NONCE_BYTES
+from sapo_edge.swarm.finding.router import LIFETIME, SECONDS, Task
+from sapo_edge.swarm.tally import Tally
+
+MAX_OUTPUT = 512
+"""Most bytes of the program's answer that are read."""
+RETRY_SECONDS = 900.0
+"""Time until a router that did not answer is asked again."""
+SHORTEST = 120
+"""Shortest lifetime of a mapping that is believed: a router can't keep the node busy with renewals."""
+REMOVAL_SECONDS = 3.0
+"""Longest wait for the removal of a mapping; the program goes on by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A mapping.
+
+    Attributes:
+        by: "pcp", "nat-pmp" or "upnp".
+        port: TCP port on the router's side.
+        lifetime: seconds until it expires.
+        ip: the router's public IPv4 address, as it says; "" if that is not public, as behind a provider's NAT.
+    """
+
+    by: str
+    port: int
+    lifetime: int
+    ip: str
+
+
+def read_answer(data: bytes) -> Mapped:
+    """Check the program's line.
+
+    Raises:
+        ValueError: if anything is missing or out of its bounds.
+    """
+    if len(data) > MAX_OUTPUT:
+        raise ValueError("too long")
+    fields = check_map("answer", json.loads(data))
+    by, ip = check_text("by", fields.get("by")), check_text("ip", fields.get("ip"))
+    port, lifetime = check_integer("port", fields.get("port")), check_integer("lifetime", fields.get("lifetime"))
+    if by not in ("pcp", "nat-pmp", "upnp") or not LOWEST_PORT <= port < 65536:
+        raise ValueError("out of bounds")
+    is_usable = bool(ip) and is_public(IPv4Address(ip))
+    return Mapped(by, port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "")
+
+
+class Mapping:
+    """Keeps a port of the router forwarded to this node.
+
+    Attributes:
+        current: the mapping; None while there is none.
+
+    Args:
+        port: at which this node listens.
+        outside: gets the router's claim about its public address.
+        tally: counts and notices.
+    """
+
+    def __init__(self, port: int, outside: Outside, tally: Tally) -> None:
+        self.current: Mapped | None = None
+        self._port = port
+        self._outside = outside
+        self._due = trio.Event()
+        self._tally = tally
+        self._nonce = secrets.token_bytes(NONCE_BYTES).hex()
+
+    async def run(self) -> None:
+        """Work until cancelled, then remove the mapping."""
+        try:
+            while True:
+                await self._renew()
+                pause = self.current.lifetime / 2 if self.current else RETRY_SECONDS
+                with trio.move_on_after(pause * random.uniform(0.8, 1.0)):
+                    await self._due.wait()
+        finally:
+            if self.current is not None:
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + REMOVAL_SECONDS):
+                    await trio.to_thread.run_sync(self._remove, self.current, abandon_on_cancel=True)
+
+    @property
+    def port(self) -> int:
+        """The port at which others reach this node over IPv4."""
+        return self.current.port if self.current else self._port
+
+    def renew_soon(self) -> None:
+        """Ask again: this machine is on another network now."""
+        self._due.set()
+
+    async def _renew(self) -> None:
+        self._due = trio.Event()
+        before = self.current
+        task = Task(self._port, before.port if before else self._port, self._nonce)
+        try:
+            process: Any = await trio.run_process(
+                _command(task), capture_stdout=True, stderr=subprocess.DEVNULL, check=False
+            )
+            self.current = read_answer(process.stdout) if process.returncode == 0 else None
+        except (OSError, ValueError):
+            self.current = None
+        self._outside.router = self.current.ip if self.current else ""
+        if self.current is None:
+            self._tally.count("routers that forward no port")
+        elif before is None:
+            self._tally.count(f"ports forwarded by {self.current.by}")
+            self._tally.notice(
+                "info", f"the router forwards TCP port {self.current.port} to this node", "port forwarded"
+            )
+
+    def _remove(self, mapped: Mapped) -> None:
+        task = Task(self._port, mapped.port, self._nonce, mapped.by, remove=True)
+        try:
+            process = subprocess.Popen(_command(task), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process.wait(SECONDS + 1)
+        except (OSError, subprocess.SubprocessError):
+            pass
+
+
+def _command(task: Task) -> list[str]:
+    return python_command("-m", "sapo_edge.swarm.finding.router", json.dumps(asdict(task)))

@@ -1,0 +1,167 @@
+"""A meeting place for codes: it brings two strangers together who name the same number, and passes four messages on.
+
+Every member of an open swarm and every relay is one, and an inviter is one for its own number. A meeting place learns
+the addresses of both, the number, and sizes and times. What it passes on is useless without the words of the code, and
+if it lies, the most that it can do is to make one guess at them from each side, which the side notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.custom_types import TProtocol
+
+from sapo_edge.swarm.addresses import holder
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
+from sapo_edge.swarm.recent import Recent
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.claim import (
+    MAX_CLAIM_BYTES,
+    MAX_PASSED_BYTES,
+    PASSED,
+    PROTOCOL,
+    Answer,
+    decode_claim,
+    encode_answer,
+)
+from sapo_edge.swarm.wire.codec import WireError
+
+SLOTS = 16
+"""Inviters that may wait at a time."""
+SLOTS_OF_ONE = 4
+"""The same from one address."""
+MAX_SERVED = 32
+"""Most open streams beside those of inviters that wait."""
+RATE, BURST = 0.2, 8.0
+"""Claims a second from one address, and how many at once."""
+WAIT_SECONDS = 600.0
+"""Longest time for which an inviter waits."""
+READ_SECONDS = 5.0
+"""Time for a claim to arrive."""
+PAIRED_SECONDS = 30.0
+"""Time for all messages of two that met."""
+POLL_SECONDS = 1.0
+"""Time between two checks whether an inviter is still connected."""
+MAX_ADDRESSES = 1024
+"""Most addresses whose rate is remembered."""
+
+Meet = Callable[[INetStream], Awaitable[None]]
+"""What happens to the stream of who asked for a number, once it was told that the other side is there."""
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """An inviter that waits."""
+
+    stream: INetStream
+    address: str
+    met: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
+
+
+class MeetingPlace:
+    """Answers claims.
+
+    Args:
+        host: a host that listens.
+        tally: counts claims by what became of them.
+        slots: inviters that may wait here at a time.
+    """
+
+    def __init__(self, host: IHost, tally: Tally, slots: int = SLOTS) -> None:
+        self._host, self._tally, self._slots = host, tally, slots
+        self._own: dict[int, Meet] = {}
+        self._waiting: dict[int, _Waiting] = {}
+        self._streams = 0
+        self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
+
+    def start(self) -> None:
+        """Answer from now on."""
+        self._host.set_stream_handler(TProtocol(PROTOCOL), self._handle)
+
+    def keep(self, number: int, meet: Meet) -> None:
+        """Meet everybody who asks for this number here, instead of passing messages on."""
+        self._own[number] = meet
+
+    async def _handle(self, stream: INetStream) -> None:
+        remote = stream.muxed_conn.get_remote_address()
+        # Everybody who comes through a relay counts as one.
+        address = holder(remote[0]) if remote else ""
+        if self._streams >= self._slots + MAX_SERVED or not self._admits(address):
+            self._tally.count("codes refused: too many claims")
+            await quietly(stream.reset)
+            return
+        self._streams += 1
+        try:
+            await self._serve(stream, address)
+        except (RequestError, WireError, trio.TooSlowError, *ENDED):
+            self._tally.count("codes refused: no claim, or broken off")
+        finally:
+            self._streams -= 1
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(stream.close)
+
+    async def _serve(self, stream: INetStream, address: str) -> None:
+        with trio.fail_after(READ_SECONDS):
+            claim = decode_claim(await read_frame(stream, MAX_CLAIM_BYTES))
+        if claim.waits:
+            await self._wait(claim.number, _Waiting(stream, address))
+        elif (meet := self._own.get(claim.number)) is not None:
+            await _answer(stream, Answer.PAIRED)
+            await meet(stream)
+        elif (other := self._waiting.pop(claim.number, None)) is not None and not other.stream.muxed_conn.is_closed:
+            await self._pass_on(other, stream)
+        else:
+            self._tally.count("codes with nobody there")
+            await _answer(stream, Answer.NOBODY)
+
+    async def _wait(self, number: int, waiting: _Waiting) -> None:
+        of_one = sum(other.address == waiting.address for other in self._waiting.values())
+        if number in self._waiting or number in self._own:
+            await _answer(waiting.stream, Answer.TAKEN)
+            return
+        if len(self._waiting) >= self._slots or of_one >= SLOTS_OF_ONE:
+            self._tally.count("codes refused: full")
+            await _answer(waiting.stream, Answer.FULL)
+            return
+        self._waiting[number] = waiting
+        try:
+            await _answer(waiting.stream, Answer.WAITING)
+            with trio.move_on_after(WAIT_SECONDS):
+                while not waiting.met.is_set() and not waiting.stream.muxed_conn.is_closed:
+                    with trio.move_on_after(POLL_SECONDS):
+                        await waiting.met.wait()
+        finally:
+            if self._waiting.get(number) is waiting:
+                del self._waiting[number]
+        if waiting.met.is_set():
+            await waiting.ended.wait()
+
+    async def _pass_on(self, waiting: _Waiting, stream: INetStream) -> None:
+        """Pass the messages of two that met from one to the other."""
+        waiting.met.set()
+        try:
+            with trio.fail_after(PAIRED_SECONDS):
+                ends = waiting.stream, stream
+                for end in ends:
+                    await _answer(end, Answer.PAIRED)
+                for turn in range(PASSED):
+                    message = await read_frame(ends[turn % 2], MAX_PASSED_BYTES)
+                    await write_frame(ends[1 - turn % 2], message)
+            self._tally.count("codes passed on")
+        finally:
+            waiting.ended.set()
+
+    def _admits(self, address: str) -> bool:
+        bucket = self._buckets.get(address) or TokenBucket(RATE, BURST, trio.current_time)
+        self._buckets[address] = bucket
+        return bucket.take()
+
+
+async def _answer(stream: INetStream, answer: Answer) -> None:
+    await write_frame(stream, encode_answer(answer))

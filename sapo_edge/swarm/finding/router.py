@@ -1,0 +1,191 @@
+"""Asks the router to forward a TCP port: by PCP or NAT-PMP, else by UPnP. `mapping.py` runs it as a program.
+
+It runs in a process of its own, because miniupnpc, a library in C, reads XML from whatever device on the local network
+answers first. The process has little time and memory, and its one line of output is checked by `mapping.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from sapo_edge.swarm.finding import portmap
+from sapo_edge.swarm.finding.portmap import Answer, OlderRouterError, PortmapError
+
+LIFETIME = 3600
+"""Seconds for which a mapping is asked; a node renews it in time."""
+SECONDS = 20
+"""Time limit of the process."""
+MEMORY = 512 * 1024 * 1024
+"""Most address space of the process."""
+TRIES = (0.25, 0.5, 1.0)
+"""Seconds to wait for each of the datagrams to a router that does not answer."""
+UPNP_MILLISECONDS = 2000
+"""Time in which UPnP devices may answer."""
+OTHER_PORTS = 3
+"""Random external ports that are tried if the same one is taken."""
+NAME = "sapo-edge"
+"""Description of the mapping, which routers show to their owner."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to ask.
+
+    Attributes:
+        port: at which this machine listens.
+        external: port wanted on the router's side.
+        nonce: PCP's, in hexadecimal.
+        by: "pcp", "nat-pmp" or "upnp", how the mapping was made; "" to try all.
+        remove: whether to remove the mapping.
+    """
+
+    port: int
+    external: int
+    nonce: str
+    by: str = ""
+    remove: bool = False
+
+    @property
+    def lifetime(self) -> int:
+        """Seconds to ask for."""
+        return 0 if self.remove else LIFETIME
+
+
+def find_gateway() -> str | None:
+    """IPv4 address of the default router; None if there is none, or the system is neither Linux nor macOS."""
+    try:
+        with open("/proc/net/route", encoding="ascii") as file:
+            for line in file.readlines()[1:]:
+                fields = line.split()
+                if fields[1] == "00000000" and int(fields[3], 16) & 2:
+                    return socket.inet_ntoa(int(fields[2], 16).to_bytes(4, sys.byteorder))
+        return None
+    except OSError:
+        pass
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        command = ["route", "-n", "get", "default"]
+        text = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False).stdout
+        for line in text.splitlines():
+            name, _, value = line.strip().partition(": ")
+            if name == "gateway":
+                return socket.inet_ntoa(socket.inet_aton(value))
+    return None
+
+
+def ask_gateway(task: Task, gateway: str) -> tuple[str, Answer]:
+    """Ask by PCP, or by NAT-PMP if the router knows only that, and return which and its answer.
+
+    Raises:
+        OSError: if it does not answer.
+        PortmapError: if it refuses.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
+        # A connected socket receives datagrams from the router alone.
+        link.connect((gateway, portmap.PORT))
+        nonce = bytes.fromhex(task.nonce)
+        own = link.getsockname()[0]
+        if task.by != "nat-pmp":
+            request = portmap.pcp_request(own, nonce, task.port, task.external, task.lifetime)
+            with contextlib.suppress(OlderRouterError):
+                return "pcp", _exchange(link, request, lambda data: portmap.read_pcp(data, nonce, task.port))
+        request = portmap.nat_pmp_request(task.port, task.external, task.lifetime)
+        answer = _exchange(link, request, lambda data: portmap.read_nat_pmp(data, task.port))
+        ip = _exchange(link, portmap.address_request(), portmap.read_address)
+        return "nat-pmp", Answer(answer.port, answer.lifetime, ip)
+
+
+def _exchange(link: socket.socket, request: bytes, read: Callable[[bytes], T]) -> T:
+    """Send a request until a datagram answers it; the last fault is raised if none does."""
+    fault: Exception = TimeoutError("the router does not answer")
+    for seconds in TRIES:
+        link.send(request)
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            link.settimeout(left)
+            try:
+                return read(link.recv(portmap.MAX_ANSWER_BYTES + 1))
+            except TimeoutError:
+                break
+            except OlderRouterError:
+                raise
+            except PortmapError as error:
+                fault = error
+    raise fault
+
+
+def ask_upnp(task: Task) -> Answer:
+    """Ask by UPnP.
+
+    Raises:
+        Exception: miniupnpc's, if no router answers, or it refuses.
+    """
+    import miniupnpc
+
+    router = miniupnpc.UPnP()
+    router.discoverdelay = UPNP_MILLISECONDS
+    router.discover()
+    router.selectigd()
+    if task.remove:
+        router.deleteportmapping(task.external, "TCP")
+        return Answer(task.external, 0)
+    ports = [task.external, *(secrets.randbelow(40000) + 20000 for _ in range(OTHER_PORTS))]
+    for last, port in zip((False,) * OTHER_PORTS + (True,), ports, strict=True):
+        try:
+            router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", LIFETIME)
+            return Answer(port, LIFETIME, router.externalipaddress() or "")
+        except Exception as error:
+            # Some routers know mappings without an end only; the node removes it when it stops.
+            if "OnlyPermanentLeasesSupported" in str(error):
+                router.addportmapping(port, "TCP", router.lanaddr, task.port, NAME, "", 0)
+                return Answer(port, LIFETIME, router.externalipaddress() or "")
+            if last or "Conflict" not in str(error):
+                raise
+    raise AssertionError
+
+
+def ask(task: Task) -> tuple[str, Answer] | None:
+    """Ask in each way in turn, and return how the router answered, and what; None if it does not."""
+    gateway = find_gateway()
+    if gateway is not None and task.by != "upnp":
+        with contextlib.suppress(OSError, PortmapError):
+            return ask_gateway(task, gateway)
+    if task.by in ("", "upnp"):
+        try:
+            return "upnp", ask_upnp(task)
+        except Exception:  # noqa: BLE001 - miniupnpc raises Exception itself
+            pass
+    return None
+
+
+def main() -> int:
+    """Read a task from the command line, and print the answer as one line of JSON; 1 without one."""
+    _limit()
+    answer = ask(Task(**json.loads(sys.argv[1])))
+    if answer is None:
+        return 1
+    print(json.dumps({"by": answer[0], **asdict(answer[1])}), flush=True)
+    return 0
+
+
+def _limit() -> None:
+    signal.alarm(SECONDS)
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The joiner's side of a code: finding who waits under its number, and taking the invite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Literal
+
+import trio
+from libp2p.abc import IHost, INetStream
+
+from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
+from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
+from sapo_edge.swarm.host.hardening import quietly
+from sapo_edge.swarm.host.requests import read_frame, write_frame
+from sapo_edge.swarm.joining.code import Code
+from sapo_edge.swarm.joining.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.visits.meeting import visiting_host
+from sapo_edge.swarm.visits.places import EXCHANGE_SECONDS, LOST, Place, ask_place, linger, reach
+from sapo_edge.swarm.wire.claim import Answer, Claim, number_tag
+
+LOOK_SECONDS = 30.0
+"""Seconds for finding the other side."""
+HELLO_SECONDS = 5.0
+"""Seconds for the other side's first message; who stays silent costs no guess."""
+MAX_NEARBY = 16
+"""Most addresses from the local network that are tried."""
+
+
+class Failure(Enum):
+    """Why a code brought no invite."""
+
+    UNREACHED = auto()
+    """No meeting place was found."""
+    NOBODY = auto()
+    """Meeting places answered, but nobody waits there under the number."""
+    WRONG = auto()
+    """The other side does not know this code, or somebody is between the two."""
+    BROKEN = auto()
+    """The connection broke after the guess; the code may be used up."""
+
+
+async def accept_invite(
+    code: Code,
+    at: Sequence[Place | Address] = (),
+    *,
+    listen: Literal["all", "loopback"] = "all",
+    mdns: bool = True,
+    seconds: float = LOOK_SECONDS,
+) -> str | Failure:
+    """The invite that waits under a code.
+
+    Args:
+        code: the code. One guess is made for it, at the first place where somebody waits under its number.
+        at: meeting places.
+        listen: "loopback" to look on this machine only.
+        mdns: whether to look on the local network too.
+        seconds: for finding the other side.
+    """
+    async with visiting_host(None) as host:
+        search = _Search(host, code, find_local_networks(listen))
+        with trio.move_on_after(seconds) as search.scope:
+            async with trio.open_nursery() as nursery:
+                for place in at:
+                    nursery.start_soon(search.try_place, place)
+                if mdns:
+                    nursery.start_soon(search.look_nearby, nursery)
+    return search.result
+
+
+class _Search:
+    """Places that are tried for one code.
+
+    Attributes:
+        result: the invite, or how far the search came.
+        scope: ends everything.
+    """
+
+    scope: trio.CancelScope
+
+    def __init__(self, host: IHost, code: Code, networks: LocalNetworks) -> None:
+        self._host, self._code, self._networks = host, code, networks
+        self._joiner = Joiner(code)
+        self._one_at_a_time = trio.Lock()
+        self._nearby: set[Address] = set()
+        self.result: str | Failure = Failure.UNREACHED
+
+    async def look_nearby(self, nursery: trio.Nursery) -> None:
+        """Try whoever announces the number on the local network."""
+
+        def found(address: Address) -> None:
+            if len(self._nearby) < MAX_NEARBY and address not in self._nearby and self._networks.may_dial(address):
+                self._nearby.add(address)
+                nursery.start_soon(self.try_place, address)
+
+        announcement = Announcement(number_tag(self._code.number), str(self._host.get_id()), 0)
+        await run_mdns(announcement, lambda: self._networks, found, Tally(lambda event: None))
+
+    async def try_place(self, place: Place | Address) -> None:
+        """Ask for the number at a place, and take the invite if somebody waits there."""
+        address = await reach(self._host, place)
+        if address is None:
+            return
+        # Two exchanges at a time would be two guesses.
+        async with self._one_at_a_time:
+            try:
+                stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
+            except LOST:
+                return
+            self.result = Failure.NOBODY
+            if answer is Answer.PAIRED:
+                # An exchange that began may end, even if the time for finding others is over.
+                self.scope.deadline = max(self.scope.deadline, trio.current_time() + EXCHANGE_SECONDS)
+                await self._exchange(stream)
+            await quietly(stream.close)
+
+    async def _exchange(self, stream: INetStream) -> None:
+        try:
+            with trio.fail_after(HELLO_SECONDS):
+                hello = await read_frame(stream, HELLO_BYTES)
+        except LOST:
+            return
+        try:
+            with trio.fail_after(EXCHANGE_SECONDS):
+                await write_frame(stream, self._joiner.guess(hello))
+                self.result = Failure.BROKEN
+                self.result = self._joiner.open(await read_frame(stream, MAX_SEALED_BYTES))
+                await write_frame(stream, self._joiner.receipt)
+                await linger(stream)
+        except WrongCodeError:
+            self.result = Failure.WRONG
+        except LOST:
+            pass
+        self.scope.cancel()

@@ -1,0 +1,96 @@
+"""Claims at a meeting place: who has a code waits under its number, and who was told the code asks for that number.
+
+On a stream of `PROTOCOL`, each in a frame: a claim, one or two answers, and if both sides are there, the messages of
+`sapo_edge/swarm/joining/handover.py` from one to the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sapo_edge.swarm.joining.code import MAX_NUMBER
+from sapo_edge.swarm.joining.handover import MAX_SEALED_BYTES
+from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
+from sapo_edge.swarm.wire.rejection import Rejection
+
+PROTOCOL = "/sapo-edge/code/1.0.0"
+MAX_CLAIM_BYTES = 256
+"""Largest claim or answer."""
+MAX_PASSED_BYTES = MAX_SEALED_BYTES
+"""Largest message that a meeting place passes on."""
+PASSED = 4
+"""Messages that a meeting place passes on, the inviter's and the joiner's in turn."""
+
+
+class Answer(StrEnum):
+    """What a meeting place says."""
+
+    WAITING = "waiting"
+    """The number is the inviter's, until somebody asks for it."""
+    TAKEN = "taken"
+    """Another inviter has the number."""
+    FULL = "full"
+    """Too many wait, in all or from this address."""
+    NOBODY = "nobody"
+    """No inviter has the number."""
+    PAIRED = "paired"
+    """To both: the other side is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The first message. A map:
+
+        v       integer    1
+        number  integer    1 to `MAX_NUMBER`
+        waits   boolean
+
+    Attributes:
+        number: of the code.
+        waits: True from the inviter, False from who was told the code.
+    """
+
+    number: int
+    waits: bool
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """Encode a claim, without the length that precedes it."""
+    return encode({"v": VERSION, "number": claim.number, "waits": claim.waits})
+
+
+def decode_claim(data: bytes) -> Claim:
+    """Decode a claim.
+
+    Raises:
+        WireError: SIZE, VERSION or SHAPE.
+    """
+    fields = decode(data, MAX_CLAIM_BYTES, "the claim")
+    number, waits = get_integer(fields, "number", MAX_NUMBER), fields.get("waits")
+    if not number or not isinstance(waits, bool):
+        raise WireError(Rejection.SHAPE, "the claim has no number, or does not say who makes it")
+    return Claim(number, waits)
+
+
+def encode_answer(answer: Answer) -> bytes:
+    """Encode an answer: a map of `v` and `answer`, one of the texts of `Answer`."""
+    return encode({"v": VERSION, "answer": str(answer)})
+
+
+def decode_answer(data: bytes) -> Answer:
+    """Decode an answer.
+
+    Raises:
+        WireError: SIZE, VERSION or SHAPE.
+    """
+    try:
+        return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
+    except ValueError as error:
+        raise WireError(Rejection.SHAPE, "the answer is none of a meeting place") from error
+
+
+def number_tag(number: int) -> bytes:
+    """What an inviter announces on the local network, 32 bytes, see `finding/mdns.py`."""
+    return hashlib.sha256(b"sapo-edge code v1\0" + number.to_bytes(2, "big")).digest()

@@ -1,0 +1,105 @@
+"""`sapo swarm invite --code` and `sapo swarm join CODE`, as two programs on this machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.code import Code, parse_code, word_list
+from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.tasks.manifest import load_manifest
+from tests.cli.inprocess import Invoke
+from tests.cli.process import TIMEOUT, Result, assert_refused, start
+from tests.swarm.joining.test_invite import HERE
+
+STARTER = load_manifest("starter")
+
+
+@pytest.fixture
+def homes(tmp_path: Path, invoke: Invoke) -> tuple[Path, Path]:
+    """Homes of an inviter in a private swarm and of a joiner; nothing leaves this machine."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    for home in (one, two):
+        assert invoke("config", "set", "listen", "loopback", "--home", home).code == 0
+    paths = Paths.default(one)
+    paths.create()
+    Membership(paths.state).join(Swarm.of(STARTER, (HERE,), b"k" * 32))
+    return one, two
+
+
+@contextmanager
+def offering(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Code, list[str]]]:
+    """A running `sapo swarm invite --code`, its code, and the commands for the other side."""
+    process = start("swarm", "invite", "--code", "--json", "--home", home, *arguments, directory=home)
+    try:
+        assert process.stdout is not None
+        offer = json.loads(process.stdout.readline())
+        yield process, parse_code(offer["code"]), [way["command"] for way in offer["commands"]]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> Result:
+    out, err = process.communicate(timeout=TIMEOUT)
+    return Result(process.returncode, out, err)
+
+
+def run(home: Path, *arguments: str) -> Result:
+    return ended(start(*arguments, "--home", home, directory=home))
+
+
+def test_a_code_brings_somebody_nearby_into_a_private_swarm(homes: tuple[Path, Path]) -> None:
+    one, two = homes
+    with offering(one) as (process, code, commands):
+        assert commands[0] == f"sapo swarm join {code}" and " --at 127.0.0.1:" in commands[1]
+        # Found by multicast on the loopback interface; said aloud and typed with spaces.
+        joined = run(two, "swarm", "join", str(code.number), *(word.upper() for word in code.words))
+        assert joined.code == 0 and "starter, private" in joined.out, joined.err
+        given = ended(process)
+    assert given.code == 0 and given.events == [{"v": 1, "given": True}]
+    swarms = [Membership(home / "state").current for home in homes]
+    assert swarms[0] == swarms[1] and swarms[0] is not None and swarms[0].key == b"k" * 32
+    assert swarms[0].bootstrap == (HERE,)
+
+
+def test_a_wrong_code_is_used_up(homes: tuple[Path, Path]) -> None:
+    one, two = homes
+    with offering(one) as (process, code, commands):
+        at = commands[-1].split(" --at ")[1]
+        other = next(word for word in word_list() if word not in code.words)
+        wrong = run(two, "swarm", "join", str(Code(code.number, (code.words[0], other))), "--at", at)
+        assert wrong.code == 1 and "the words are wrong, or somebody interfered; the code is used up" in wrong.err
+        burnt = ended(process)
+        assert burnt.code == 1 and "somebody gave a wrong code" in burnt.err and not burnt.out
+        gone = run(two, "swarm", "join", str(code), "--at", at)
+        assert gone.code == 1 and "no meeting place answers at that address" in gone.err
+    assert Membership(two / "state").current is None
+
+
+def test_ctrl_c_ends_the_code(homes: tuple[Path, Path]) -> None:
+    with offering(homes[0]) as (process, _, _):
+        process.send_signal(signal.SIGINT)
+        result = ended(process)
+    assert result.code == 130 and "Traceback" not in result.err and "the code has ended" in result.err
+
+
+def test_a_mistyped_code_is_named_before_anything_is_asked(invoke: Invoke, tmp_path: Path) -> None:
+    refused = invoke("swarm", "join", "7-gutar-revolver", "--home", tmp_path)
+    assert_refused(refused, 2, "no code has the word gutar; did you mean guitar?")
+    assert_refused(invoke("swarm", "join", "7", "guitar", "--home", tmp_path), 2, "has 1 word instead of 2")
+    refused = invoke("swarm", "join", "7-guitar-revolver", "--at", "no place", "--home", tmp_path)
+    assert_refused(refused, 2, "'no place' is not an address of a meeting place")
+
+
+def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: Path) -> None:
+    swarm = Swarm(bytes.fromhex(STARTER.digest), "7-guitar-revolver")
+    assert invoke("swarm", "join", swarm.invite().to_line(), "--home", tmp_path).code == 0
+    assert "7-guitar-revolver, open" in invoke("swarm", "join", "7-guitar-revolver", "--home", tmp_path).out

@@ -1,0 +1,299 @@
+"""Meeting places for codes, over streams in memory: who is paired with whom, and what strangers can't use up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, memory_stream_pair
+
+from sapo_edge.swarm.finding import meeting_place
+from sapo_edge.swarm.finding.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
+from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
+from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.claim import (
+    MAX_CLAIM_BYTES,
+    MAX_PASSED_BYTES,
+    PASSED,
+    Answer,
+    Claim,
+    decode_answer,
+    decode_claim,
+    encode_answer,
+    encode_claim,
+)
+from sapo_edge.swarm.wire.codec import WireError, encode
+
+
+class Connection:
+    """What the meeting place asks of a connection."""
+
+    def __init__(self, ip: str | None) -> None:
+        self.ip = ip
+        self.is_closed = False
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return None if self.ip is None else (self.ip, 1)
+
+
+class Stream:
+    """One end of a stream as libp2p has it."""
+
+    def __init__(self, end: trio.StapledStream[Any, Any], ip: str | None) -> None:
+        self._end = end
+        self.muxed_conn = Connection(ip)
+
+    async def read(self, n: int) -> bytes:
+        return bytes(await self._end.receive_some(n))
+
+    async def write(self, data: bytes) -> None:
+        await self._end.send_all(data)
+
+    async def close(self) -> None:
+        await self._end.send_eof()
+
+    async def reset(self) -> None:
+        await self._end.aclose()
+
+
+class Lab:
+    """A meeting place, and clients of it."""
+
+    def __init__(self, nursery: trio.Nursery, slots: int = 4) -> None:
+        self.tally = Tally(lambda event: None)
+        self.place = MeetingPlace(self, self.tally, slots)
+        self._nursery = nursery
+        self.place.start()
+
+    def set_stream_handler(self, protocol: str, handler: Callable[[Any], Awaitable[None]]) -> None:
+        self._handler = handler
+
+    def open(self, ip: str | None = "192.0.2.1") -> Stream:
+        """A stream of a client at an address."""
+        ours, theirs = memory_stream_pair()
+        client, server = Stream(ours, ip), Stream(theirs, ip)
+        client.muxed_conn = server.muxed_conn
+        self._nursery.start_soon(self._handler, server)
+        return client
+
+    async def claim(self, number: int, waits: bool, ip: str | None = "192.0.2.1") -> tuple[Stream, Answer]:
+        client = self.open(ip)
+        await write_frame(client, encode_claim(Claim(number, waits)))
+        return client, await answer(client)
+
+
+async def answer(client: Any) -> Answer:
+    return decode_answer(await read_frame(client, MAX_CLAIM_BYTES))
+
+
+def play(scenario: Callable[[Lab], Awaitable[None]], slots: int = 4) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            with trio.fail_after(100_000):
+                await scenario(Lab(nursery, slots))
+            nursery.cancel_scope.cancel()
+
+    try:
+        trio.run(main, clock=MockClock(autojump_threshold=0))
+    except* AssertionError as group:
+        raise group.exceptions[0] from None
+
+
+async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:
+    ends = inviter, joiner
+    for turn, message in enumerate(messages):
+        await write_frame(ends[turn % 2], message)
+        assert await read_frame(ends[1 - turn % 2], MAX_PASSED_BYTES) == message
+
+
+def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
+    async def scenario(lab: Lab) -> None:
+        inviter, waiting = await lab.claim(7, True)
+        other, also = await lab.claim(8, True)
+        assert waiting is also is Answer.WAITING
+        joiner, paired = await lab.claim(7, False)
+        assert paired is Answer.PAIRED is await answer(inviter)
+        third, nobody = await lab.claim(7, False)
+        assert nobody is Answer.NOBODY and await third.read(1) == b""
+        await talk(inviter, joiner, [b"hello", b"x" * MAX_PASSED_BYTES, b"", b"receipt"])
+        assert await inviter.read(1) == await joiner.read(1) == b""
+        with trio.move_on_after(1) as silent:
+            await other.read(1)
+        assert silent.cancelled_caught
+
+    play(scenario)
+
+
+def test_a_number_is_given_once_and_free_again_afterwards() -> None:
+    async def scenario(lab: Lab) -> None:
+        await lab.claim(7, True)
+        _, second = await lab.claim(7, True)
+        assert second is Answer.TAKEN
+        assert (await lab.claim(7, False))[1] is Answer.PAIRED
+        assert (await lab.claim(7, True))[1] is Answer.WAITING
+
+    play(scenario)
+
+
+def test_an_inviter_that_left_frees_its_number() -> None:
+    async def scenario(lab: Lab) -> None:
+        inviter, _ = await lab.claim(7, True)
+        inviter.muxed_conn.is_closed = True
+        assert (await lab.claim(7, False))[1] is Answer.NOBODY
+        other, _ = await lab.claim(8, True)
+        other.muxed_conn.is_closed = True
+        await trio.sleep(2 * meeting_place.POLL_SECONDS)
+        assert (await lab.claim(8, True))[1] is Answer.WAITING
+
+    play(scenario)
+
+
+def test_nobody_waits_for_ever() -> None:
+    async def scenario(lab: Lab) -> None:
+        inviter, _ = await lab.claim(7, True)
+        start = trio.current_time()
+        assert await inviter.read(1) == b""
+        assert trio.current_time() - start <= meeting_place.WAIT_SECONDS + 1
+        silent = lab.open()
+        assert await silent.read(1) == b"" and trio.current_time() - start < meeting_place.WAIT_SECONDS + 10
+
+    play(scenario)
+
+
+def test_two_that_met_have_little_time_and_four_messages() -> None:
+    async def scenario(lab: Lab) -> None:
+        inviter, _ = await lab.claim(7, True)
+        joiner, _ = await lab.claim(7, False)
+        await answer(inviter)
+        start = trio.current_time()
+        await talk(inviter, joiner, [b"one"])
+        assert await joiner.read(1) == b"" and trio.current_time() - start <= meeting_place.PAIRED_SECONDS + 1
+        inviter, _ = await lab.claim(8, True)
+        joiner, _ = await lab.claim(8, False)
+        await answer(inviter)
+        await talk(inviter, joiner, [b"message"] * PASSED)
+        with pytest.raises(RequestError):
+            await read_frame(joiner, MAX_PASSED_BYTES)
+
+    play(scenario)
+
+
+def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
+    async def scenario(lab: Lab) -> None:
+        inviter, _ = await lab.claim(7, True)
+        joiner, _ = await lab.claim(7, False)
+        await answer(inviter)
+        await inviter.write((MAX_PASSED_BYTES + 1).to_bytes(4, "big"))
+        assert await joiner.read(1) == b"" == await inviter.read(1)
+
+    play(scenario)
+
+
+def test_places_for_inviters_are_bounded_in_all_and_for_one_address() -> None:
+    async def scenario(lab: Lab) -> None:
+        for number in range(1, SLOTS_OF_ONE + 1):
+            assert (await lab.claim(number, True))[1] is Answer.WAITING
+        assert (await lab.claim(90, True))[1] is Answer.FULL
+        assert (await lab.claim(91, True, "192.0.2.2"))[1] is Answer.WAITING
+        assert (await lab.claim(92, True, "192.0.2.3"))[1] is Answer.FULL
+
+    play(scenario, SLOTS_OF_ONE + 1)
+
+
+@pytest.mark.parametrize("ips", [("192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::ffff:2"), (None, None)])
+def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> None:
+    """Also with all addresses of one home, and through relays."""
+
+    async def tries(lab: Lab, seconds: float) -> int:
+        end, count = trio.current_time() + seconds, 0
+        while trio.current_time() < end:
+            try:
+                await lab.claim(1 + count % 999, False, ips[count % 2])
+                count += 1
+            except (RequestError, trio.BrokenResourceError):
+                await trio.sleep(1)
+        return count
+
+    async def scenario(lab: Lab) -> None:
+        assert await tries(lab, 600) <= BURST + 600 * RATE + 1
+        assert lab.tally.counts["codes refused: too many claims"] > 100
+        assert (await lab.claim(1, False, "198.51.100.1"))[1] is Answer.NOBODY
+
+    play(scenario)
+
+
+def test_open_streams_are_bounded() -> None:
+    async def scenario(lab: Lab) -> None:
+        for number in range(4 + MAX_SERVED):
+            lab.open(f"198.51.100.{number}")
+        await trio.sleep(0.1)
+        with pytest.raises((RequestError, trio.BrokenResourceError)):
+            await lab.claim(7, True, "192.0.2.9")
+        await trio.sleep(meeting_place.READ_SECONDS)
+        assert (await lab.claim(7, True, "192.0.2.9"))[1] is Answer.WAITING
+
+    play(scenario)
+
+
+def test_an_inviter_is_the_meeting_place_of_its_own_number() -> None:
+    async def scenario(lab: Lab) -> None:
+        async def meet(stream: Any) -> None:
+            await write_frame(stream, b"own hello")
+
+        lab.place.keep(7, meet)
+        for _ in range(2):
+            joiner, paired = await lab.claim(7, False)
+            assert paired is Answer.PAIRED and await read_frame(joiner, 64) == b"own hello"
+        assert (await lab.claim(7, True))[1] is Answer.TAKEN
+        assert (await lab.claim(8, True))[1] is Answer.FULL
+
+    play(scenario, slots=0)
+
+
+@given(st.binary(max_size=80))
+@settings(max_examples=60)
+def test_garbage_opens_nothing(data: bytes) -> None:
+    async def scenario(lab: Lab) -> None:
+        client = lab.open()
+        await client.write(data)
+        await client.close()
+        with pytest.raises((RequestError, WireError)):
+            while True:
+                assert await answer(client) in (Answer.WAITING, Answer.NOBODY)
+        assert (await lab.claim(1000 - 1, False))[1] is Answer.NOBODY
+        assert not lab.tally.faults
+
+    play(scenario)
+
+
+@given(st.integers(1, 999), st.booleans())
+def test_claims_are_read_as_written(number: int, waits: bool) -> None:
+    assert decode_claim(encode_claim(Claim(number, waits))) == Claim(number, waits)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"v": 1, "number": 0, "waits": True},
+        {"v": 1, "number": 1000, "waits": True},
+        {"v": 1, "number": True, "waits": True},
+        {"v": 1, "number": 7},
+        {"v": 1, "number": 7, "waits": 1},
+        {"v": 2, "number": 7, "waits": True},
+        {"v": 1, "number": 7, "waits": True, "more": "x" * 300},
+    ],
+)
+def test_other_claims_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(WireError):
+        decode_claim(encode(fields))
+
+
+def test_answers_are_read_as_written() -> None:
+    assert [decode_answer(encode_answer(one)) for one in Answer] == list(Answer)
+    for fields in ({"v": 1, "answer": "maybe"}, {"v": 1, "answer": 1}, {"v": 1}, {"v": 1, "answer": ["nobody"]}):
+        with pytest.raises(WireError):
+            decode_answer(encode(fields))

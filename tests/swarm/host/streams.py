@@ -1,0 +1,94 @@
+"""A host and streams without a network, for tests of what answers a peer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+from libp2p.peer.id import ID
+
+
+class FakeConnection:
+    """One end of a connection.
+
+    Args:
+        peer_id: at the other end.
+        remote: its IP address; None through a relay.
+    """
+
+    def __init__(self, peer_id: str, remote: str | None = "127.0.0.1") -> None:
+        self.peer_id = ID.from_string(peer_id)
+        self.remote = remote
+        self.muxed_conn = self
+
+    def get_remote_address(self) -> tuple[str, int] | None:
+        return None if self.remote is None else (self.remote, 50_000)
+
+
+class FakeStream:
+    """A stream of a peer that has sent all of its data, or, with None, sends nothing.
+
+    Attributes:
+        written: what was written to it.
+        was_reset: whether it was reset.
+        reads: whether the other end reads.
+    """
+
+    def __init__(self, connection: FakeConnection, data: bytes | None, reads: bool = True) -> None:
+        self.muxed_conn = connection
+        self.written = b""
+        self.was_reset = False
+        self.reads = reads
+        self._data = data
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self._data is None:
+            await trio.sleep_forever()
+            raise AssertionError
+        part, self._data = self._data[:n], self._data[n:] if n else b""
+        return part
+
+    async def write(self, data: bytes) -> None:
+        if not self.reads:
+            await trio.sleep_forever()
+        await trio.lowlevel.checkpoint()
+        self.written += data
+
+    async def close(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def reset(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.was_reset = True
+
+
+class FakeHost:
+    """Keeps stream handlers and connections; it is its own network.
+
+    Attributes:
+        handlers: by protocol.
+        connections: connections by peer.
+    """
+
+    def __init__(self, *connections: FakeConnection) -> None:
+        self.handlers: dict[str, Callable[[Any], Awaitable[None]]] = {}
+        self.connections: dict[ID, list[FakeConnection]] = {
+            connection.peer_id: [connection] for connection in connections
+        }
+
+    def set_stream_handler(self, protocol: str, handler: Callable[[Any], Awaitable[None]]) -> None:
+        self.handlers[str(protocol)] = handler
+
+    def get_network(self) -> FakeHost:
+        return self
+
+    def get_connections(self, peer_id: ID) -> list[FakeConnection]:
+        return self.connections.get(peer_id, [])
+
+    async def ask(self, protocol: str, connection: FakeConnection, request: bytes) -> bytes | None:
+        """The response to a request of a peer; None if the stream was reset."""
+        stream = FakeStream(connection, len(request).to_bytes(4, "big") + request)
+        await self.handlers[protocol](stream)
+        return None if stream.was_reset else stream.written[4:]

@@ -1,0 +1,311 @@
+"""An invite for a code: both sides over libp2p on this machine, and what others can do in between."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.swarm.addresses import Address, direct_address
+from sapo_edge.swarm.finding.meeting_place import MeetingPlace
+from sapo_edge.swarm.host.host import listen_port
+from sapo_edge.swarm.host.requests import read_frame, write_frame
+from sapo_edge.swarm.joining.code import Code
+from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, Joiner
+from sapo_edge.swarm.tally import Tally, innermost
+from sapo_edge.swarm.visits import accepting, offering
+from sapo_edge.swarm.visits.accepting import Failure, accept_invite
+from sapo_edge.swarm.visits.meeting import connect, visiting_host
+from sapo_edge.swarm.visits.offering import Offered, Outcome, offer_invite
+from sapo_edge.swarm.visits.places import Place, ask_place, parse_place
+from sapo_edge.swarm.wire.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
+
+LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
+WRONG_WORDS = ("guitar", "revolver")
+
+
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        with trio.fail_after(60):
+            await scenario()
+
+    try:
+        trio.run(limited)
+    except BaseExceptionGroup as error:
+        raise innermost(error) from None
+
+
+@contextlib.asynccontextmanager
+async def place() -> AsyncIterator[Address]:
+    """A meeting place, as a relay is one."""
+    async with visiting_host(None, "loopback") as host:
+        MeetingPlace(host, Tally(lambda event: None)).start()
+        yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+class Inviter:
+    """Somebody who offers the invite, without multicast."""
+
+    def __init__(self, nursery: trio.Nursery, *places: Address, seconds: float = 60.0) -> None:
+        self.ended = trio.Event()
+        self._ready = trio.Event()
+        self._places, self._seconds = places, seconds
+        nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        self.outcome = await offer_invite(
+            LINE, [[one] for one in self._places], self._keep, listen="loopback", mdns=False, seconds=self._seconds
+        )
+        self.ended.set()
+
+    def _keep(self, offered: Offered) -> None:
+        self.offered = offered
+        self._ready.set()
+
+    async def code(self) -> Code:
+        await self._ready.wait()
+        return self.offered.code
+
+    async def end(self) -> Outcome:
+        await self.ended.wait()
+        return self.outcome
+
+
+async def accept(code: Code, *at: Place | Address) -> str | Failure:
+    return await accept_invite(code, at, listen="loopback", mdns=False)
+
+
+@pytest.mark.parametrize("how", ["relay", "relay by host and port", "inviter"])
+def test_the_invite_arrives(how: str) -> None:
+    async def scenario() -> None:
+        async with place() as relay, trio.open_nursery() as nursery:
+            inviter = Inviter(nursery, relay)
+            code = await inviter.code()
+            assert inviter.offered.places == (relay,)
+            at: Place | Address = inviter.offered.own[0] if how == "inviter" else relay
+            at = Place("localhost", relay.port) if "port" in how else at
+            assert await accept(code, at) == LINE
+            assert await inviter.end() is Outcome.GIVEN
+            assert await accept(code, relay) is Failure.NOBODY
+
+    play(scenario)
+
+
+def test_a_wrong_code_ends_it_for_both() -> None:
+    async def scenario() -> None:
+        async with place() as relay, trio.open_nursery() as nursery:
+            inviter = Inviter(nursery, relay)
+            code = await inviter.code()
+            assert await accept(Code(code.number, WRONG_WORDS), relay) is Failure.WRONG
+            assert await inviter.end() is Outcome.WRONG
+            assert await accept(code, relay) is Failure.NOBODY
+            assert await accept(code, inviter.offered.own[0]) is Failure.UNREACHED
+
+    play(scenario)
+
+
+def test_another_number_ends_nothing() -> None:
+    async def scenario() -> None:
+        async with place() as relay, trio.open_nursery() as nursery:
+            inviter = Inviter(nursery, relay)
+            code = await inviter.code()
+            assert await accept(Code(code.number % 999 + 1, code.words), relay) is Failure.NOBODY
+            assert await accept(code, relay) == LINE
+
+    play(scenario)
+
+
+def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number is public: whoever asks for it gets a message that tells nothing, and the inviter waits again."""
+    monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.2)
+
+    async def scenario() -> None:
+        async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
+            inviter = Inviter(nursery, relay)
+            code = await inviter.code()
+            assert await connect(third, relay)
+            stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
+            assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
+            await stream.reset()
+            for _ in range(40):
+                if (result := await accept(code, relay)) is not Failure.NOBODY:
+                    break
+                await trio.sleep(0.5)
+            assert result == LINE and await inviter.end() is Outcome.GIVEN
+
+    play(scenario)
+
+
+def test_a_code_ends_after_its_time() -> None:
+    async def scenario() -> None:
+        async with place() as relay, trio.open_nursery() as nursery:
+            inviter = Inviter(nursery, relay, seconds=0.3)
+            assert await inviter.end() is Outcome.NOBODY
+            assert await accept(await inviter.code(), relay) is Failure.NOBODY
+
+    play(scenario)
+
+
+def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
+    async def scenario() -> None:
+        gone = direct_address("127.0.0.1", 1, (await nobody()).peer_id)
+        async with trio.open_nursery() as nursery:
+            inviter = Inviter(nursery, gone)
+            code = await inviter.code()
+            assert inviter.offered.places == ()
+            assert await accept(code, gone) is Failure.UNREACHED
+            assert await accept(code, gone, inviter.offered.own[0]) == LINE
+
+    play(scenario)
+
+
+async def nobody() -> Address:
+    """The address of a host that has ended."""
+    async with visiting_host(None, "loopback") as host:
+        return direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+@contextlib.asynccontextmanager
+async def liar(behave: Callable[[Any], Awaitable[None]]) -> AsyncIterator[Address]:
+    """A meeting place that says both are there, and then behaves as it likes."""
+    async with visiting_host(None, "loopback") as host:
+
+        async def handle(stream: Any) -> None:
+            await read_frame(stream, MAX_CLAIM_BYTES)
+            await behave(stream)
+
+        host.set_stream_handler(PROTOCOL, handle)
+        yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
+
+
+def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It plays the inviter with a code that it guesses. The joiner then asks nobody else, not even the right one."""
+    guesses: list[bytes] = []
+
+    async def behave(stream: Any) -> None:
+        from sapo_edge.swarm.joining.handover import Inviter as Side
+        from sapo_edge.swarm.joining.handover import Offer
+
+        side = Side(Offer(Code(7, WRONG_WORDS), "sapo://join/evil"))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, side.hello)
+        guesses.append(await read_frame(stream, GUESS_BYTES))
+        # Whatever it sends now was not sealed by somebody who knows the code.
+        await write_frame(stream, b"z" * 90)
+
+    async def scenario() -> None:
+        async with liar(behave) as one, liar(behave) as two:
+            assert await accept(Code(7, ("guitar", "aardvark")), one, two) is Failure.WRONG
+            assert len(guesses) == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("reply", [b"", b"A" * 3, b"A" + bytes(32), b"B" * 33])
+def test_a_place_that_sends_nonsense_is_a_wrong_code(reply: bytes) -> None:
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await write_frame(stream, reply)
+
+    async def scenario() -> None:
+        async with liar(behave) as one:
+            assert await accept(Code(7, WRONG_WORDS), one) is Failure.WRONG
+
+    play(scenario)
+
+
+def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
+
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        await trio.sleep_forever()
+
+    async def scenario() -> None:
+        async with liar(behave) as silent, trio.open_nursery() as nursery:
+            inviter = Inviter(nursery)
+            code = await inviter.code()
+            assert await accept(code, silent, inviter.offered.own[0]) == LINE
+            nursery.cancel_scope.cancel()
+
+    play(scenario)
+
+
+def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
+    """It answers the inviter's hello with a guess, at once at two places: one is looked at."""
+    answers: list[bytes] = []
+
+    async def behave(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.WAITING))
+        await write_frame(stream, encode_answer(Answer.PAIRED))
+        hello = await read_frame(stream, HELLO_BYTES)
+        await write_frame(stream, Joiner(Code(7, WRONG_WORDS)).guess(hello))
+        with contextlib.suppress(Exception):
+            answers.append(await read_frame(stream, 4096))
+
+    async def scenario() -> None:
+        async with liar(behave) as one, liar(behave) as two, trio.open_nursery() as nursery:
+            assert await Inviter(nursery, one, two).end() is Outcome.WRONG
+        assert answers == [b""]
+
+    play(scenario)
+
+
+def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = iter([7, 7, 8])
+    monkeypatch.setattr(offering, "random_number", lambda: next(numbers))
+
+    async def scenario() -> None:
+        async with place() as one, place() as two, trio.open_nursery() as nursery:
+            first = Inviter(nursery, one)
+            await first.code()
+            second = Inviter(nursery, two, one)
+            assert (await first.code()).number == 7 and (await second.code()).number == 8
+            assert set(second.offered.places) == {one, two}
+            assert await accept(await second.code(), two) == LINE
+            assert await accept(await first.code(), one) == LINE
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("relay.example.org", Place("relay.example.org", 4001)),
+        ("relay.example.org:443", Place("relay.example.org", 443)),
+        ("192.0.2.1:9000", Place("192.0.2.1", 9000)),
+        ("[2001:db8::1]:9000", Place("2001:db8::1", 9000)),
+        ("[2001:db8::1]", Place("2001:db8::1", 4001)),
+    ],
+)
+def test_places_are_read_as_people_write_them(text: str, place: Place) -> None:
+    assert parse_place(text) == place
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a b", "host:0", "host:65536", "host:x", "/ip4/192.0.2.1/tcp/1", "http://host", "\x1b"]
+)
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        parse_place(text)
+    assert "\x1b" not in str(raised.value)
+
+
+def test_whatever_else_listens_there_is_nobody() -> None:
+    async def scenario() -> None:
+        async def say(stream: trio.SocketStream) -> None:
+            with contextlib.suppress(trio.BrokenResourceError):
+                await stream.send_all(b"\xff" * 400)
+
+        async with trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, say, [listener])
+            port = listener.socket.getsockname()[1]
+            assert await accept(Code(7, WRONG_WORDS), Place("127.0.0.1", port)) is Failure.UNREACHED
+            nursery.cancel_scope.cancel()
+
+    play(scenario)
