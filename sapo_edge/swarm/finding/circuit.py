@@ -6,8 +6,9 @@ dial, accepts circuits from any peer, and dials every address that a peer names.
 
 from __future__ import annotations
 
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -29,7 +30,7 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, parse_address, region
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.tally import Tally
 
@@ -38,7 +39,9 @@ MAX_RELAYS = 2
 ASK_SECONDS = 10.0
 """Seconds for one request to a relay."""
 RENEW_SECONDS = 600.0
-"""Longest time until a reservation is renewed."""
+"""Longest time until a reservation is renewed, and its relay tested again."""
+REFUSED_SECONDS, FAILED_SECONDS = 60.0, 900.0
+"""Seconds for which a relay is not asked again: one that refused a reservation, and one that carries nobody."""
 MAX_PUNCHED = 4
 """Addresses of one peer that are dialled for a hole punch."""
 PUNCH_ATTEMPTS = 2
@@ -188,6 +191,7 @@ class RelayClient:
         host: a host that listens.
         reached_at: the direct address at which this node reached a peer.
         is_needed: whether this node needs relays; False while others reach it directly.
+        carries: whether a relay at an address carries connections to this node, see `probe.py`.
         tally: counts and notices.
     """
 
@@ -196,8 +200,10 @@ class RelayClient:
         host: IHost,
         reached_at: Callable[[str], Address | None],
         is_needed: Callable[[], bool],
+        carries: Callable[[Address], Awaitable[bool]],
         tally: Tally,
     ) -> None:
+        self._carries = carries
         self._host = host
         self._reached_at = reached_at
         self._is_needed = is_needed
@@ -205,12 +211,18 @@ class RelayClient:
         # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id.
         self._reservations: dict[str, float] = {}
         self._refusals: dict[str, float] = {}
+        # Relays with a reservation that carried the last connection, or the one before.
+        self._tested: dict[str, bool] = {}
         self._attempts: dict[int, int] = {}
 
     def addresses(self) -> tuple[Address, ...]:
         """Circuit addresses at which others reach this node."""
         own = str(self._host.get_id())
-        relays = [relay for peer_id in self._reservations if (relay := self._reached_at(peer_id)) is not None]
+        relays = [
+            relay
+            for peer_id in self._reservations
+            if peer_id in self._tested and (relay := self._reached_at(peer_id)) is not None
+        ]
         return tuple(Address(relay.kind, relay.host, relay.port, own, relay.peer_id) for relay in relays)
 
     def reserved_at(self, peer_id: str) -> Address | None:
@@ -233,21 +245,48 @@ class RelayClient:
         now = time.monotonic()
         connected = {str(peer) for peer in self._host.get_network().connections}
         for peer_id in self._reservations.keys() - connected:
-            del self._reservations[peer_id]
+            self._give_up(peer_id)
         if not self._is_needed():
             # Reservations expire by themselves; existing connections stay.
             self._reservations.clear()
+            self._tested.clear()
             return
-        for peer_id in connected:
+        for peer_id in random.sample(sorted(connected), len(connected)):
             due = self._reservations.get(peer_id, self._refusals.get(peer_id, 0.0)) <= now
-            if (
-                due
-                and self.is_relay(peer_id)
-                and (peer_id in self._reservations or len(self._reservations) < MAX_RELAYS)
-            ):
+            if due and self.is_relay(peer_id) and (peer_id in self._reservations or self._has_place(peer_id)):
                 await self._reserve(peer_id, now)
+                await self._test(peer_id, now)
         if len(self._refusals) > 256:
             self._refusals.clear()
+
+    def _has_place(self, peer_id: str) -> bool:
+        """Whether there is a place for a relay; one network gets one."""
+        held = [relay for other in self._reservations if (relay := self._reached_at(other)) is not None]
+        address = self._reached_at(peer_id)
+        return (
+            address is not None
+            and len(self._reservations) < MAX_RELAYS
+            and region(address) not in {region(relay) for relay in held}
+        )
+
+    def _give_up(self, peer_id: str) -> None:
+        self._reservations.pop(peer_id, None)
+        self._tested.pop(peer_id, None)
+
+    async def _test(self, peer_id: str, now: float) -> None:
+        """Give up a reservation with a relay that carries nobody: a new one at once, another one at the second time."""
+        address = self.reserved_at(peer_id)
+        if address is None:
+            return
+        if await self._carries(address):
+            self._tested[peer_id] = True
+            return
+        self._tally.count("relays that carry nobody")
+        if self._tested.get(peer_id):
+            self._tested[peer_id], self._reservations[peer_id] = False, now + REFUSED_SECONDS
+        else:
+            self._give_up(peer_id)
+            self._refusals[peer_id] = now + FAILED_SECONDS
 
     async def _reserve(self, peer_id: str, now: float) -> None:
         stream = None
@@ -257,8 +296,8 @@ class RelayClient:
                 response = await _request(stream, HopMessage(type=HopMessage.RESERVE))
                 await stream.close()
         except FAILED:
-            self._reservations.pop(peer_id, None)
-            self._refusals[peer_id] = now + 60.0
+            self._give_up(peer_id)
+            self._refusals[peer_id] = now + REFUSED_SECONDS
             self._tally.count("reservations refused by relays")
             if stream is not None:
                 await quietly(stream.reset)

@@ -21,6 +21,7 @@ from sapo_edge.swarm.finding.inbound import InboundWatch
 from sapo_edge.swarm.finding.mapping import Mapping
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
+from sapo_edge.swarm.finding.probe import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, swarm_tag
@@ -106,7 +107,9 @@ class Discovery:
             host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled,
             config.min_members, config.max_members, tally,
         )  # fmt: skip
-        self.relays = RelayClient(host, self.directory.address_of, self._needs_relay, tally)
+        self.relays = RelayClient(
+            host, self.directory.address_of, self._needs_relay, functools.partial(carries, host), tally
+        )
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Find and dial peers until cancelled. Failures are retried, counted and notified; they never raise.

@@ -17,7 +17,27 @@ _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 _DIALING = "sapo_edge/swarm/finding/dialing.py"
 _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 
+_CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
+_RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
+
 DEFENCES = (
+    Defence(
+        "relays are tested",
+        _CIRCUIT,
+        "if await self._carries(address):",
+        "if True:",
+        (
+            _RELAY_TESTS + "test_a_relay_that_carries_nobody_holds_no_place_for_long",
+            _RELAY_TESTS + "test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",
+        ),
+    ),
+    Defence(
+        "one network gets one relay place",
+        _CIRCUIT,
+        "            and region(address) not in {region(relay) for relay in held}\n",
+        "",
+        (_RELAY_TESTS + "test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it",),
+    ),
     Defence(
         "members that dialled in do not end dialling",
         _DIALING,

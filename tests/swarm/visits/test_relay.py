@@ -8,7 +8,9 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
@@ -23,7 +25,9 @@ from multiaddr import Multiaddr
 
 from sapo_edge.doctor.network import examine_network
 from sapo_edge.swarm.addresses import Address, direct_address
-from sapo_edge.swarm.finding.circuit import FAILED, Inbound, dial_through
+from sapo_edge.swarm.finding import circuit
+from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
+from sapo_edge.swarm.finding.probe import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -216,6 +220,71 @@ def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:
             assert target.tally.counts["circuits refused: no reservation with the relay"] == 1
 
     play(scenario)
+
+
+class FalseHop(Hop):
+    """Gives reservations, and carries nothing."""
+
+    async def _handle_connect(self, stream: Any, msg: HopMessage) -> None:
+        await stream.reset()
+
+
+def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
+    async def scenario() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            hops: list[Hop] = []
+            for kind in (FalseHop, FalseHop, Hop):
+                relay = await stack.enter_async_context(Host().running())
+                relay.relay = relay.address
+                hops.append(kind(relay.host, relay.meter, relay.tally))
+                hops[-1].start()
+            node = await stack.enter_async_context(Host().running())
+            addresses: dict[str, Address] = {}
+            for hop in hops:
+                port = int(hop.host.get_transport_addrs()[0].value_for_protocol("tcp"))
+                address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
+                addresses[address.peer_id] = address
+                await node.join(address)
+            client = RelayClient(node.host, addresses.get, lambda: True, partial(carries, node.host), node.tally)
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            nursery.start_soon(client.run)
+            with trio.fail_after(30):
+                while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
+                    assert all(address.relay == str(hops[2].host.get_id()) for address in client.addresses())
+                    await trio.sleep(0.05)
+            assert [address.relay for address in client.addresses()] == [str(hops[2].host.get_id())]
+            nursery.cancel_scope.cancel()
+
+    play(scenario)
+
+
+def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [Identity(bytes([number]) * 32).peer_id for number in range(1, 5)]
+    ips = ["9.9.1.9", "9.9.2.9", "8.8.8.8", "8.8.4.4"]
+    addresses = {peer: direct_address(ip, 4001, peer) for peer, ip in zip(ids, ips, strict=True)}
+    broken: set[str] = set()
+
+    async def carried(address: Address) -> bool:
+        return address.peer_id not in broken
+
+    async def reserve(self: RelayClient, peer_id: str, now: float) -> None:
+        self._reservations[peer_id] = now
+
+    monkeypatch.setattr(RelayClient, "_reserve", reserve)
+    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
+    monkeypatch.setattr(circuit, "REFUSED_SECONDS", 0.0)
+    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
+    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"))
+    client = RelayClient(host, addresses.get, lambda: True, carried, Tally(lambda event: None))
+    trio.run(client._keep_reservations)
+    first = {str(address.relay) for address in client.addresses()}
+    assert {addresses[peer].host[0] for peer in first} == {"8", "9"}
+    broken |= first
+    trio.run(client._keep_reservations)
+    assert {address.relay for address in client.addresses()} == first, "one failure may be an accident"
+    trio.run(client._keep_reservations)
+    trio.run(client._keep_reservations)
+    assert {address.relay for address in client.addresses()} == set(ids) - first
 
 
 def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> None:
