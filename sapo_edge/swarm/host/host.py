@@ -34,8 +34,9 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
-MAX_CONNECTIONS = 64
-"""Most connections, inbound and outbound."""
+MAX_CONNECTIONS = 128
+"""Most connections; the library refuses all others, whoever they are from. So that this is never reached, there is room
+for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and for those that the node opens."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256

@@ -24,7 +24,7 @@ BURST_SECONDS = 4.0
 """A burst may use up this many seconds of a cap in advance."""
 MIN_BURST = 128 * 1024
 """Bytes that may always pass in one burst: two messages with their overhead."""
-MAX_SOCKETS = 128
+MAX_SOCKETS = 64
 """Most open inbound sockets, half-open ones included."""
 MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IPv4 address, or one IPv6 /64."""

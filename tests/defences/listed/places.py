@@ -70,6 +70,13 @@ DEFENCES = (
         (_TESTS + "test_who_is_refused_for_the_rate_displaces_nobody",),
     ),
     Defence(
+        "the library refuses no newcomer for whom a node makes room",
+        "sapo_edge/swarm/host/host.py",
+        "MAX_CONNECTIONS = 128",
+        "MAX_CONNECTIONS = 64",
+        (_TESTS + "test_three_machines_do_not_fill_a_node",),
+    ),
+    Defence(
         "unread data of all connections is bounded",
         _BACKLOG,
         "while excess > 0:",
