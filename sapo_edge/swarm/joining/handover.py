@@ -16,6 +16,8 @@ magic-wormhole; RFC 9382 has other constants and another transcript.
 from __future__ import annotations
 
 import hmac
+import os
+from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,10 @@ GUESS_BYTES = HELLO_BYTES + TAG_BYTES
 MAX_SEALED_BYTES = MAX_LINE + 40
 """Longest sealed invite: a nonce of 24 bytes and an authenticator of 16 go with the line."""
 
+Entropy = Callable[[int], bytes]
+"""Random bytes, as many as asked; only test vectors use another than the system's."""
+
+_NONCE_BYTES = 24
 _INVITER, _JOINER = b"sapo-edge code v1 inviter", b"sapo-edge code v1 joiner"
 
 
@@ -72,11 +78,11 @@ class Inviter:
         hello: the first message.
     """
 
-    def __init__(self, offer: Offer) -> None:
+    def __init__(self, offer: Offer, entropy: Entropy = os.urandom) -> None:
         from spake2 import SPAKE2_A
 
-        self._offer = offer
-        self._spake = SPAKE2_A(offer.code.password, idA=_INVITER, idB=_JOINER)
+        self._offer, self._entropy = offer, entropy
+        self._spake = SPAKE2_A(offer.code.password, idA=_INVITER, idB=_JOINER, entropy_f=entropy)
         self.hello: bytes = self._spake.start()
         self._key: bytes | None = None
 
@@ -95,7 +101,7 @@ class Inviter:
             raise WrongCodeError
         self._offer.given = True
         self._key = key
-        return bytes(_box(key).encrypt(self._offer.line))
+        return bytes(_box(key).encrypt(self._offer.line, self._entropy(_NONCE_BYTES)))
 
     def is_receipt(self, receipt: bytes) -> bool:
         """Whether the joiner proves that it has the invite."""
@@ -105,10 +111,10 @@ class Inviter:
 class Joiner:
     """The joiner's side of one exchange. It makes one guess in its life."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, entropy: Entropy = os.urandom) -> None:
         from spake2 import SPAKE2_B
 
-        self._spake = SPAKE2_B(code.password, idA=_INVITER, idB=_JOINER)
+        self._spake = SPAKE2_B(code.password, idA=_INVITER, idB=_JOINER, entropy_f=entropy)
         self._message: bytes = self._spake.start()
         self._key: bytes | None = None
         self._guessed = False

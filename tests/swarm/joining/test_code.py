@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import hmac
 import string
+from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from nacl.bindings import (
+    crypto_core_ed25519_add as add,
+)
+from nacl.bindings import (
+    crypto_scalarmult_ed25519_base_noclamp,
+    crypto_scalarmult_ed25519_noclamp,
+    crypto_secretbox_open,
+)
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.joining import handover
@@ -21,7 +31,11 @@ from sapo_edge.swarm.joining.code import (
     word_list,
 )
 from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
+from tests.swarm.wire.make_vectors import ORDER, vectors
 
+M = bytes.fromhex("15cfd18e385952982b6a8f8c7854963b58e34388c8e6dae891db756481a02312")
+N = bytes.fromhex("f04f2e7eb734b2a8f8b472eaf9c3c632576ac64aea650b496a8a20ff00e583c3")
+TAGS = ("guess", "invite", "receipt")
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
 ORDER_8 = "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"
 CODE = Code(7, ("guitar", "revolver"))
@@ -217,3 +231,35 @@ def test_the_exchange_hides_the_line() -> None:
     for word in CODE.words:
         assert word.encode() not in inviter.hello + guess + sealed
     assert str(CODE.words[0]) not in repr(offer.code)
+
+
+@pytest.mark.parametrize("vector", vectors("codes.json"), ids=lambda vector: vector["code"])
+def test_the_vectors_follow_from_the_document(vector: dict[str, str]) -> None:
+    """With libsodium in place of the library, from the formulas of docs/protocol.md alone."""
+    password, line = vector["code"].encode(), vector["invite"]
+    x, y = int(vector["inviter_scalar"]), int(vector["joiner_scalar"])
+    # HKDF (RFC 5869) of 48 bytes: two blocks.
+    secret = hmac.digest(bytes(32), password, "sha256")
+    first = hmac.digest(secret, b"SPAKE2 pw\x01", "sha256")
+    second = hmac.digest(secret, first + b"SPAKE2 pw\x02", "sha256")
+    w = int.from_bytes((first + second)[:48], "big")
+    public_x = add(crypto_scalarmult_ed25519_base_noclamp(scalar(x)), times(w, M))
+    public_y = add(crypto_scalarmult_ed25519_base_noclamp(scalar(y)), times(w, N))
+    shared = times(x, add(public_y, times(-w, N)))
+    assert shared == times(y, add(public_x, times(-w, M)))
+    parts = [sha256(part).digest() for part in (password, b"sapo-edge code v1 inviter", b"sapo-edge code v1 joiner")]
+    key = sha256(b"".join([*parts, public_x, public_y, shared])).digest()
+    tags = {name: hmac.digest(key, f"sapo-edge code v1 {name}".encode(), "sha256") for name in TAGS}
+    assert vector["hello"] == "41" + public_x.hex()
+    assert vector["guess"] == "42" + public_y.hex() + tags["guess"].hex()
+    assert vector["receipt"] == tags["receipt"].hex()
+    sealed = bytes.fromhex(vector["sealed"])
+    assert crypto_secretbox_open(sealed[24:], sealed[:24], tags["invite"]).decode() == line
+
+
+def scalar(number: int) -> bytes:
+    return (number % ORDER).to_bytes(32, "little")
+
+
+def times(number: int, point: bytes) -> bytes:
+    return crypto_scalarmult_ed25519_noclamp(scalar(number), point)

@@ -16,9 +16,13 @@ from typing import Any
 import msgpack
 
 from sapo_edge.rollout import MAX_INTEGER, Answer, Rollout, TaskRef
+from sapo_edge.swarm.joining.code import Code
+from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer
 from sapo_edge.swarm.joining.identity import Identity, readable_name
+from sapo_edge.swarm.joining.invite import Invite
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.wire import messages as wire
+from sapo_edge.swarm.wire.claim import Claim, encode_claim, number_tag
 from sapo_edge.swarm.wire.exchange import swarm_tag
 from sapo_edge.swarm.wire.messages import Request
 from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_rollout
@@ -53,6 +57,11 @@ ROLLOUTS = {
     ),
 }
 
+CODES = (
+    ((7, ("guitar", "revolver")), (1, 2)),
+    ((999, ("aardvark", "aardvark")), (ORDER - 1, 2**250 + 3)),
+)
+
 
 def make() -> dict[str, Any]:
     """All vectors by file name."""
@@ -64,6 +73,7 @@ def make() -> dict[str, Any]:
         "requests.json": _requests(),
         "responses.json": _responses(),
         "invalid.json": _invalid(),
+        "codes.json": [_code(Code(*code), *scalars) for code, scalars in CODES],
     }
 
 
@@ -97,6 +107,29 @@ def _swarm(manifest: bytes, key: bytes | None) -> dict[str, Any]:
         "swarm": swarm.hex(),
         "topic": f"/sapo-edge/1/{swarm.hex()}",
         "peers_tag": swarm_tag(manifest, key, "peers").hex(),
+    }
+
+
+def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]:
+    """An exchange with chosen scalars; the nonce is the end of the inviter's."""
+    line = Invite(SWARM, "starter").to_line()
+    inviter = Inviter(Offer(code, line), lambda count: inviter_scalar.to_bytes(64, "big")[-count:])
+    joiner = Joiner(code, lambda count: joiner_scalar.to_bytes(64, "big")[-count:])
+    guess = joiner.guess(inviter.hello)
+    sealed = inviter.answer(guess)
+    assert joiner.open(sealed) == line
+    return {
+        "code": str(code),
+        "announced": number_tag(code.number)[:8].hex(),
+        "claim_of_inviter": encode_claim(Claim(code.number, True)).hex(),
+        "claim_of_joiner": encode_claim(Claim(code.number, False)).hex(),
+        "inviter_scalar": str(inviter_scalar),
+        "joiner_scalar": str(joiner_scalar),
+        "hello": inviter.hello.hex(),
+        "guess": guess.hex(),
+        "invite": line,
+        "sealed": sealed.hex(),
+        "receipt": joiner.receipt.hex(),
     }
 
 
