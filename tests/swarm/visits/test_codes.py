@@ -144,7 +144,8 @@ def test_a_code_ends_after_its_time() -> None:
     async def scenario() -> None:
         async with place() as relay, trio.open_nursery() as nursery:
             inviter = Inviter(nursery, relay, seconds=0.3)
-            assert await inviter.end() is Outcome.NOBODY
+            with trio.fail_after(8):
+                assert await inviter.end() is Outcome.NOBODY
             assert await accept(await inviter.code(), relay) is Failure.NOBODY
 
     play(scenario)
@@ -229,6 +230,8 @@ def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
         async with liar(behave) as silent, trio.open_nursery() as nursery:
             inviter = Inviter(nursery)
             code = await inviter.code()
+            with trio.fail_after(8):
+                assert await accept(code, silent) is Failure.NOBODY
             assert await accept(code, silent, inviter.offered.own[0]) == LINE
             nursery.cancel_scope.cancel()
 
