@@ -69,7 +69,7 @@ class Entry:
         """Addresses at which others can reach it, as this node observed."""
         probed = self.probed if self.reachable else None
         direct = [address for address in (self.dialled, probed) if address is not None]
-        return tuple(dict.fromkeys([*direct, *self.circuits]))[: exchange.MAX_ADDRESSES]
+        return tuple(dict.fromkeys([*direct, *self.circuits]))
 
 
 class Directory:

@@ -10,29 +10,21 @@ peer have 4 MiB frames parsed and records stored. A node needs to know a few doz
 from __future__ import annotations
 
 import hashlib
-import io
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
-
-from sapo_edge.swarm.addresses import MAX_ADDRESS_CHARACTERS, Address, parse_address
-from sapo_edge.swarm.wire.codec import WireError, check_digest, encode, get_integer, get_list
+from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.wire.codec import VERSION, WireError, check_digest, decode, encode, get_integer, get_list
 from sapo_edge.swarm.wire.rejection import Rejection
 
 PROTOCOL = "/sapo-edge/peers/1.0.0"
-VERSION = 1
-"""Version of requests and responses."""
 MAX_FRAME_BYTES = 16 * 1024
 """Largest request or response."""
 MAX_PEERS = 16
 """Most peers in a response."""
 MAX_ADDRESSES = 4
 """Most addresses of one peer."""
-MAX_KEYS = 16
-"""Most keys of a map, with room for those of later versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ def decode_request(data: bytes, sender: str) -> ExchangeRequest:
     Raises:
         WireError: SIZE, VERSION or SHAPE.
     """
-    fields = _decode(data)
+    fields = decode(data, MAX_FRAME_BYTES, "the exchange")
     tag, port = check_digest(fields.get("tag"), "tag"), get_integer(fields, "port", 65535)
     probe = fields.get("probe")
     if not isinstance(probe, bool):
@@ -168,7 +160,7 @@ def decode_response(data: bytes) -> ExchangeResponse:
     Raises:
         WireError: SIZE, VERSION or SHAPE.
     """
-    fields = _decode(data)
+    fields = decode(data, MAX_FRAME_BYTES, "the exchange")
     member, seen, reachable, seconds = (fields.get(name) for name in ("member", "seen", "reachable", "time"))
     if not isinstance(member, bool) or not (reachable is None or isinstance(reachable, bool)):
         raise WireError(Rejection.SHAPE, "member or reachable is not a boolean")
@@ -195,27 +187,3 @@ def _addresses(values: Any) -> tuple[Address, ...]:
         except ValueError:
             continue
     return tuple(addresses)
-
-
-def _decode(data: bytes) -> Mapping[str, Any]:
-    if len(data) > MAX_FRAME_BYTES:
-        raise WireError(Rejection.SIZE, f"the exchange has more than {MAX_FRAME_BYTES} bytes")
-    unpacker = msgpack.Unpacker(
-        io.BytesIO(data),
-        max_buffer_size=MAX_FRAME_BYTES,
-        max_str_len=MAX_ADDRESS_CHARACTERS,
-        max_bin_len=64,
-        max_array_len=MAX_PEERS,
-        max_map_len=MAX_KEYS,
-        max_ext_len=0,
-    )
-    try:
-        fields = unpacker.unpack()
-        is_whole = unpacker.tell() == len(data)
-    except (ValueError, msgpack.UnpackException, RecursionError) as error:
-        raise WireError(Rejection.SHAPE, "the exchange is not msgpack within its bounds") from error
-    if not is_whole or not isinstance(fields, dict):
-        raise WireError(Rejection.SHAPE, "the exchange is not one map")
-    if fields.get("v") != VERSION:
-        raise WireError(Rejection.VERSION, f"the exchange has another version than {VERSION}")
-    return fields

@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sapo_edge.swarm.joining.identity import SIGNATURE_BYTES
 from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
     VERSION,
@@ -239,8 +238,5 @@ def _decode_records(fields: Mapping[str, Any]) -> tuple[RawRecord, ...]:
         # Later versions may add elements.
         if not isinstance(item, list) or len(item) < 2 or not all(isinstance(part, bytes) for part in item[:2]):
             raise WireError(Rejection.SHAPE, "a record is not body and signature")
-        body, signature = item[:2]
-        if len(signature) != SIGNATURE_BYTES:
-            raise WireError(Rejection.SHAPE, f"a signature is not {SIGNATURE_BYTES} bytes")
-        records.append(RawRecord(body, signature))
+        records.append(RawRecord(item[0], item[1]))
     return tuple(records)

@@ -24,9 +24,10 @@ from libp2p.network.exceptions import SwarmException
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding import mdns, peerbook
-from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, Dialler
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, MAX_DIALS, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
+from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
@@ -122,6 +123,16 @@ def test_no_peer_can_fill_the_book() -> None:
     assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
 
 
+@pytest.mark.parametrize("origin", [Origin.BOOTSTRAP, Origin.MET])
+def test_peers_that_strangers_name_displace_no_better_ones(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 3)
+    book = PeerBook(OWN)
+    for number in range(1, 4):
+        book.add(direct_address("8.8.8.8", 4000 + number, peer(number)), origin)
+    assert book.add(direct_address("9.9.9.9", 4001, peer(9)), Origin.PEER, source=peer(1)) is None
+    assert set(book.peers) == {peer(1), peer(2), peer(3)}
+
+
 class Network:
     """Counts dials, all of which fail."""
 
@@ -152,7 +163,45 @@ def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
         with trio.move_on_after(2.0):
             await dialler.run()
         assert sum("/9.9.9.9/" in address for address in network.dialled) == 1
-        assert 8 <= len(network.dialled) <= 2 * (DIAL_BURST + 2 * DIALS_PER_SECOND + 1)
+        attempts = sum("/9.9.8.8/" in address for address in network.dialled)
+        assert DIAL_BURST - 1 <= attempts <= DIAL_BURST + 2 * DIALS_PER_SECOND + 1
+
+    trio.run(scenario)
+
+
+def test_few_attempts_run_at_the_same_time() -> None:
+    class Silent(Network):
+        async def dial_addr(self, address: object, peer_id: object) -> None:
+            self.dialled.append(str(address))
+            await trio.sleep_forever()
+
+    async def scenario() -> None:
+        network = Silent()
+        host = types.SimpleNamespace(get_network=lambda: network)
+        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        for number in range(1, 20):
+            book.add(direct_address("9.9.8.8", 4000 + number, peer(number)), Origin.PEER, source=peer(number))
+        for known in book.peers.values():
+            known.due = 0.0
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        with trio.move_on_after(1.2):
+            await dialler.run()
+        assert len(network.dialled) == MAX_DIALS
+
+    trio.run(scenario)
+
+
+def test_addresses_that_a_peer_may_not_name_are_not_dialled() -> None:
+    async def scenario() -> None:
+        network = Network()
+        host = types.SimpleNamespace(get_network=lambda: network)
+        tally = Tally(lambda event: None)
+        dialler = Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        private = direct_address("10.0.0.1", 4001, Identity(bytes([1]) * 32).peer_id)
+        assert not await dialler.dial(private)
+        assert network.dialled == [] and tally.counts == {"addresses not dialled: not allowed": 1}
+        assert not await dialler.dial(private, trusted=True)
+        assert network.dialled == [str(private)], "the owner may write down any"
 
     trio.run(scenario)
 
@@ -279,7 +328,12 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path:
     for content in contents:
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(json.dumps(content).encode())
-    for data in (b"", b"\xff", b"[" * 100_000, b" " * (peerbook.MAX_FILE_BYTES + 1)):
+    for data in (
+        b"",
+        b"\xff",
+        b"[" * 100_000,
+        (tmp_path / "peers.json").read_bytes().ljust(peerbook.MAX_FILE_BYTES + 1),
+    ):
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(data)
     old = {"v": 1, "peers": [{**entry, "reached": 1}]}
@@ -291,6 +345,11 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     request = ExchangeRequest(b"t" * 32, 4001, (circuit,), probe=True)
     assert exchange.decode_request(exchange.encode_request(request), OTHER) == request
     assert exchange.decode_request(exchange.encode_request(request), OWN).circuits == (), "only for itself"
+    direct = msgpack.packb({**msgpack.unpackb(exchange.encode_request(request)), "circuits": [str(circuit.via)]})
+    assert exchange.decode_request(direct, RELAY).circuits == (), "only through relays"
+    large = msgpack.packb({**msgpack.unpackb(exchange.encode_request(request)), "new": ["x" * 9000] * 2})
+    with pytest.raises(WireError):
+        exchange.decode_request(large, OTHER)
     groups = tuple(tuple([direct_address("8.8.8.8", 4001 + n, peer(n + 1))] * 4) for n in range(40))
     data = exchange.encode_response(ExchangeResponse(True, "8.8.8.8", None, 1.5, groups))
     assert len(data) <= exchange.MAX_FRAME_BYTES
@@ -298,14 +357,27 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     assert answer.peers == groups[: exchange.MAX_PEERS] and answer.member and answer.time == 1.5
     content = msgpack.unpackb(data)
     changes: tuple[dict[str, Any], ...] = (
-        {"v": 2}, {"member": 1}, {"seen": 5}, {"reachable": "yes"}, {"time": float("nan")}, {"peers": None},
-        {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17},
+        {"v": 2}, {"member": 1}, {"seen": 5}, {"seen": "x" * 65}, {"reachable": "yes"}, {"time": float("nan")},
+        {"peers": None},
+        {"peers": [[1]]}, {"peers": [["x"] * 5]}, {"peers": [[]] * 17}, {"new": ["x" * 9000] * 2},
     )  # fmt: skip
     for change in changes:
         with pytest.raises(WireError):
             exchange.decode_response(msgpack.packb({**content, **change}))
     mixed = [[str(groups[0][0]), str(groups[1][0])]]
     assert exchange.decode_response(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
+
+
+def test_a_response_leaves_out_what_does_not_fit() -> None:
+    relay = f"/dns/{'long.' * 28}example/tcp/4001/p2p/{RELAY}/p2p-circuit"
+    groups = tuple((parse_address(f"{relay}/p2p/{peer(number + 1)}"),) * 4 for number in range(16))
+    data = exchange.encode_response(ExchangeResponse(True, "", None, 0.0, groups))
+    assert len(data) <= exchange.MAX_FRAME_BYTES and 8 < len(exchange.decode_response(data).peers) < 16
+
+
+@pytest.mark.parametrize(("shown", "ahead"), [(100.0, 0.0), (103.0, 0.0), (99.0, -1.0), (110.0, 5.0)])
+def test_the_time_that_a_probe_takes_is_no_difference_of_clocks(shown: float, ahead: float) -> None:
+    assert ExchangeResponse(True, "", None, shown).clock_ahead(sent=100.0, received=105.0) == ahead
 
 
 VALUES = st.recursive(

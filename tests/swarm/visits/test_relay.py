@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import pytest
 import trio
+import trio.testing
 from libp2p.peer.id import ID
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import PeerId as CircuitPeer
@@ -35,6 +36,7 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import Hop, RelayConfig, run_relay
 from tests.swarm.finding.processes import SWARM, Relay
+from tests.swarm.host.streams import FakeConnection, FakeStream
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"
@@ -145,6 +147,7 @@ def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
             while hop.circuits > 1:
                 await trio.sleep(0.05)
             assert await second.echoes(target)
+            assert not hop._active_relays, "the library keeps the streams of each circuit for good"
             assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
 
     play(scenario)
@@ -208,6 +211,73 @@ def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyP
     bounds = made[0].get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
+
+
+class Endless(FakeStream):
+    """A stream whose other end never stops sending, or, with None, sends nothing."""
+
+    async def read(self, n: int | None = None) -> bytes:
+        await super().read(0)
+        return bytes(n or 1)
+
+
+def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
+    async def scenario() -> None:
+        here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
+        host = Host()
+        hop: Any = Hop(host.host, host.meter, host.tally)
+        source, target = Endless(here, b""), FakeStream(there, b"")
+        with trio.fail_after(5):
+            await hop._relay_data(source, target, here.peer_id, circuit_data_limit=[1_000_000])
+        assert 1_000_000 <= len(target.written) < 1_000_000 + relay_module.CHUNK
+        assert source.was_reset and target.was_reset
+
+    play(scenario)
+
+
+def test_a_circuit_lasts_a_bounded_time() -> None:
+    async def scenario() -> None:
+        here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
+        host = Host()
+        hop: Any = Hop(host.host, host.meter, host.tally)
+        source, target = FakeStream(here, None), FakeStream(there, b"")
+        started = trio.current_time()
+        with trio.fail_after(2 * relay_module.CIRCUIT_SECONDS):
+            await hop._relay_data(source, target, here.peer_id)
+        assert trio.current_time() - started == pytest.approx(relay_module.CIRCUIT_SECONDS, abs=5)
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_one_node_has_few_requests_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "MAX_HOP_STREAMS_OF_ONE", 2)
+
+    async def scenario() -> None:
+        host = Host()
+        hop: Any = Hop(host.host, host.meter, host.tally)
+        asker, other = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
+        async with trio.open_nursery() as nursery:
+            for connection in (asker, asker, asker, other):
+                nursery.start_soon(hop._handle_hop_stream, FakeStream(connection, None))
+                await trio.testing.wait_all_tasks_blocked()
+            assert host.tally.counts == {"relaying refused: too many requests": 1}
+            nursery.cancel_scope.cancel()
+        assert not hop._streams, "each gives its place back"
+
+    play(scenario)
+
+
+def test_reservations_of_nodes_that_left_are_deleted() -> None:
+    async def scenario() -> None:
+        async with lab(2) as (hop, (gone, here)):
+            assert await gone.reserve() == OK
+            await gone.host.get_network().close_peer(ID.from_string(gone.relay.peer_id))
+            while ID.from_string(gone.id) in hop.host.get_network().connections:
+                await trio.sleep(0.02)
+            assert await here.reserve() == OK
+            assert list(map(str, hop.resource_manager._reservations)) == [here.id]
+
+    play(scenario)
 
 
 def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:

@@ -1,0 +1,154 @@
+"""Frames of neighbours before they reach the library: what is cut, what is limited in rate. No network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import pytest
+import trio
+import trio.testing
+from libp2p.peer.id import ID
+from libp2p.pubsub.gossipsub import GossipSub
+from libp2p.pubsub.pb import rpc_pb2
+
+from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.host import make_host
+from sapo_edge.swarm.host.pubsub import MAX_CONTROL, MAX_PUBLISHED, MESSAGE_BURST, MESSAGES_PER_SECOND, Verdict
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+
+TOPIC = "topic"
+PEER, OTHER = (ID.from_string(Identity(bytes([number]) * 32).peer_id) for number in (2, 3))
+
+
+class Lab:
+    """The GossipSub of a host that does not run; what it would hand to the library is kept.
+
+    Attributes:
+        pushed: number of messages that would be checked.
+        uploads: whether the upload cap allows sending.
+        subscriptions: number of subscriptions that would be handled.
+    """
+
+    def __init__(self) -> None:
+        self.tally = Tally(lambda event: None)
+        self.uploads = True
+        host = make_host(Identity(bytes([1]) * 32), None, Meter(0, 0, self.tally), self.tally, 15.0)
+        self.gossip = Gossip(
+            host, TOPIC, lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, lambda: self.uploads, self.tally
+        )
+        self.pubsub: Any = cast(Any, self.gossip.pubsub)
+        self.pushed = self.subscriptions = 0
+        self.pubsub.push_msg = self._push
+        self.pubsub.handle_subscription = self._subscribe
+
+    async def _push(self, *_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        self.pushed += 1
+
+    def _subscribe(self, *_: object) -> None:
+        self.subscriptions += 1
+
+    def kept(self, rpc: rpc_pb2.RPC, peer: ID = PEER) -> rpc_pb2.ControlMessage:
+        """What is kept of a peer's control messages."""
+        bounded: rpc_pb2.RPC = self.pubsub._bounded(rpc.control, self.pubsub._buckets(peer)[1])
+        return bounded.control
+
+
+def play(scenario: Callable[[Lab], Awaitable[None]]) -> None:
+    async def run() -> None:
+        await scenario(Lab())
+
+    trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def test_peers_named_in_a_prune_are_not_dialled() -> None:
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        rpc = rpc_pb2.RPC()
+        prune = rpc.control.prune.add(topicID=TOPIC)
+        prune.peers.add(peerID=OTHER.to_bytes())
+        (kept,) = lab.kept(rpc).prune
+        assert kept.topicID == TOPIC and not kept.peers
+
+    play(scenario)
+
+
+def test_control_messages_are_of_our_topic_and_few() -> None:
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        rpc = rpc_pb2.RPC()
+        for _ in range(2 * MAX_CONTROL):
+            rpc.control.graft.add(topicID=TOPIC)
+        for _ in range(3):
+            rpc.control.prune.add(topicID="other")
+        rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%d" % number for number in range(2 * MAX_CONTROL)])
+        kept = lab.kept(rpc)
+        assert (len(kept.graft), len(kept.prune)) == (MAX_CONTROL, 0)
+        assert [len(ihave.messageIDs) for ihave in kept.ihave] == [MAX_CONTROL]
+
+    play(scenario)
+
+
+def test_requests_for_messages_are_limited_in_rate() -> None:
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        asked = 0
+        for turn in range(20):
+            rpc = rpc_pb2.RPC()
+            for _ in range(2):
+                rpc.control.iwant.add(messageIDs=[b"%d %d" % (turn, number) for number in range(2 * MAX_CONTROL)])
+            kept = [len(iwant.messageIDs) for iwant in lab.kept(rpc).iwant]
+            assert sum(kept) <= MAX_CONTROL
+            asked += sum(kept)
+        assert 2 * MAX_CONTROL <= asked <= 2 * MAX_CONTROL + 5
+        assert lab.kept(rpc, OTHER).iwant, "another neighbour has a rate of its own"
+
+    play(scenario)
+
+
+def test_messages_and_subscriptions_are_limited_in_rate() -> None:
+    async def scenario(lab: Lab) -> None:
+        frame = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * (2 * MAX_PUBLISHED))
+        for _ in range(20):
+            frame.subscriptions.add(subscribe=True, topicid=TOPIC)
+        await lab.pubsub._process(frame, PEER)
+        assert lab.pushed == MAX_PUBLISHED and lab.subscriptions == 20
+        turns = int(4 * MESSAGE_BURST // (2 * MAX_PUBLISHED))
+        for _ in range(turns):
+            await lab.pubsub._process(frame, PEER)
+        assert lab.subscriptions <= 2 * MAX_CONTROL + 5
+
+    play(scenario)
+
+
+def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
+    async def scenario(lab: Lab) -> None:
+        lab.pubsub._buckets(PEER)[0]._clock = trio.current_time
+        started = trio.current_time()
+        frame = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
+        for _ in range(100):
+            await lab.pubsub._process(frame, PEER)
+        expected = (100 * MAX_PUBLISHED - MESSAGE_BURST) / MESSAGES_PER_SECOND
+        assert trio.current_time() - started > 0.9 * expected - 1
+
+    play(scenario)
+
+
+def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[rpc_pb2.RPC] = []
+    monkeypatch.setattr(GossipSub, "send_rpc", lambda router, peer, rpc, *_: sent.append(rpc))
+
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        message, control = rpc_pb2.RPC(publish=[rpc_pb2.Message()]), rpc_pb2.RPC()
+        for uploads in (True, False):
+            lab.uploads = uploads
+            lab.gossip.router.send_rpc(PEER, message)
+            lab.gossip.router.send_rpc(PEER, control)
+        assert sent == [message, control, control]
+        assert lab.tally.counts == {"messages not forwarded: upload cap": 1}
+
+    play(scenario)

@@ -1,0 +1,71 @@
+"""What a host keeps to itself, and what it forgets. No network."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+import trio
+from libp2p.peer.id import ID
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.host import host as module
+from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.host import IdentityKey, forget_strangers, make_host
+from sapo_edge.swarm.host.pubsub import Verdict
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+
+IDENTITY = Identity(bytes([1]) * 32)
+
+
+def stranger() -> ID:
+    return ID.from_string(Identity(secrets.token_bytes(32)).peer_id)
+
+
+def test_the_librarys_key_signs_and_reveals_nothing() -> None:
+    key = IdentityKey(IDENTITY)
+    assert key.get_public_key().verify(b"data", key.sign(b"data"))
+    for reveal in (key.to_bytes, key.serialize):
+        with pytest.raises(PermissionError):
+            reveal()
+
+
+def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_REMEMBERED_PEERS", 3)
+
+    async def scenario() -> None:
+        await trio.lowlevel.checkpoint()
+        tally = Tally(lambda event: None)
+        host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
+        store = host.get_peerstore()
+        here = stranger()
+        host.get_network().connections[here] = []
+        for peer in (here, *(stranger() for _ in range(10))):
+            store.add_addr(peer, Multiaddr("/ip4/9.9.9.9/tcp/4001"), 3600)
+        forget_strangers(host)
+        assert [peer for peer in store.peer_ids() if peer != host.get_id() and store.addrs(peer)] == [here]
+
+    trio.run(scenario)
+
+
+def test_the_mesh_forgets_peers_that_left() -> None:
+    async def scenario() -> None:
+        await trio.lowlevel.checkpoint()
+        tally = Tally(lambda event: None)
+        host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
+        gossip = Gossip(
+            host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, lambda: True, tally
+        )
+        scorer = gossip.router.scorer
+        for _ in range(10):
+            peer = stranger()
+            scorer.on_invalid_message(peer, "topic")
+            scorer.on_first_delivery(peer, "topic")
+            gossip.router.back_off.setdefault("topic", {})[peer] = 1
+        gossip.forget_strangers()
+        assert not scorer.invalid_messages and not scorer.first_message_deliveries
+        assert not gossip.router.back_off["topic"]
+
+    trio.run(scenario)
