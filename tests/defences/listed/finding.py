@@ -297,18 +297,14 @@ DEFENCES = (
     Defence(
         "the rate of dials",
         "sapo_edge/swarm/finding/dialing.py",
-        """            if not self._bucket.take():
-                break
-""",
+        "                if not self._bucket.take():\n                    return list(peers.values())\n",
         "",
         ("tests/swarm/finding/test_discovery.py::test_a_node_does_not_flood_the_addresses_that_peers_name",),
     ),
     Defence(
         "dials at the same time",
         "sapo_edge/swarm/finding/dialing.py",
-        """            if dialling >= MAX_DIALS:
-                break
-""",
+        "                if len(self._dialling) + len(peers) >= MAX_DIALS:\n                    break\n",
         "",
         ("tests/swarm/finding/test_discovery.py::test_few_attempts_run_at_the_same_time",),
     ),
@@ -343,8 +339,8 @@ DEFENCES = (
     Defence(
         "named peers displace no better ones",
         "sapo_edge/swarm/finding/peerbook.py",
-        "if worst.origin is Origin.BOOTSTRAP or worst.origin < origin:",
-        "if False:",
+        "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
+        "if worst is None:",
         ("tests/swarm/finding/test_discovery.py::test_peers_that_strangers_name_displace_no_better_ones",),
     ),
     Defence(
