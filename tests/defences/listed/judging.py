@@ -117,7 +117,9 @@ DEFENCES = (
     Defence(
         "records pulled from an ignored peer are not looked at",
         "sapo_edge/swarm/judging/admission.py",
-        "            if self.reputation.is_ignored(sender):\n                return CheckResult(rejections=(Rejection.IGNORED,))\n            return self._check_records(records, sender)",
+        """            if self.reputation.is_ignored(sender):
+                return CheckResult(rejections=(Rejection.IGNORED,))
+            return self._check_records(records, sender)""",
         "            return self._check_records(records, sender)",
         ("tests/swarm/judging/test_admission.py::test_records_pulled_from_an_ignored_peer_are_not_looked_at",),
     ),

@@ -48,8 +48,8 @@ class Lab:
     def message(self, author: int, sequence: int = 1, announced: tuple[bytes, ...] = ()) -> bytes:
         return encode_message(self.member.swarm, [self.record(author, sequence)], announced)
 
-    def check(self, data: bytes, sender: str = NEIGHBOUR) -> Verdict:
-        return self.session._check(data, sender, sender)
+    def check(self, data: bytes, author: int = 2) -> Verdict:
+        return self.session._check(data, NEIGHBOUR, Identity(bytes([author]) * 32).peer_id)
 
     def establish(self, author: int) -> None:
         peer = Identity(bytes([author]) * 32).peer_id
@@ -78,7 +78,7 @@ def test_rollouts_of_established_authors_wait_in_a_queue_of_their_own(monkeypatc
     def scenario(lab: Lab) -> None:
         lab.establish(2)
         for author in range(10, 20):
-            assert lab.check(lab.message(author)) is Verdict.ACCEPT
+            assert lab.check(lab.message(author), author) is Verdict.ACCEPT
         assert lab.waiting == (0, 3)
         assert lab.session.tally.counts["rollouts dropped: too many wait for their check"] == 7
         lab.check(lab.message(2))
