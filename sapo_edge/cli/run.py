@@ -153,6 +153,7 @@ def open_transport(
         listen="loopback" if settings.listen == "loopback" else "all",
         mdns=settings.mdns == "on",
         map_port=settings.port_mapping == "on" and settings.listen == "all",
+        carries=settings.relay == "on",
         upload=settings.upload,
         download=settings.download,
         known_peers=workspace.paths.state / "peers.json",

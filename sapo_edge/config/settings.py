@@ -305,6 +305,11 @@ class Settings:
         "Ask the router (PCP, NAT-PMP, UPnP) to forward the port, so that others can connect.",
         choices=("on", "off"),
     )
+    relay: str = _setting(
+        "on",
+        "Carry connections for members that nobody can dial, in small amounts, once other networks reach this node.",
+        choices=("on", "off"),
+    )
     bootstrap: str = _setting(
         "", "Addresses of peers to connect to first, separated by commas, besides those of an invite."
     )

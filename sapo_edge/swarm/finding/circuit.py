@@ -40,8 +40,9 @@ ASK_SECONDS = 10.0
 """Seconds for one request to a relay."""
 RENEW_SECONDS = 600.0
 """Longest time until a reservation is renewed, and its relay tested again."""
-REFUSED_SECONDS, FAILED_SECONDS = 60.0, 900.0
-"""Seconds for which a relay is not asked again: one that refused a reservation, and one that carries nobody."""
+REFUSED_SECONDS, FAILED_SECONDS = 20.0, 900.0
+"""Seconds for which a relay is not asked again: one that refused a reservation, as members do until they know that
+others reach them, and one that carries nobody."""
 MAX_PUNCHED = 4
 """Addresses of one peer that are dialled for a hole punch."""
 PUNCH_ATTEMPTS = 2
@@ -308,12 +309,16 @@ class RelayClient:
         self._reservations[peer_id] = now + min(duration / 2, RENEW_SECONDS)
 
     def is_relay(self, peer_id: str) -> bool:
-        """Whether a connected peer that this node dialled is a relay."""
-        if self._reached_at(peer_id) is None:
-            return False
-        store = self._host.get_peerstore()
-        peer = ID.from_string(peer_id)
-        return peer in store.peer_ids() and str(HOP) in store.get_protocols(peer)
+        """Whether a connected peer that this node dialled relays: a relay, or a member that may offer places."""
+        return self._reached_at(peer_id) is not None and str(HOP) in self._protocols(peer_id)
+
+    def is_dedicated(self, peer_id: str) -> bool:
+        """Whether it relays, and takes part in no swarm."""
+        return self.is_relay(peer_id) and not any(name.startswith("/meshsub/") for name in self._protocols(peer_id))
+
+    def _protocols(self, peer_id: str) -> list[str]:
+        store, peer = self._host.get_peerstore(), ID.from_string(peer_id)
+        return [str(name) for name in store.get_protocols(peer)] if peer in store.peer_ids() else []
 
     def _punch(self, punch: HolePunch, nursery: trio.Nursery) -> None:
         """Try direct connections to peers that dialled in through a relay; if both ends tried, they would collide."""

@@ -7,16 +7,18 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
 
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, is_public, parse_address
 from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
 from sapo_edge.swarm.finding.directory import Directory, ask
+from sapo_edge.swarm.finding.hop import members_hop
 from sapo_edge.swarm.finding.inbound import InboundWatch
 from sapo_edge.swarm.finding.mapping import Mapping
 from sapo_edge.swarm.finding.outside import Outside, View
@@ -47,6 +49,7 @@ class DiscoveryConfig:
         bootstrap: multiaddresses that the owner trusts, each ending in `/p2p/<peer id>`.
         mdns: whether to announce this node and look for others on the local network.
         map_port: whether to ask the router to forward the port.
+        relay_rate: bytes a second that this node carries for other members once it is reachable; 0 for none.
         listen: "loopback" if only this machine can reach the host.
         peers_file: JSON file of peers of earlier runs; None to remember none.
         min_members: dialled members of the swarm below which more are dialled without waiting.
@@ -57,6 +60,7 @@ class DiscoveryConfig:
     bootstrap: tuple[str, ...] = ()
     mdns: bool = True
     map_port: bool = False
+    relay_rate: int = 0
     listen: Literal["all", "loopback"] = "all"
     peers_file: Path | None = None
     min_members: int = 6
@@ -119,6 +123,9 @@ class Discovery:
         """
         only_reuse_connections(self._host)
         self.directory.start()
+        if self._config.relay_rate:
+            # From the start, because peers learn only when they connect that it is offered.
+            members_hop(self._host, self._tally, self._config.relay_rate, self._carries_for).start()
         self._add_bootstrap()
         await trio.to_thread.run_sync(self._load)
         task_status.started()
@@ -165,6 +172,15 @@ class Discovery:
 
     def _needs_relay(self) -> bool:
         return not self._networks.loopback and self.outside.reaches(4) is not True
+
+    def _carries_for(self, peer_id: str) -> bool:
+        """Whether to carry connections to a peer: a member, as long as other networks reach this node.
+
+        Neighbours on a private network would name it by an address that is of no use elsewhere.
+        """
+        remotes = direct_remotes(self._host, peer_id)
+        is_elsewhere = any(is_public(ip_address(remote)) for remote in remotes)
+        return is_elsewhere and self.directory.is_member(peer_id) and bool(self.confirmed())
 
     def _add_bootstrap(self) -> None:
         for text in self._config.bootstrap:
@@ -241,7 +257,7 @@ class Discovery:
             return
         if answer.member:
             self.directory.mark_member(peer_id)
-        elif not answer.peers and not self.relays.is_relay(peer_id):
+        elif not answer.peers and not self.relays.is_dedicated(peer_id):
             self.book.forget(peer_id)
         remotes = direct_remotes(self._host, peer_id)
         ahead = answer.clock_ahead(sent, time.time())

@@ -9,6 +9,9 @@ from typing import Literal
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import Manifest
 
+MEMBERS_RATE = 64 * 1024
+"""Bytes a second that a member carries for all others together."""
+
 
 @dataclass(frozen=True)
 class SwarmConfig:
@@ -23,6 +26,7 @@ class SwarmConfig:
         listen: "all" interfaces, or "loopback": this machine only.
         mdns: whether to announce the node on the local network, and to look for peers there.
         map_port: whether to ask the router to forward the port to this node.
+        carries: whether to carry connections for members that nobody can dial, within small limits.
         upload: cap in bytes per second over all connections, 0 for none. While it is used up, own messages wait,
             others' are not forwarded, and pulls are refused. A burst of `traffic.BURST_SECONDS` and one response may
             exceed it.
@@ -40,7 +44,15 @@ class SwarmConfig:
     listen: Literal["all", "loopback"] = "all"
     mdns: bool = True
     map_port: bool = False
+    carries: bool = False
     upload: int = 0
     download: int = 0
     known_peers: Path | None = None
     keepalive: float = 15.0
+
+    @property
+    def relay_rate(self) -> int:
+        """Bytes a second that the node carries for others: at most a quarter of its upload cap."""
+        if not self.carries:
+            return 0
+        return min(MEMBERS_RATE, self.upload // 4) if self.upload else MEMBERS_RATE

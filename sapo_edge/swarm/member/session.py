@@ -142,8 +142,8 @@ class Session:
     async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
         config = self.member.config
         discovery_config = DiscoveryConfig(
-            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port, config.listen,
-            config.known_peers,
+            bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port,
+            config.relay_rate, config.listen, config.known_peers,
         )  # fmt: skip
         self._discovery = Discovery(
             self.host, discovery_config, self.tally, self.member.admission.reputation.is_established

@@ -7,7 +7,7 @@ from tests.defences.defence import Defence
 _PLACES = "sapo_edge/swarm/host/places.py"
 _TRAFFIC = "sapo_edge/swarm/host/traffic.py"
 _BACKLOG = "sapo_edge/swarm/host/backlog.py"
-_RELAY = "sapo_edge/swarm/visits/relay.py"
+_HOP = "sapo_edge/swarm/finding/hop.py"
 _TESTS = "tests/swarm/host/test_places.py::"
 _BACKLOG_TESTS = "tests/swarm/host/test_backlog.py::"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
@@ -92,15 +92,15 @@ DEFENCES = (
     ),
     Defence(
         "a relay's circuits are bounded in all",
-        _RELAY,
-        "max_circuits = max(1, int(members * CIRCUITS_PER_MEMBER))",
-        "max_circuits = 1000 * members",
+        _HOP,
+        "Places(offer.circuits, offer.circuits)",
+        "Places(10**6, 10**6)",
         (_RELAY_TESTS + "test_circuits_are_shared_between_addresses",),
     ),
     Defence(
         "one node has a share of a relay's circuits",
-        _RELAY,
-        "if displaced is scope or self._circuits[source] > MAX_CIRCUITS_FROM_ONE:",
+        _HOP,
+        "if displaced is scope or self._circuits[source] > self._offer.circuits_from_one:",
         "if displaced is scope:",
         (_RELAY_TESTS + "test_circuits_are_bounded",),
     ),

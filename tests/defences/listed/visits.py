@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.defences.defence import Defence
 
-_RELAY = "sapo_edge/swarm/visits/relay.py"
+_RELAY = "sapo_edge/swarm/finding/hop.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
 DEFENCES = (
@@ -17,44 +17,51 @@ DEFENCES = (
     ),
     Defence(
         "bytes of a circuit",
-        "sapo_edge/swarm/visits/relay.py",
+        _RELAY,
         "while budget[0] > 0 and (data",
         "while (data",
         ("tests/swarm/visits/test_relay.py::test_a_circuit_carries_a_bounded_number_of_bytes",),
     ),
     Defence(
         "duration of a circuit",
-        "sapo_edge/swarm/visits/relay.py",
-        "            with trio.move_on_after(CIRCUIT_SECONDS) as scope:",
+        _RELAY,
+        "            with trio.move_on_after(self._offer.circuit_seconds) as scope:",
         "            with trio.CancelScope() as scope:",
         ("tests/swarm/visits/test_relay.py::test_a_circuit_lasts_a_bounded_time",),
     ),
     Defence(
         "circuits from one node",
-        "sapo_edge/swarm/visits/relay.py",
-        "or self._circuits[source] > MAX_CIRCUITS_FROM_ONE:",
+        _RELAY,
+        "or self._circuits[source] > self._offer.circuits_from_one:",
         ":",
         ("tests/swarm/visits/test_relay.py::test_circuits_are_bounded",),
     ),
     Defence(
         "open requests of one node",
-        "sapo_edge/swarm/visits/relay.py",
-        "        if self._streams[peer] >= MAX_HOP_STREAMS_OF_ONE:",
+        _RELAY,
+        "        if self._streams[peer] >= self._offer.requests_of_one:",
         "        if False:",
         ("tests/swarm/visits/test_relay.py::test_one_node_has_few_requests_open",),
     ),
     Defence(
         "reservations of nodes that left are deleted",
-        "sapo_edge/swarm/visits/relay.py",
+        _RELAY,
         "        self._drop_absent()\n",
         "",
         ("tests/swarm/visits/test_relay.py::test_reservations_of_nodes_that_left_are_deleted",),
     ),
     Defence(
         "streams of ended circuits are forgotten",
-        "sapo_edge/swarm/visits/relay.py",
+        _RELAY,
         "                self._active_relays.clear()\n",
         "",
         ("tests/swarm/visits/test_relay.py::test_the_end_of_one_circuit_leaves_the_others_alone",),
+    ),
+    Defence(
+        "a member relays for members only",
+        _RELAY,
+        "        if not self._serves(str(stream.muxed_conn.peer_id)):\n",
+        "        if False:\n",
+        (_RELAY_TESTS + "test_a_member_serves_only_whom_it_wants_and_little",),
     ),
 )

@@ -12,11 +12,13 @@ from typing import Any
 import trio
 
 from sapo_edge.events import to_json
+from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.finding.circuit import FAILED, is_relayed
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
-from sapo_edge.swarm.host.host import make_host, running
+from sapo_edge.swarm.host.host import listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import choose_addresses
 from sapo_edge.swarm.tally import Tally
 
 ECHO = "/test/echo/1.0.0"
@@ -31,6 +33,13 @@ async def echo(stream: Any) -> None:
         await stream.write(data)
 
 
+def addresses(host: Any, discovery: Discovery) -> tuple[str, ...]:
+    """The addresses of an invite."""
+    port, own = listen_port(host), str(host.get_id())
+    local = [direct_address(ip, port, own) for ip in find_local_networks().listen_addresses]
+    return choose_addresses(str(address) for address in (*discovery.invited(), *local, *discovery.relays.addresses()))
+
+
 async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
     before = None
     while True:
@@ -43,6 +52,7 @@ async def report(host: Any, discovery: Discovery, tally: Tally) -> None:
             "members": sorted(discovery.dialler.members),
             "known": sorted(known.peer_id for known in discovery.book.peers.values() if known.last_connected),
             "invited": [str(address) for address in discovery.invited()],
+            "addresses": addresses(host, discovery),
             "circuits": [str(address) for address in discovery.relays.addresses()],
             "reached": discovery.outside.is_reachable,
             "counts": tally.counts,
@@ -79,7 +89,7 @@ async def main(options: dict[str, Any]) -> None:
     peers_file = Path(options["peers_file"]) if options.get("peers_file") else None
     config = DiscoveryConfig(
         bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False),
-        options.get("map_port", False), listen, peers_file,
+        options.get("map_port", False), options.get("relay_rate", 0), listen, peers_file,
     )  # fmt: skip
     async with running(host, listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
         host.set_stream_handler(ECHO, echo)

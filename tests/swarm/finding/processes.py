@@ -48,6 +48,10 @@ class Node(Process):
         self.peer_id, self.port = first["peer_id"], first["port"]
         return self
 
+    def last(self, field: str) -> Any:
+        """The newest value of a field; None before the first."""
+        return next((record[field] for record in reversed(self.lines) if field in record), None)
+
     @property
     def address(self) -> str:
         return f"/ip4/127.0.0.1/tcp/{self.port}/p2p/{self.peer_id}"

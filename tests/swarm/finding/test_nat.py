@@ -50,12 +50,27 @@ def test_two_homes_meet_by_one_line_if_one_router_forwards_a_port(
     second.started()
     first.wait_for_member(second, how="direct")
     assert second.wait_for_member(first, how="direct") and second.echoes(first)
-    assert first.lines[-1]["reached"] is None, "one network has one voice"
+    assert first.last("reached") is None, "one network has one voice"
     first.stop()
     deadline = time.monotonic() + 20
     while forwarded("r1") and time.monotonic() < deadline:
         time.sleep(0.2)
     assert forwarded("r1") == "", "the mapping is removed at the end"
+
+
+@pytest.mark.parametrize("internet", [("router with UPnP", "router without", "router without")], indirect=True)
+def test_a_member_that_others_reach_introduces_two_that_nobody_can_dial(internet: None, running: Running) -> None:
+    first = Node(1, namespace=name("m1"), map_port=True, relay_rate=65536)
+    running(first)
+    first.started()
+    line = first.first(lambda record: record.get("invited"))["invited"]
+    second, third = (Node(n, namespace=name(f"m{n}"), bootstrap=line, relay_rate=65536) for n in (2, 3))
+    for node in (second, third):
+        running(node)
+        node.started()
+    second.wait_for_member(third, how="direct")
+    assert third.wait_for_member(second, how="direct") and second.echoes(third)
+    assert first.last("reached") is True and second.last("reached") is not True
 
 
 @pytest.mark.parametrize("internet", [("IPv6 only", "IPv6 only, firewall")], indirect=True)

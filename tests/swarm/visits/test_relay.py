@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,13 +29,14 @@ from sapo_edge.doctor.network import examine_network
 from sapo_edge.swarm.addresses import Address, direct_address
 from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
+from sapo_edge.swarm.finding.hop import CHUNK, MEMBERS_OFFER, Hop, Offer
 from sapo_edge.swarm.finding.probe import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
-from sapo_edge.swarm.visits.relay import Hop, RelayConfig, run_relay
+from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from tests.swarm.finding.processes import SWARM, Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
 
@@ -102,11 +104,11 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def lab(clients: int) -> AsyncIterator[tuple[Hop, list[Host]]]:
+async def lab(clients: int, offer: Offer | None = None, **options: Any) -> AsyncIterator[tuple[Hop, list[Host]]]:
     """A relay, and hosts that are connected to it."""
     async with contextlib.AsyncExitStack() as stack:
         relay = await stack.enter_async_context(Host().running())
-        hop = Hop(relay.host, relay.meter, relay.tally)
+        hop = Hop(relay.host, offer or Offer(), relay.tally, **options)
         hop.start()
         hosts = [await stack.enter_async_context(Host().running()) for _ in range(clients)]
         for host in hosts:
@@ -153,11 +155,33 @@ def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
     play(scenario)
 
 
-def test_circuits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "MAX_CIRCUITS_FROM_ONE", 2)
+def test_a_member_serves_only_whom_it_wants_and_little() -> None:
+    wanted: set[str] = set()
+    asked: list[int] = []
+
+    def wait(size: int) -> float:
+        asked.append(size)
+        return 0.0
 
     async def scenario() -> None:
-        async with lab(4) as (hop, (attacker, *targets)):
+        offer = replace(MEMBERS_OFFER, reservations=2)
+        async with lab(4, offer, serves=lambda peer: peer in wanted, wait=wait) as (hop, (first, second, third, last)):
+            assert await first.reserve() in REFUSED and hop.reservations == 0
+            wanted.update(host.id for host in (first, second, third))
+            assert [await host.reserve() for host in (first, second)] == [OK, OK]
+            assert await third.reserve() in REFUSED, "as many as it offers"
+            await third.reach(first)
+            assert await third.echoes(first) and sum(asked) > 0
+            assert await last.reserve() in REFUSED
+            await last.reach(first)
+            assert hop.circuits == 2, "anyone may connect to a member"
+
+    play(scenario)
+
+
+def test_circuits_are_bounded() -> None:
+    async def scenario() -> None:
+        async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
             for target in targets:
                 assert await target.reserve() == OK
             await attacker.reach(targets[0])
@@ -172,11 +196,9 @@ def test_circuits_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
-def test_circuits_are_shared_between_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "CIRCUITS_PER_MEMBER", 2 / relay_module.MEMBERS)
-
+def test_circuits_are_shared_between_addresses() -> None:
     async def scenario() -> None:
-        async with lab(4) as (hop, (attacker, *targets)), Host().running() as newcomer:
+        async with lab(4, Offer(circuits=2)) as (hop, (attacker, *targets)), Host().running() as newcomer:
             for target in targets:
                 assert await target.reserve() == OK
             await attacker.reach(targets[0])
@@ -225,11 +247,11 @@ def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
     async def scenario() -> None:
         here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
         host = Host()
-        hop: Any = Hop(host.host, host.meter, host.tally)
+        hop: Any = Hop(host.host, Offer(), host.tally)
         source, target = Endless(here, b""), FakeStream(there, b"")
         with trio.fail_after(5):
             await hop._relay_data(source, target, here.peer_id, circuit_data_limit=[1_000_000])
-        assert 1_000_000 <= len(target.written) < 1_000_000 + relay_module.CHUNK
+        assert 1_000_000 <= len(target.written) < 1_000_000 + CHUNK
         assert source.was_reset and target.was_reset
 
     play(scenario)
@@ -239,22 +261,20 @@ def test_a_circuit_lasts_a_bounded_time() -> None:
     async def scenario() -> None:
         here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
         host = Host()
-        hop: Any = Hop(host.host, host.meter, host.tally)
+        hop: Any = Hop(host.host, Offer(), host.tally)
         source, target = FakeStream(here, None), FakeStream(there, b"")
         started = trio.current_time()
-        with trio.fail_after(2 * relay_module.CIRCUIT_SECONDS):
+        with trio.fail_after(2 * Offer().circuit_seconds):
             await hop._relay_data(source, target, here.peer_id)
-        assert trio.current_time() - started == pytest.approx(relay_module.CIRCUIT_SECONDS, abs=5)
+        assert trio.current_time() - started == pytest.approx(Offer().circuit_seconds, abs=5)
 
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_one_node_has_few_requests_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_module, "MAX_HOP_STREAMS_OF_ONE", 2)
-
+def test_one_node_has_few_requests_open() -> None:
     async def scenario() -> None:
         host = Host()
-        hop: Any = Hop(host.host, host.meter, host.tally)
+        hop: Any = Hop(host.host, Offer(requests_of_one=2), host.tally)
         asker, other = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
         async with trio.open_nursery() as nursery:
             for connection in (asker, asker, asker, other):
@@ -306,7 +326,7 @@ def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
             for kind in (FalseHop, FalseHop, Hop):
                 relay = await stack.enter_async_context(Host().running())
                 relay.relay = relay.address
-                hops.append(kind(relay.host, relay.meter, relay.tally))
+                hops.append(kind(relay.host, Offer(), relay.tally))
                 hops[-1].start()
             node = await stack.enter_async_context(Host().running())
             addresses: dict[str, Address] = {}

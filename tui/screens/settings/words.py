@@ -19,7 +19,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
     "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
-    "Network": ("network", "port", "listen", "mdns", "port_mapping", "bootstrap", "share", "upload", "download"),
+    "Network": (
+        "network", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload", "download",
+    ),
     "This app": ("on_quit", "theme"),
 }  # fmt: skip
 """Names of settings by subject; settings without a subject follow."""

@@ -1,0 +1,219 @@
+"""Carrying connections between peers, as circuit relay v2: what a relay does, and in small a member that others reach.
+
+Carried data is encrypted between the two ends. Every resource that a stranger can use up is bounded here; the library
+bounds few.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import trio
+from libp2p.abc import IHost, INetStream
+from libp2p.peer.id import ID
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
+from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
+from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
+from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
+from libp2p.relay.circuit_v2.resources import RelayLimits
+
+from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.places import Places
+from sapo_edge.swarm.tally import Tally
+
+RESERVATION_SECONDS = 1800
+"""Duration of a reservation."""
+CHUNK = 64 * 1024
+"""Bytes that are forwarded at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a relay or a member carries; the defaults are a relay's.
+
+    Attributes:
+        reservations: most nodes with a reservation.
+        circuits: most circuits.
+        circuits_to_one, circuits_from_one: most of one node.
+        requests_of_one: most open requests of one node, its circuits included.
+        circuit_seconds: longest duration of a circuit; its ends then open another one.
+        circuit_bytes: most bytes of one circuit, both directions together.
+    """
+
+    reservations: int = 1000
+    circuits: int = 500
+    circuits_to_one: int = 16
+    circuits_from_one: int = 16
+    requests_of_one: int = 24
+    circuit_seconds: int = 3600
+    circuit_bytes: int = 256 * 1024 * 1024
+
+
+MEMBERS_OFFER = Offer(
+    reservations=8, circuits=8, circuits_to_one=4, circuits_from_one=2, requests_of_one=4, circuit_seconds=1800,
+    circuit_bytes=32 * 1024 * 1024,
+)  # fmt: skip
+"""What a member carries for others of its swarm: enough for them to find a direct way, or for their rollouts."""
+
+
+class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
+    """The relay's side of circuit relay v2.
+
+    The library makes reservations for any peer that a request names, so that one peer can use them all up; it does not
+    limit circuits in total or from one peer; and when a circuit to a node ends, it closes another one to that node.
+
+    Args:
+        host: a host that listens.
+        offer: what is carried.
+        tally: counts.
+        wait: called with a number of bytes before they are forwarded; returns the seconds to wait first.
+        serves: whether a peer may have a reservation, by its id. Anyone may connect to a peer that has one.
+    """
+
+    def __init__(
+        self,
+        host: IHost,
+        offer: Offer,
+        tally: Tally,
+        wait: Callable[[int], float] = lambda size: 0.0,
+        serves: Callable[[str], bool] = lambda peer_id: True,
+    ) -> None:
+        limits = RelayLimits(
+            offer.circuit_seconds, offer.circuit_bytes, offer.circuits_to_one, offer.reservations, RESERVATION_SECONDS
+        )
+        super().__init__(host, limits, allow_hop=True)
+        self._offer = offer
+        self._tally = tally
+        self._wait = wait
+        self._serves = serves
+        self._streams: Counter[ID] = Counter()
+        self._circuits: Counter[ID] = Counter()
+        self._places: Places[trio.CancelScope] = Places(offer.circuits, offer.circuits)
+        self._directions: dict[frozenset[int], list[trio.CancelScope]] = {}
+
+    @property
+    def circuits(self) -> int:
+        """Open circuits."""
+        return self._circuits.total()
+
+    @property
+    def reservations(self) -> int:
+        """Valid reservations."""
+        self.resource_manager._clean_expired()
+        return sum(self.resource_manager.has_reservation(peer) for peer in list(self.resource_manager._reservations))
+
+    def start(self) -> None:
+        """Serve relay requests from now on."""
+        self.host.set_stream_handler(HOP, self._handle_hop_stream)
+
+    async def _handle_hop_stream(self, stream: INetStream) -> None:
+        peer = stream.muxed_conn.peer_id
+        if self._streams[peer] >= self._offer.requests_of_one:
+            self._tally.count("relaying refused: too many requests")
+            await quietly(stream.reset)
+            return
+        self._streams[peer] += 1
+        try:
+            await super()._handle_hop_stream(stream)
+        finally:
+            self._release(self._streams, peer)
+
+    async def _handle_reserve(self, stream: INetStream, msg: HopMessage) -> None:
+        if not self._serves(str(stream.muxed_conn.peer_id)):
+            self._tally.count("relaying refused: not offered")
+            await self._send_status(stream, StatusCode.PERMISSION_DENIED, "not offered")
+            return
+        self._drop_absent()
+        msg.ClearField("peer")
+        await super()._handle_reserve(stream, msg)
+
+    async def _handle_connect(self, stream: INetStream, msg: HopMessage) -> None:
+        if not self.resource_manager.can_accept_connection(ID(msg.peer.id)):
+            # It is refused, so it must displace no other circuit.
+            await super()._handle_connect(stream, msg)
+            return
+        source = stream.muxed_conn.peer_id
+        remote = stream.muxed_conn.get_remote_address()
+        with trio.CancelScope() as scope:
+            displaced = self._places.add(scope, remote[0] if remote else str(source))
+            self._circuits[source] += 1
+            try:
+                if displaced is scope or self._circuits[source] > self._offer.circuits_from_one:
+                    self._tally.count("circuits refused: too many")
+                    await self._send_status(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "too many circuits")
+                    await quietly(stream.reset)
+                    return
+                if displaced is not None:
+                    self._tally.count("circuits displaced")
+                    self._places.remove(displaced)
+                    displaced.cancel()
+                self._tally.count("circuits")
+                await super()._handle_connect(stream, msg)
+            finally:
+                self._places.remove(scope)
+                self._release(self._circuits, source)
+                self._active_relays.clear()
+
+    async def _relay_data(
+        self,
+        src_stream: INetStream,
+        dst_stream: INetStream,
+        peer_id: ID,
+        deadline: float | None = None,
+        circuit_data_limit: list[int] | None = None,
+    ) -> None:
+        """Forward bytes in one direction until an end closes or a limit is reached; then end both directions."""
+        budget = circuit_data_limit or [self._offer.circuit_bytes]
+        circuit = frozenset((id(src_stream), id(dst_stream)))
+        directions = self._directions.setdefault(circuit, [])
+        try:
+            with trio.move_on_after(self._offer.circuit_seconds) as scope:
+                directions.append(scope)
+                while budget[0] > 0 and (data := await src_stream.read(CHUNK)):
+                    budget[0] -= len(data)
+                    if (delay := self._wait(len(data))) > 0:
+                        await trio.sleep(delay)
+                    await dst_stream.write(data)
+        except ENDED:
+            self._tally.count("circuits broken")
+        finally:
+            # Resetting a stream does not wake its reader at this end.
+            for direction in directions:
+                direction.cancel()
+            self._directions.pop(circuit, None)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
+                await quietly(src_stream.reset)
+                await quietly(dst_stream.reset)
+
+    def _drop_absent(self) -> None:
+        """Delete the reservations of nodes that left, which would fill the list for half an hour."""
+        reservations = self.resource_manager._reservations
+        for peer in [peer for peer in reservations if not self.host.get_network().get_connections(peer)]:
+            del reservations[peer]
+
+    @staticmethod
+    def _release(counter: Counter[ID], peer: ID) -> None:
+        counter[peer] -= 1
+        if counter[peer] <= 0:
+            del counter[peer]
+
+
+def members_hop(host: IHost, tally: Tally, rate: int, serves: Callable[[str], bool]) -> Hop:
+    """The small relay of a member.
+
+    Args:
+        host: a host that listens.
+        tally: counts.
+        rate: bytes a second for all circuits together.
+        serves: whether a peer is a member, and this node one that others reach.
+    """
+    bucket = TokenBucket(rate, 2.0 * rate)
+
+    def wait(size: int) -> float:
+        bucket.charge(size)
+        return bucket.wait()
+
+    return Hop(host, MEMBERS_OFFER, tally, wait, serves)
