@@ -76,6 +76,8 @@ def invite(
     """Print the invite by which others join; with the running node's addresses, if one runs."""
     from sapo_edge.swarm.joining.invite import choose_addresses
 
+    if at and not code:
+        raise ConfigError("--at is for a code", "add --code")
     workspace = open_workspace(home)
     swarm = workspace.swarm
     if swarm is None:
@@ -116,10 +118,11 @@ def join_swarm(
     # A code is typed with spaces, too.
     text = " ".join(invite or ()) or _ask_for_invite()
     if is_code(workspace.membership, text):
-        known = [
-            address for swarm in workspace.membership.swarms if not swarm.is_private for address in swarm.bootstrap
-        ]
-        text = codes.accept(text, [*workspace.settings.addresses, *known], at or (), workspace.settings)
+        open_swarms = [swarm for swarm in workspace.membership.swarms if not swarm.is_private]
+        known = [*workspace.settings.addresses, *(address for swarm in open_swarms for address in swarm.bootstrap)]
+        text = codes.accept(text, known, at or (), workspace.settings)
+    elif at:
+        raise ConfigError("--at is for a code", "leave it out: the other side's addresses are in its invite")
     swarm = join(workspace.paths, workspace.membership, text)
     _print_swarms(workspace, swarm, as_json=json)
     _print_next_step(workspace, "`sapo run` takes part")
@@ -223,12 +226,13 @@ def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
 
 
 def _ask_for_invite() -> str:
+    from sapo_edge.swarm.joining.code import looks_like_code
     from sapo_edge.swarm.joining.invite import MAX_LINE
 
     if sys.stdin is None:
         raise ConfigError("no invite is given", "give it after `sapo swarm join`")
     if sys.stdin.isatty():
-        narrate("paste the invite:")
+        narrate("paste the invite, or type the code:")
     # Some terminals break a pasted line into several; the last field of an invite shows where it ends.
     text = ""
     while "+check=" not in text and len(text) <= MAX_LINE:
@@ -236,6 +240,8 @@ def _ask_for_invite() -> str:
         if not part.strip():
             break
         text += part
+        if looks_like_code(text):
+            break
     if not text.strip():
         raise ConfigError("no invite is given", "paste what `sapo swarm invite` prints")
     return text

@@ -17,6 +17,7 @@ from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.inprocess import Invoke
 from tests.cli.process import TIMEOUT, Result, assert_refused, start
+from tests.swarm.finding.processes import Relay
 from tests.swarm.joining.test_invite import HERE
 
 STARTER = load_manifest("starter")
@@ -97,6 +98,30 @@ def test_a_mistyped_code_is_named_before_anything_is_asked(invoke: Invoke, tmp_p
     assert_refused(invoke("swarm", "join", "7", "guitar", "--home", tmp_path), 2, "has 1 word instead of 2")
     refused = invoke("swarm", "join", "7-guitar-revolver", "--at", "no place", "--home", tmp_path)
     assert_refused(refused, 2, "'no place' is not an address of a meeting place")
+
+
+def test_a_code_is_typed_when_asked_for_and_needs_no_empty_line(invoke: Invoke, tmp_path: Path) -> None:
+    refused = invoke("swarm", "join", "--home", tmp_path, typed="7 gutar revolver\nmore\n")
+    assert_refused(refused, 2, "no code has the word gutar; did you mean guitar?")
+
+
+def test_a_place_without_a_code_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    assert_refused(invoke("swarm", "invite", "--at", "localhost", "--home", tmp_path), 2, "add --code")
+    line = Swarm.of(STARTER).invite().to_line()
+    assert_refused(invoke("swarm", "join", line, "--at", "localhost", "--home", tmp_path), 2, "--at is for a code")
+
+
+def test_a_relay_is_a_meeting_place(homes: tuple[Path, Path], tmp_path: Path) -> None:
+    one, two = homes
+    relay = Relay(tmp_path / "relay").started()
+    try:
+        at = f"localhost:{relay.addresses[0].split('/')[4]}"
+        with offering(one, "--at", at) as (process, code, commands):
+            assert commands[-1] == f"sapo swarm join {code} --at {at}"
+            assert run(two, "swarm", "join", str(code), "--at", at).code == 0
+            assert ended(process).code == 0
+    finally:
+        assert relay.stop() == 0
 
 
 def test_a_swarm_with_such_a_name_can_still_be_joined(invoke: Invoke, tmp_path: Path) -> None:

@@ -105,24 +105,31 @@ def group_places(texts: Iterable[str]) -> list[list[Address]]:
 
 async def identify(host: IHost, place: Place) -> Address | None:
     """The address of whoever answers at a place, with the peer id that it proves there; None if nobody does."""
+    with trio.move_on_after(DIAL_SECONDS):
+        try:
+            found = await trio.socket.getaddrinfo(place.host, place.port, type=trio.socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            return None
+        for *_, (ip, *_) in found:
+            if (address := await _identify_at(host, str(ip), place.port)) is not None:
+                return address
+    return None
+
+
+async def _identify_at(host: IHost, ip: str, port: int) -> Address | None:
     network = host.get_network()
     try:
-        with trio.fail_after(DIAL_SECONDS):
-            for *_, (ip, *_) in await trio.socket.getaddrinfo(place.host, place.port, type=trio.socket.SOCK_STREAM):
-                target = Multiaddr(f"/ip{ipaddress.ip_address(ip).version}/{ip}/tcp/{place.port}")
-                try:
-                    raw = await network.transport_manager.transport_for_dialing(target).dial(target)
-                except LOST:
-                    continue
-                try:
-                    # The library's own dialling wants the peer id first.
-                    secured = await network.upgrader.security_multistream.secure_outbound(raw, None)
-                    return direct_address(ip, place.port, str(secured.get_remote_peer()))
-                finally:
-                    await quietly(raw.close)
-    except Exception as error:  # noqa: BLE001 - anything may answer there
+        target = Multiaddr(f"/ip{ipaddress.ip_address(ip).version}/{ip}/tcp/{port}")
+        raw = await network.transport_manager.transport_for_dialing(target).dial(target)
+        try:
+            # The library's own dialling wants the peer id first.
+            secured = await network.upgrader.security_multistream.secure_outbound(raw, None)
+            return direct_address(ip, port, str(secured.get_remote_peer()))
+        finally:
+            await quietly(raw.close)
+    except Exception as error:  # noqa: BLE001 - anything may listen there
         _log.debug("nobody of ours at a meeting place: %s", type(error).__name__)
-    return None
+        return None
 
 
 async def reach(host: IHost, place: Place | Address) -> Address | None:

@@ -9,6 +9,7 @@ from hashlib import sha256
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from nacl.bindings import (
     crypto_core_ed25519_add as add,
 )
@@ -231,6 +232,66 @@ def test_the_exchange_hides_the_line() -> None:
     for word in CODE.words:
         assert word.encode() not in inviter.hello + guess + sealed
     assert str(CODE.words[0]) not in repr(offer.code)
+
+
+class Exchanges(RuleBasedStateMachine):
+    """One offer, and any number of joiners, listeners and attackers in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offer = Offer(CODE, LINE)
+        self.open: list[tuple[Inviter, bytes]] = []
+        self.recorded: list[bytes] = []
+        self.looked_at = self.right = 0
+
+    @rule()
+    def ask_for_the_number(self) -> None:
+        inviter = Inviter(self.offer)
+        self.open.append((inviter, inviter.hello))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), code=st.sampled_from([CODE, Code(7, ("revolver", "guitar")), Code(8, CODE.words)]))
+    def guess(self, data: st.DataObject, code: Code) -> None:
+        inviter, hello = data.draw(st.sampled_from(self.open))
+        joiner = Joiner(code)
+        guess = joiner.guess(hello)
+        sealed = self.answer(inviter, guess)
+        # One that was never sent would be right later, as it should.
+        self.recorded.append(guess)
+        if sealed:
+            assert code == CODE and joiner.open(sealed) == LINE
+            self.right += 1
+
+    @precondition(lambda self: self.open and self.recorded)
+    @rule(data=st.data())
+    def guess_again_what_was_recorded(self, data: st.DataObject) -> None:
+        inviter, _ = data.draw(st.sampled_from(self.open))
+        assert not self.answer(inviter, data.draw(st.sampled_from(self.recorded)))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data(), garbage=st.binary(max_size=70))
+    def guess_garbage(self, data: st.DataObject, garbage: bytes) -> None:
+        assert not self.answer(data.draw(st.sampled_from(self.open))[0], garbage)
+
+    def answer(self, inviter: Inviter, guess: bytes) -> bytes:
+        try:
+            sealed = inviter.answer(guess)
+        except SpentError:
+            assert self.looked_at
+            return b""
+        except WrongCodeError:
+            sealed = b""
+        self.looked_at += 1
+        return sealed
+
+    @invariant()
+    def one_guess_counts(self) -> None:
+        assert self.looked_at <= 1 and self.right <= self.looked_at
+        assert self.offer.spent == bool(self.looked_at) and self.offer.given == bool(self.right)
+
+
+def test_one_guess_counts_in_any_order() -> None:
+    run_state_machine_as_test(Exchanges, settings=settings(max_examples=25, stateful_step_count=12, deadline=None))
 
 
 @pytest.mark.parametrize("vector", vectors("codes.json"), ids=lambda vector: vector["code"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -10,21 +11,29 @@ import pytest
 import trio
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.addresses import Address, direct_address
+from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.code import Code
 from sapo_edge.swarm.joining.handover import GUESS_BYTES, HELLO_BYTES, Joiner
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.judging.admission import Admission
+from sapo_edge.swarm.judging.reputation import Reputation
+from sapo_edge.swarm.member.config import SwarmConfig
+from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import accepting, offering
 from sapo_edge.swarm.visits.accepting import Failure, accept_invite
 from sapo_edge.swarm.visits.meeting import connect, visiting_host
 from sapo_edge.swarm.visits.offering import Offered, Outcome, offer_invite
-from sapo_edge.swarm.visits.places import Place, ask_place, parse_place
+from sapo_edge.swarm.visits.places import LOST, Place, ask_place, parse_place
 from sapo_edge.swarm.wire.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim, encode_answer
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
 
 LINE = "sapo://join/v=1+swarm=aa+name=starter+check=0"
+MEMBER = Identity(bytes([9]) * 32)
 WRONG_WORDS = ("guitar", "revolver")
 
 
@@ -273,6 +282,32 @@ def test_a_number_that_one_place_has_given_away_is_used_nowhere(monkeypatch: pyt
             assert await accept(await first.code(), one) == LINE
 
     play(scenario)
+
+
+@pytest.mark.parametrize("psk", [None, b"k" * 32])
+def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
+    """To a private one, only members can connect; there is nothing to ask for."""
+    manifest = load_manifest("starter")
+    admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=MEMBER.peer_id)
+    config = SwarmConfig(MEMBER, manifest, listen="loopback", mdns=False, psk=psk)
+
+    async def claim(address: Address) -> Answer:
+        async with visiting_host(psk) as host:
+            assert await connect(host, address)
+            stream, answer = await ask_place(host, address.peer_id, Claim(7, False))
+            await stream.close()
+            return answer
+
+    with contextlib.closing(Libp2pTransport(config, admission, lambda event: None)) as member:
+        while not member.status().addresses:
+            time.sleep(0.05)
+        address = parse_address(member.status().addresses[0])
+        if psk is None:
+            assert trio.run(claim, address) is Answer.NOBODY
+        else:
+            with pytest.raises(BaseExceptionGroup) as raised:
+                trio.run(claim, address)
+            assert isinstance(innermost(raised.value), LOST)
 
 
 @pytest.mark.parametrize(
