@@ -320,7 +320,9 @@ class Settings:
         high=1024,
         unit="rollouts",
     )
-    upload: int = _setting(0, "Upload limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
+    upload: int = _setting(
+        500_000, "Upload limit, for own and forwarded rollouts. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s"
+    )
     download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
     seed: int | None = _setting(
         None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED

@@ -1,9 +1,14 @@
-"""Token buckets: every rate limit of the swarm, in bytes, messages, requests or rollouts."""
+"""Token buckets: every rate limit of the swarm, in bytes, messages, requests, rollouts or processor time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+from sapo_edge.swarm.recent import Recent
+
+MAX_SHARES = 1024
+"""Shares of one budget that are remembered."""
 
 
 class TokenBucket:
@@ -49,3 +54,62 @@ class TokenBucket:
     def wait(self, level: float = 0.0) -> float:
         """Seconds until `level` tokens are left; 0 without a limit."""
         return max(0.0, (level - self.level()) / self.rate) if self.rate else 0.0
+
+
+class Shares:
+    """A budget for many: each has a share of its own, and whoever has used that up takes from what all have in common.
+
+    One alone can use up what is common, but no other's share; `n` of them get at most `n` shares and what is common. A
+    share starts empty, so that new names bring nothing with them. What is charged beyond both is a debt of the share.
+
+    Args:
+        rate, burst: of one share, in tokens a second and tokens.
+        common_rate, common_burst: of what all have in common.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        burst: float,
+        common_rate: float,
+        common_burst: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._common = TokenBucket(common_rate, common_burst, clock)
+        self._shares: Recent[str, TokenBucket] = Recent(MAX_SHARES)
+
+    def charge(self, name: str, tokens: float) -> None:
+        """Spend tokens of a share and, where it has too few, of what is common."""
+        self._share(name).charge(tokens)
+        self._settle(name)
+
+    def exhausted(self, name: str) -> bool:
+        """Whether nothing is left, neither of the share nor of what is common."""
+        level = self._settle(name)
+        # With a debt nothing common is left: what comes in this moment pays for it.
+        return level < 0 or (level == 0 and self._common.level() <= 0)
+
+    def wait(self, name: str) -> float:
+        """Seconds until something is left, at the least: others may take from what is common."""
+        if not self.exhausted(name):
+            return 0.0
+        return max(1e-3, -self._settle(name) / (self._rate + self._common.rate))
+
+    def _share(self, name: str) -> TokenBucket:
+        share = self._shares.get(name)
+        if share is None:
+            share = TokenBucket(self._rate, self._burst, self._clock)
+            share.charge(self._burst)
+        self._shares[name] = share
+        return share
+
+    def _settle(self, name: str) -> float:
+        """Pay a debt of a share from what is common, as far as that goes; the level of the share then."""
+        share = self._share(name)
+        payment = min(-share.level(), self._common.level())
+        if payment > 0:
+            self._common.charge(payment)
+            share.charge(-payment)
+        return share.level()

@@ -15,6 +15,7 @@ from libp2p.tools.anyio_service import background_trio_service
 
 from sapo_edge.swarm.host.hardening import Blame, contain_tasks
 from sapo_edge.swarm.host.pubsub import CUT_OFF, Check, SafeGossipSub, SafePubsub, StreamMover
+from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally
 
 FORGIVEN = 0.995
@@ -34,7 +35,7 @@ class Gossip:
         check: judges messages of others, and keeps their content.
         blame: called with a peer and its offence when it sends what no honest peer does.
         score: a peer's score by its past conduct; 0 or less.
-        may_upload: whether the upload cap allows sending.
+        meter: with the upload cap, and the budget of what is sent on request.
         tally: counts.
     """
 
@@ -45,14 +46,14 @@ class Gossip:
         check: Check,
         blame: Blame,
         score: Callable[[str], float],
-        may_upload: Callable[[], bool],
+        meter: Meter,
         tally: Tally,
     ) -> None:
         self.topic = topic
         self.tally = tally
         self.router = make_router(lambda peer_id: score(str(peer_id)))
         self.router.tally = tally
-        self.router.may_upload = may_upload
+        self.router.meter = meter
         self.pubsub = SafePubsub(host, self.router, topic, check, blame, tally)
         self._published = 0.0
 

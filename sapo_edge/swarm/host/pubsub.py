@@ -27,6 +27,7 @@ from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, AtDisconnect, Blame, quietly
+from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
@@ -65,7 +66,7 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     """The router: its heartbeat survives errors, its mesh is bounded, drops are counted, the upload cap is kept."""
 
     tally: Tally
-    may_upload: Callable[[], bool]
+    meter: Meter
 
     async def heartbeat(self) -> None:
         """Maintain the mesh until cancelled."""
@@ -125,7 +126,7 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
 
     def send_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, priority: bool = False) -> None:
         """Queue a frame for a neighbour, unless it carries messages and the upload cap is used up."""
-        if rpc.publish and not self.may_upload():
+        if rpc.publish and self.meter.upload.exhausted():
             self.tally.count("messages not forwarded: upload cap")
             return
         queue = self.pubsub.peer_queues.get(peer_id)
@@ -137,9 +138,15 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send the requested messages that are still kept, each once, in frames that the peer reads."""
         await trio.lowlevel.checkpoint()
+        remotes = [connection.muxed_conn.get_remote_address() for connection in self._connections(sender_peer_id)]
+        address = address_of([remote[0] for remote in remotes if remote is not None])
+        if self.meter.served.exhausted(address):
+            self.tally.count("requests for messages refused: the address has had too much")
+            return
         # An id can be spelled in several ways.
         ids = dict.fromkeys(safe_bytes_from_hex(message_id) for message_id in iwant_msg.messageIDs)
         messages = [message for message_id in ids if (message := self.mcache.msgs.get(message_id)) is not None]
+        self.meter.served.charge(address, sum(message.ByteSize() for message in messages))
         for first in range(0, len(messages), MAX_PUBLISHED):
             self.send_rpc(sender_peer_id, rpc_pb2.RPC(publish=messages[first : first + MAX_PUBLISHED]))
 

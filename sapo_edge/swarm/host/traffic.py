@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
@@ -14,7 +14,8 @@ from libp2p.transport.tcp import tcp as tcp_module
 from libp2p.transport.tcp.tcp import TCP, TCPListener
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.addresses import holder
+from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.host.places import Arrivals, Capacity, Places
 from sapo_edge.swarm.tally import Tally
 
@@ -30,6 +31,10 @@ MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IPv4 address, or one IPv6 /64."""
 ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE = 10.0, 24.0
 """Inbound connections a second in all, and of one network that need not wait."""
+SERVED_BYTES, SERVED_BURST = 16 * 1024, 512 * 1024
+"""Bytes a second, and at once, that one address may have sent to it on request."""
+COMMON_BYTES, COMMON_BURST = 128 * 1024, 2 * 1024 * 1024
+"""The same, for all addresses together that want more than that."""
 OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE)
 
 
@@ -41,6 +46,9 @@ def byte_bucket(rate: int) -> TokenBucket:
 class Meter:
     """All open sockets of a host, their bytes, and the caps.
 
+    Attributes:
+        served: bytes that are sent on request, by the address that requests them: requests are small, answers large.
+
     Args:
         upload, download: bytes a second; 0 for no cap.
         tally: counts refused sockets.
@@ -50,6 +58,7 @@ class Meter:
     def __init__(self, upload: int, download: int, tally: Tally, capacity: Capacity = OF_A_NODE) -> None:
         self.upload = byte_bucket(upload)
         self.download = byte_bucket(download)
+        self.served = Shares(SERVED_BYTES, SERVED_BURST, COMMON_BYTES, COMMON_BURST)
         self.sent = 0
         self.received = 0
         self.tally = tally
@@ -99,6 +108,11 @@ class Meter:
         """Close all sockets immediately."""
         for metered in tuple(self.sockets):
             metered.abort()
+
+
+def address_of(remotes: Sequence[str]) -> str:
+    """The name of the address in budgets: of the first of a peer's direct connections; "" if it has none."""
+    return holder(remotes[0]) if remotes else ""
 
 
 def _remote_address(stream: Any) -> tuple[str, int] | None:

@@ -137,7 +137,8 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             # Before anything is decompressed: that costs more than all of this.
             if not self.reputation.allows(publisher, sender):
-                self._penalize(sender, [Rejection.RATE], is_author=sender == publisher)
+                if sender == publisher:
+                    self.reputation.penalize(sender, WEIGHTS[Rejection.RATE])
                 return CheckResult(rejections=(Rejection.RATE,))
             try:
                 message = self._decode(data, publisher)
@@ -198,12 +199,11 @@ class Admission:
             sender: from which they arrived.
             publisher: their author, whose rate was checked, if they arrived in a message.
         """
-        is_within_rate = {publisher: True} if publisher else {}
         accepted: list[SignedRollout] = []
         rejections: list[Rejection] = []
         for record in records:
             try:
-                signed = self._check_record(record, sender, is_within_rate, bool(publisher))
+                signed = self._check_record(record, sender, is_gossip=bool(publisher))
             except WireError as error:
                 rejections.append(error.reason)
                 if error.reason in SENDERS_FAULT:
@@ -218,28 +218,24 @@ class Admission:
         if accepted:
             self.reputation.credit(sender)
         is_repeated = bool(publisher) and self._is_repeated(records, sender, rejections)
-        self._penalize(sender, rejections, is_author=sender in is_within_rate, is_repeated=is_repeated)
+        for reason, count in Counter(rejections).items():
+            self.reputation.penalize(sender, _sender_weight(reason, count, is_repeated=is_repeated))
         return CheckResult(tuple(accepted), (), tuple(rejections))
 
-    def _check_record(
-        self, record: RawRecord, sender: str, is_within_rate: dict[str, bool], is_gossip: bool
-    ) -> SignedRollout:
+    def _check_record(self, record: RawRecord, sender: str, *, is_gossip: bool) -> SignedRollout:
         """A record that passed all checks of records; a WireError gives the reason of a failed one.
 
         Args:
             record: to check.
             sender: from which it arrived.
-            is_within_rate: whether an author is within its rate, asked once for all records that arrive together.
-            is_gossip: whether it arrived in a message.
+            is_gossip: whether it arrived in a message, whose author's rate was checked.
         """
         author = peer_id_of(read_author(record))
         if author == self._own:
             raise WireError(Rejection.DUPLICATE, "the rollout is this node's own")
         if self.reputation.is_ignored(author):
             raise WireError(Rejection.IGNORED, "the author is ignored")
-        if author not in is_within_rate:
-            is_within_rate[author] = self.reputation.allows(author, sender)
-        if not is_within_rate[author]:
+        if not is_gossip and not self.reputation.allows(author, sender):
             raise WireError(Rejection.RATE, "the author sends too much")
         verified = self._seen.get(record.digest)
         if verified == record.signature:
@@ -279,23 +275,16 @@ class Admission:
             self._repeats[sender, record.digest] = counts[-1]
         return min(counts) > HONEST_REPEATS
 
-    def _penalize(
-        self, sender: str, rejections: Sequence[Rejection], *, is_author: bool, is_repeated: bool = False
-    ) -> None:
-        for reason, count in Counter(rejections).items():
-            weight = _sender_weight(reason, count, is_author=is_author, is_repeated=is_repeated)
-            self.reputation.penalize(sender, weight)
 
-
-def _sender_weight(reason: Rejection, count: int, *, is_author: bool, is_repeated: bool) -> float:
+def _sender_weight(reason: Rejection, count: int, *, is_repeated: bool) -> float:
     """Penalty of a sender for the records of one message, or one response, that were rejected for one reason."""
     match reason:
         case Rejection.DUPLICATE:
             # Rollouts arrive by several ways, and all peers return the same recent ones.
             return WEIGHTS[reason] if is_repeated else 0.0
         case Rejection.RATE:
-            # Whoever forwards a rollout does not know its author's rate at this node.
-            return WEIGHTS[reason] if is_author else 0.0
+            # This node asked for it; and whoever sends it does not know its author's rate at this node.
+            return 0.0
         case Rejection.VERSION:
             return WEIGHTS[reason]
         case _:

@@ -12,8 +12,9 @@ import trio
 from libp2p.abc import IHost, INetStream
 
 from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
-from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.codec import WireError
@@ -66,11 +67,11 @@ class PullServer:
     Args:
         host: a host that listens.
         member: its state.
-        meter: with the upload cap.
+        meter: with the upload cap, and the budget of what is sent on request.
     """
 
     def __init__(self, host: IHost, member: Member, meter: Meter) -> None:
-        self._member, self._upload = member, meter.upload
+        self._host, self._member, self._meter = host, member, meter
         self._manifest = member.config.manifest.to_bytes()
         self._digest = hashlib.sha256(self._manifest).digest()
         self._server = RequestServer(host, PULLS, self._respond, member.tally, self._refusal, member.blame)
@@ -79,11 +80,16 @@ class PullServer:
         """Answer from now on."""
         self._server.start()
 
-    async def _respond(self, data: bytes, _: INetStream) -> bytes:
+    async def _respond(self, data: bytes, stream: INetStream) -> bytes:
         try:
             request = decode_request(data)
         except WireError as error:
             raise RequestError("not a pull") from error
+        response = self._response(request)
+        self._meter.served.charge(self._address(str(stream.muxed_conn.peer_id)), len(response))
+        return response
+
+    def _response(self, request: Request) -> bytes:
         limit = MAX_RESPONSE_BYTES - 1024
         if request.kind == "manifest":
             return encode_manifest_response(self._manifest if request.digests[0] == self._digest else None)
@@ -98,10 +104,14 @@ class PullServer:
     def _refusal(self, peer_id: str) -> str:
         if self._member.is_ignored(peer_id):
             return "ignored peer"
-        if self._upload.exhausted():
-            return "upload cap"
+        if self._meter.served.exhausted(self._address(peer_id)):
+            return "the address has had too much"
         # Several responses at a time would each pass a cap that one of them uses up.
-        return "busy" if self._upload.rate and self._server.serving else ""
+        upload, reserved = self._meter.upload, self._server.serving * MAX_RESPONSE_BYTES
+        return "upload cap" if upload.rate and upload.level() <= reserved else ""
+
+    def _address(self, peer_id: str) -> str:
+        return address_of(direct_remotes(self._host, peer_id))
 
 
 @dataclass

@@ -59,7 +59,7 @@ class Session:
             self._check,
             member.blame,
             member.admission.reputation.score,
-            lambda: not self.meter.upload.exhausted(),
+            self.meter,
             self.tally,
         )
         member.admission.reputation.network_of = self._public_network

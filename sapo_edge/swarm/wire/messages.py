@@ -179,10 +179,11 @@ def decode_request(data: bytes) -> Request:
     fields = decode(data, MAX_REQUEST_BYTES, "the request")
     match fields.get("kind"):
         case "rollouts":
-            digests = tuple(check_digest(item, "a digest") for item in get_list(fields, "digests", MAX_REQUESTED))
+            digests = [check_digest(item, "a digest") for item in get_list(fields, "digests", MAX_REQUESTED)]
             if not digests:
                 raise WireError(Rejection.SHAPE, "the request has no digests")
-            return Request("rollouts", digests=digests)
+            # Each once: a request of 1 KB must not return one rollout 32 times.
+            return Request("rollouts", digests=tuple(dict.fromkeys(digests)))
         case "recent":
             count = get_integer(fields, "count", MAX_ROLLOUTS)
             if not count:

@@ -166,7 +166,7 @@ DEFENCES = (
     Defence(
         "nothing is forwarded beyond the upload cap",
         "sapo_edge/swarm/host/pubsub.py",
-        "        if rpc.publish and not self.may_upload():",
+        "        if rpc.publish and self.meter.upload.exhausted():",
         "        if False:",
         ("tests/swarm/host/test_control.py::test_nothing_is_forwarded_while_the_upload_cap_is_used_up",),
     ),

@@ -104,18 +104,30 @@ DEFENCES = (
     Defence(
         "pulls are refused while the upload cap is used up",
         "sapo_edge/swarm/member/pull.py",
-        """        if self._upload.exhausted():
-            return "upload cap"
-""",
-        "",
+        'return "upload cap" if upload.rate and upload.level() <= reserved else ""',
+        'return ""',
         ("tests/swarm/member/test_pulls.py::test_nothing_is_served_while_the_upload_cap_is_used_up",),
     ),
     Defence(
-        "with an upload cap one pull is served at a time",
+        "with an upload cap, what is being served counts in advance",
         "sapo_edge/swarm/member/pull.py",
-        'return "busy" if self._upload.rate and self._server.serving else ""',
-        'return ""',
+        "upload, reserved = self._meter.upload, self._server.serving * MAX_RESPONSE_BYTES",
+        "upload, reserved = self._meter.upload, 0",
         ("tests/swarm/member/test_pulls.py::test_with_an_upload_cap_one_response_is_sent_at_a_time",),
+    ),
+    Defence(
+        "bytes that one address has sent to it on request",
+        "sapo_edge/swarm/member/pull.py",
+        "        self._meter.served.charge(self._address(str(stream.muxed_conn.peer_id)), len(response))\n",
+        "",
+        ("tests/swarm/member/test_pulls.py::test_small_requests_return_no_more_than_an_address_may_have",),
+    ),
+    Defence(
+        "a rollout is sent once for each request",
+        "sapo_edge/swarm/wire/messages.py",
+        "tuple(dict.fromkeys(digests))",
+        "tuple(digests)",
+        ("tests/swarm/member/test_pulls.py::test_a_rollout_that_is_requested_several_times_is_sent_once",),
     ),
     Defence(
         "recent rollouts are for members of the swarm",

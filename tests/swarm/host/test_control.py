@@ -28,16 +28,16 @@ class Lab:
 
     Attributes:
         pushed: number of messages that would be checked.
-        uploads: whether the upload cap allows sending.
+        meter: with the upload cap.
         subscriptions: number of subscriptions that would be handled.
     """
 
     def __init__(self) -> None:
         self.tally = Tally(lambda event: None)
-        self.uploads = True
-        host = make_host(Identity(bytes([1]) * 32), None, Meter(0, 0, self.tally), self.tally, 15.0)
+        self.meter = Meter(1000, 0, self.tally)
+        host = make_host(Identity(bytes([1]) * 32), None, self.meter, self.tally, 15.0)
         self.gossip = Gossip(
-            host, TOPIC, lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, lambda: self.uploads, self.tally
+            host, TOPIC, lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, self.meter, self.tally
         )
         self.pubsub: Any = cast(Any, self.gossip.pubsub)
         self.pushed = self.subscriptions = 0
@@ -144,8 +144,8 @@ def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch: pytes
     async def scenario(lab: Lab) -> None:
         await trio.lowlevel.checkpoint()
         message, control = rpc_pb2.RPC(publish=[rpc_pb2.Message()]), rpc_pb2.RPC()
-        for uploads in (True, False):
-            lab.uploads = uploads
+        for used in (0, lab.meter.upload.burst):
+            lab.meter.upload.charge(2 * used)
             lab.gossip.router.send_rpc(PEER, message)
             lab.gossip.router.send_rpc(PEER, control)
         assert sent == [message, control, control]

@@ -15,8 +15,10 @@ from libp2p.pubsub.rpc_queue import RpcQueue
 
 from sapo_edge.swarm.host.gossip import make_router
 from sapo_edge.swarm.host.pubsub import MAX_PUBLISHED, MAX_RPC_BYTES, SafeGossipSub
+from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
+from tests.swarm.host.streams import FakeConnection, FakeHost
 
 PEER = ID(b"\x00\x24\x08\x01\x12\x20" + bytes(32))
 
@@ -27,8 +29,10 @@ class Requests:
     def __init__(self, *sizes: int) -> None:
         self.queue = RpcQueue(max_size=1000)
         self.router: SafeGossipSub = make_router(lambda peer: 0.0)
-        self.router.pubsub = SimpleNamespace(peer_queues={PEER: self.queue})
-        self.router.tally, self.router.may_upload = Tally(lambda event: None), lambda: True
+        host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
+        self.router.pubsub = SimpleNamespace(peer_queues={PEER: self.queue}, host=host)
+        self.router.tally = Tally(lambda event: None)
+        self.router.meter = Meter(0, 0, self.router.tally)
         self.messages = [
             rpc_pb2.Message(from_id=bytes(38), seqno=number.to_bytes(8, "big"), data=bytes(size), topicIDs=["t"])
             for number, size in enumerate(sizes)
@@ -68,3 +72,12 @@ def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     (wanted,) = requests.ids
     spellings = [wanted, wanted.hex().encode(), wanted.hex().upper().encode()]
     assert [len(frame.publish) for frame in requests.ask(*spellings, *[wanted] * 60, b"unknown")] == [1]
+
+
+def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
+    requests = Requests(*[46_000] * 8)
+    for _ in range(100):
+        frames = requests.ask(*requests.ids)
+    returned = sum(frame.ByteSize() for frame in frames)
+    assert COMMON_BURST <= returned <= COMMON_BURST + SERVED_BURST + 8 * 48_000
+    assert requests.router.tally.counts["requests for messages refused: the address has had too much"] > 50

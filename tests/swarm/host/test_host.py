@@ -54,10 +54,9 @@ def test_the_mesh_forgets_peers_that_left() -> None:
     async def scenario() -> None:
         await trio.lowlevel.checkpoint()
         tally = Tally(lambda event: None)
-        host = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0)
-        gossip = Gossip(
-            host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, lambda: True, tally
-        )
+        meter = Meter(0, 0, tally)
+        host = make_host(IDENTITY, None, meter, tally, 15.0)
+        gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter, tally)
         scorer = gossip.router.scorer
         for _ in range(10):
             peer = stranger()

@@ -36,7 +36,7 @@ class Talker:
         def blame(_peer: str, _offence: str) -> None:
             pass
 
-        self.gossip = Gossip(self.host, "topic", self.check, blame, lambda peer: 0.0, lambda: True, self.tally)
+        self.gossip = Gossip(self.host, "topic", self.check, blame, lambda peer: 0.0, self.meter, self.tally)
         async with (
             running(self.host, "loopback", 0, self.meter, self.tally, blame) as nursery,
             self.gossip.running(nursery),

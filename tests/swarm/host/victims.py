@@ -150,7 +150,7 @@ async def hardened(nursery: trio.Nursery, keepalive: float = 15.0, psk: bytes | 
         def blame(peer: str, offence: str) -> None:
             blamed.append((peer, offence))
 
-        gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, lambda: True, tally)
+        gossip = Gossip(host, TOPIC, check, blame, lambda peer: 0.0, meter, tally)
         victims.append(Hardened(host, gossip.pubsub, blamed=blamed, tally=tally, meter=meter, gossip=gossip))
         try:
             async with running(host, "loopback", 0, meter, tally, blame) as inner, gossip.running(inner):

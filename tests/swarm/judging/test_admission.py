@@ -298,6 +298,14 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
     assert not result.may_forward or not next_hop.rejections
 
 
+def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
+    answers = tuple(Answer("a" * 8000, True) for _ in range(8))
+    records = [gate.signed(number, answers=answers).record for number in range(64)]
+    result = gate.admission.check_records(records, "neighbour")
+    assert set(result.rejections) == {Rejection.RATE} and not gate.blamed()
+    assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
+
+
 def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate) -> None:
     """Budgets bound what a node forwards in bytes, whatever the number of rollouts."""
 

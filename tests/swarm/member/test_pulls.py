@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import trio
 import trio.testing
+from libp2p.peer.id import ID
 
 from sapo_edge.swarm.host.requests import RequestError
-from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.judging.reputation import IGNORE_AT
 from sapo_edge.swarm.member import pull as module
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import MAX_ATTEMPTS, MAX_PULLS, MAX_SOURCES, PULLS, Puller, PullServer
-from sapo_edge.swarm.wire.messages import Request, decode_response, encode_request, encode_response
+from sapo_edge.swarm.wire.messages import (
+    MAX_REQUESTED,
+    MAX_RESPONSE_BYTES,
+    Request,
+    decode_response,
+    encode_request,
+    encode_response,
+)
 from sapo_edge.swarm.wire.record import RawRecord
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.member.members import make_member, make_record, peer
@@ -84,6 +93,39 @@ def test_nothing_is_served_while_the_upload_cap_is_used_up() -> None:
     play(scenario)
 
 
+def test_a_rollout_that_is_requested_several_times_is_sent_once() -> None:
+    async def scenario() -> None:
+        server = Server()
+        record = make_record(server.member)
+        server.member.records.add(record)
+        response = await server.ask(Request("rollouts", digests=(record.digest,) * MAX_REQUESTED))
+        assert response is not None and decode_response(response).records == (record,)
+
+    play(scenario)
+
+
+def test_small_requests_return_no_more_than_an_address_may_have() -> None:
+    """Without a budget of bytes, 30 requests of 1 KB returned 15 MiB, and another 30 of another key as much."""
+
+    async def scenario() -> None:
+        server = Server()
+        record = make_record(server.member)
+        large = [replace(record, body=record.body + bytes([number]) * 60_000) for number in range(8)]
+        for item in large:
+            server.member.records.add(item)
+        wanted = Request("rollouts", digests=tuple(item.digest for item in large))
+        for asker, remote in ((5, "192.0.2.1"), (6, "192.0.2.1"), (7, "192.0.2.1"), (8, "198.51.100.1")):
+            server.host.connections[ID.from_string(peer(asker))] = [FakeConnection(peer(asker), remote)]
+        responses = [await server.ask(wanted, asker) for asker in (5, 6, 7) for _ in range(int(PULLS.burst))]
+        returned = sum(len(response) for response in responses if response)
+        assert COMMON_BURST <= returned <= COMMON_BURST + MAX_RESPONSE_BYTES + SERVED_BURST
+        assert server.refused("the address has had too much") > 60
+        await trio.sleep(0.01)
+        assert await server.ask(wanted, 8), "another address has a share of its own"
+
+    play(scenario)
+
+
 def test_with_an_upload_cap_one_response_is_sent_at_a_time() -> None:
     async def scenario() -> None:
         server = Server(upload=1000)
@@ -91,7 +133,7 @@ def test_with_an_upload_cap_one_response_is_sent_at_a_time() -> None:
             slow = FakeStream(FakeConnection(peer(8)), None)
             nursery.start_soon(server.host.handlers[PULLS.protocol_id], slow)
             await trio.testing.wait_all_tasks_blocked()
-            assert await server.recent(server.member.swarm) is None and server.refused("busy") == 1
+            assert await server.recent(server.member.swarm) is None and server.refused("upload cap") == 1
             nursery.cancel_scope.cancel()
 
     play(scenario)

@@ -1,0 +1,75 @@
+"""Budgets that many share: nobody can use up another's share, and all together get no more than the sum."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.swarm.bucket import Shares
+from tests.fakes import Clock
+
+RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
+
+
+def make(clock: Clock) -> Shares:
+    return Shares(RATE, BURST, COMMON_RATE, COMMON_BURST, clock)
+
+
+def spend(shares: Shares, name: str, step: float) -> float:
+    """Spend in steps for as long as it is allowed."""
+    spent = 0.0
+    while not shares.exhausted(name):
+        shares.charge(name, step)
+        spent += step
+    return spent
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.floats(0.1, 30.0), st.lists(st.floats(0.01, 20.0), min_size=1, max_size=20))
+def test_all_together_get_no_more_than_their_shares_and_what_is_common(
+    names: int, step: float, pauses: list[float]
+) -> None:
+    clock = Clock()
+    shares = make(clock)
+    started, spent = clock.now, 0.0
+    for pause in pauses:
+        spent += sum(spend(shares, str(name), step) for name in range(names))
+        clock.now += pause
+    spent += sum(spend(shares, str(name), step) for name in range(names))
+    seconds = clock.now - started
+    # The last step of each may go beyond.
+    assert spent <= COMMON_BURST + COMMON_RATE * seconds + names * (RATE * seconds + step) + 1e-6
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.1, 30.0), st.integers(1, 8))
+def test_who_needs_less_than_its_share_never_waits_long_for_those_who_want_all(step: float, greedy: int) -> None:
+    clock = Clock()
+    shares = make(clock)
+    for _ in range(100):
+        for name in range(greedy):
+            spend(shares, str(name), step)
+        assert shares.wait("modest") <= 1e-3
+        clock.now += 1e-3
+        assert not shares.exhausted("modest")
+        shares.charge("modest", 0.9 * RATE)
+        clock.now += 1.0
+
+
+def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() -> None:
+    clock = Clock()
+    shares = make(clock)
+    assert spend(shares, "first", 1.0) == pytest.approx(COMMON_BURST, abs=1.0)
+    assert all(spend(shares, f"another name {number}", 1.0) == 0 for number in range(100))
+    clock.now += 1.0
+    assert shares.wait("first") + spend(shares, "first", 1.0) > 0
+
+
+def test_a_wait_ends_when_a_debt_is_paid() -> None:
+    clock = Clock()
+    shares = make(clock)
+    shares.charge("one", COMMON_BURST + 22.0)
+    assert shares.exhausted("one") and shares.wait("one") == pytest.approx(22.0 / (RATE + COMMON_RATE))
+    clock.now += 2.01
+    assert not shares.exhausted("one") and shares.wait("one") == 0.0
