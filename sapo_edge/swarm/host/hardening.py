@@ -99,6 +99,7 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
         metered = self.meter.find(self.get_remote_address())
         if metered is not None:
             metered.upgraded = True
+            self.meter.work.attribute_to(metered.address)
         self.backlog.add(self)
         try:
             await super().start()
@@ -167,7 +168,7 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
                 await self._ping_event.wait()
             if self._ping_event.is_set():
                 return True
-            if metered is not None and metered.received > before:
+            if metered is not None and (metered.received > before or metered.held):
                 return True
         return bool(self.event_shutting_down.is_set())
 
@@ -201,11 +202,14 @@ def use_own_muxer(host: IHost) -> None:
     multistream.new_conn = new_connection
 
 
-def contain_streams(host: IHost, tally: Tally, blame: Blame) -> None:
+def contain_streams(host: IHost, meter: Meter, tally: Tally, blame: Blame) -> None:
     """End only the stream when its handler fails or its negotiation is not UTF-8; the library ends the host."""
     negotiate_and_handle = host._swarm_stream_handler
 
     async def contained(stream: INetStream) -> None:
+        metered = meter.find(stream.muxed_conn.get_remote_address())
+        if metered is not None:
+            meter.work.attribute_to(metered.address)
         try:
             await negotiate_and_handle(stream)
         except Exception as error:  # noqa: BLE001 - a peer chooses what a handler meets

@@ -135,7 +135,7 @@ async def running(
     Raises:
         SwarmError: if it can't listen.
     """
-    contain_streams(host, tally, blame)
+    contain_streams(host, meter, tally, blame)
     bound_identify(host, tally)
     addresses = {None: [], "all": ["0.0.0.0"], "loopback": ["127.0.0.1"]}[listen]
     async with host.run([Multiaddr(f"/ip4/{address}/tcp/{port}") for address in addresses]):
@@ -144,11 +144,13 @@ async def running(
         if listen == "all" and not await host.get_network().listen(Multiaddr(f"/ip6/::/tcp/{listen_port(host)}")):
             tally.count("hosts that listen on IPv4 only")
         try:
+            trio.lowlevel.add_instrument(meter.work)
             async with trio.open_nursery() as nursery:
                 contain_tasks(host.get_network(), "network", nursery, tally)
                 yield nursery
                 nursery.cancel_scope.cancel()
         finally:
+            trio.lowlevel.remove_instrument(meter.work)
             # An orderly end would wait for peers that read nothing.
             meter.abort_all()
 

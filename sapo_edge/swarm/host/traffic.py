@@ -17,6 +17,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.host.places import Arrivals, Capacity, Places
+from sapo_edge.swarm.host.work import Work
 from sapo_edge.swarm.tally import Tally
 
 WRITE_STALLED = 30.0
@@ -48,17 +49,27 @@ class Meter:
 
     Attributes:
         served: bytes that are sent on request, by the address that requests them: requests are small, answers large.
+        work: processor time that addresses make this node spend.
 
     Args:
         upload, download: bytes a second; 0 for no cap.
         tally: counts refused sockets.
         capacity: how many inbound sockets it accepts.
+        processor: processor time that addresses may use; None for that of a node.
     """
 
-    def __init__(self, upload: int, download: int, tally: Tally, capacity: Capacity = OF_A_NODE) -> None:
+    def __init__(
+        self,
+        upload: int,
+        download: int,
+        tally: Tally,
+        capacity: Capacity = OF_A_NODE,
+        processor: Shares | None = None,
+    ) -> None:
         self.upload = byte_bucket(upload)
         self.download = byte_bucket(download)
         self.served = Shares(SERVED_BYTES, SERVED_BURST, COMMON_BYTES, COMMON_BURST)
+        self.work = Work(processor)
         self.sent = 0
         self.received = 0
         self.tally = tally
@@ -125,7 +136,10 @@ def _remote_address(stream: Any) -> tuple[str, int] | None:
 
 
 class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not followed
-    """A TCP stream that counts its bytes, delays reads by the download cap, and never writes half a frame.
+    """A TCP stream that counts its bytes, delays reads, and never writes half a frame.
+
+    Attributes:
+        held: whether a read waits for the download cap, or for processor time of the address.
 
     A cancelled write leaves half a frame on the wire, which garbles every later one. Writes are therefore shielded from
     cancellation; one that stalls closes the socket.
@@ -136,21 +150,31 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         self.received = 0
         self.inbound = inbound
         self.upgraded = False
+        self.held = False
         self.gone = trio.Event()
         self._stream = stream
         self._meter = meter
         self._remote = _remote_address(self.raw)
         self.host = self._remote[0] if self._remote else "unknown"
+        self.address = address_of([self.host]) if self._remote else ""
 
     async def read(self, n: int | None = None) -> bytes:
-        """Read up to `n` bytes once the download cap allows it; meanwhile TCP slows the sender down."""
-        while (delay := self._meter.download.wait(-self._meter.download.burst)) > 0 and not self.gone.is_set():
+        """Read up to `n` bytes once the download cap and the address's time allow it; TCP slows the sender down."""
+        while (delay := self._delay()) > 0 and not self.gone.is_set():
+            self.held = True
             await trio.sleep(min(delay, 0.5))
+        self.held = False
         data: bytes = await self._stream.read(n)
         self.received += len(data)
         self._meter.received += len(data)
         self._meter.download.charge(len(data))
         return data
+
+    def _delay(self) -> float:
+        busy = self._meter.work.wait(self.address)
+        if busy and not self.held:
+            self._meter.tally.count("reads delayed: the address has used up its processor time")
+        return max(busy, self._meter.download.wait(-self._meter.download.burst))
 
     async def write(self, data: bytes) -> None:
         """Write all of `data`, or close the socket.
@@ -226,6 +250,7 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
 
         async def accept(stream: Any) -> None:
             metered = self._meter.open(stream, inbound=True)
+            self._meter.work.attribute_to(metered.address)
 
             async def handle() -> None:
                 try:

@@ -14,6 +14,7 @@ import trio
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import find_local_networks, host_address
+from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.hop import Hop, Offer
 from sapo_edge.swarm.finding.meeting_place import MeetingPlace
@@ -38,6 +39,9 @@ CIRCUITS_PER_MEMBER = 0.5
 """Most circuits in total, as a share of the members; most relayed connections soon become direct ones."""
 CODE_SLOTS = 64
 """Most inviters that wait for the other side of their code."""
+PROCESSOR = (0.01, 0.5, 0.7, 20.0)
+"""Seconds of processor time a second, and at once: for each address, and for all that want more than that. A relay does
+nothing else with it."""
 KEEPALIVE = 15.0
 """Seconds between two pings on a connection."""
 TIDY_SECONDS = 10.0
@@ -114,7 +118,7 @@ async def run_relay(
         SwarmError: if it can't listen on the port.
         ValueError: if an announced host is neither a host name nor an IP address.
     """
-    meter = Meter(config.upload, config.download, tally, config.capacity)
+    meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))
     # The meter alone decides who gets a place. The library closes connections a moment after their sockets.
     host = make_host(config.identity, config.psk, meter, tally, KEEPALIVE, 2 * config.capacity.places)
     host.get_peerstore().max_peers = 2 * config.capacity.places

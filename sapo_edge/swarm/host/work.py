@@ -1,0 +1,67 @@
+"""Processor time that peers make the event loop spend, measured for each IP address and bounded.
+
+Whatever a peer sends costs something: a handshake 20 ms, a stream 3 ms, a message that decompresses to half a megabyte
+3 ms, a ping a little. Instead of a rate for each of these, the time itself is measured, at each step of each task that
+works for a connection. Whoever has used up its time is not read until there is some again: TCP slows it down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+
+import trio
+
+from sapo_edge.swarm.bucket import Shares
+
+SHARE, SHARE_BURST = 0.01, 0.5
+"""Seconds of processor time a second, and at once, that each address has for itself."""
+COMMON, COMMON_BURST = 0.15, 4.0
+"""The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
+FLUSH_SECONDS = 1e-3
+"""Time of an address that is charged at once: charging at each step would cost more than many a step."""
+MAX_PENDING = 1024
+"""Addresses with time that is not charged yet."""
+
+_PAYER: ContextVar[tuple[Work, str] | None] = ContextVar("payer", default=None)
+
+
+class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
+    """Time that the tasks of each address use. Add it to the event loop as an instrument.
+
+    Args:
+        shares: seconds; None for those of a node.
+        clock: processor time of this thread, in seconds.
+    """
+
+    def __init__(self, shares: Shares | None = None, clock: Callable[[], float] = time.thread_time) -> None:
+        self._shares = shares or Shares(SHARE, SHARE_BURST, COMMON, COMMON_BURST)
+        self._clock = clock
+        self._pending: dict[str, float] = {}
+        self._started = 0.0
+
+    def attribute_to(self, address: str) -> None:
+        """Charge what this task does from now on, and all tasks that it starts, to an address."""
+        _PAYER.set((self, address))
+
+    def wait(self, address: str) -> float:
+        """Seconds until an address has time left; 0 if it has."""
+        return self._shares.wait(address)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Start measuring."""
+        self._started = self._clock()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """Charge the step to the address for which the task works."""
+        work, address = task.context.get(_PAYER) or (None, "")
+        if work is self:
+            self._spend(address, self._clock() - self._started)
+
+    def _spend(self, address: str, seconds: float) -> None:
+        seconds += self._pending.pop(address, 0.0)
+        if seconds >= FLUSH_SECONDS:
+            self._shares.charge(address, seconds)
+        elif len(self._pending) < MAX_PENDING:
+            self._pending[address] = seconds

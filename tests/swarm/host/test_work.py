@@ -1,0 +1,140 @@
+"""Processor time that peers make a node spend: charged to their address, and bounded by its share and a common part."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+import trio
+from libp2p.abc import IHost
+from libp2p.identity.identify.identify import ID as IDENTIFY
+
+from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.host import traffic
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.host.work import COMMON, COMMON_BURST, SHARE, SHARE_BURST, Work
+from sapo_edge.swarm.tally import Tally
+from tests.swarm.host.victims import LOOPBACK, Hardened, attacker, bare_host, dial, hardened, until
+
+DELAYED = "reads delayed: the address has used up its processor time"
+
+
+def burn(seconds: float) -> None:
+    until_then = time.thread_time() + seconds
+    while time.thread_time() < until_then:
+        pass
+
+
+def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
+    assert COMMON + 10 * SHARE <= 0.25
+    assert COMMON_BURST + 10 * SHARE_BURST <= 10.0, "at once, seconds"
+
+
+def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
+    async def run() -> None:
+        work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
+        trio.lowlevel.add_instrument(work)
+
+        async def child() -> None:
+            for _ in range(4):
+                burn(0.02)
+                await trio.sleep(0)
+
+        async def connection(address: str | None) -> None:
+            if address is not None:
+                work.attribute_to(address)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(child)
+                nursery.start_soon(child)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection, None)
+        assert work.wait("busy") == 0.0, "what the node does by itself is charged to nobody"
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection, "busy")
+        assert work.wait("busy") > 0.0
+        trio.lowlevel.remove_instrument(work)
+
+    trio.run(run)
+
+
+class _Sender:
+    """A socket with something to read at any time."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.stream = self.socket = self
+
+    def getpeername(self) -> tuple[str, int]:
+        return self.host, 4001
+
+    async def read(self, n: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return b"x"
+
+    def close(self) -> None:
+        pass
+
+
+def reads_of(meter: Meter, host: str) -> Callable[[], bool]:
+    async def read() -> bool:
+        with trio.move_on_after(0.2):
+            await meter.open(_Sender(host), True).read(1)
+            return True
+        return False
+
+    return lambda: trio.run(read)
+
+
+@pytest.mark.parametrize(
+    ("busy", "same", "other"),
+    [
+        ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+        ("2001:db8:1:1::1", "2001:db8:1:1:ffff::2", "2001:db8:1:2::1"),
+    ],
+)
+def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(busy: str, same: str, other: str) -> None:
+    meter = Meter(0, 0, Tally(lambda event: None), processor=Shares(0.01, 0.5, 0.01, 0.1))
+    assert reads_of(meter, busy)()
+    meter.work._shares.charge(traffic.address_of([busy]), 10.0)
+    time.sleep(0.01)
+    assert not reads_of(meter, busy)() and not reads_of(meter, same)()
+    assert reads_of(meter, other)(), "its own share is not used up"
+    assert meter.tally.counts[DELAYED] == 2
+
+
+async def identifies(host: IHost, victim: Hardened, seconds: float) -> int:
+    """Streams of identify that the victim answers in a time."""
+    answered = 0
+    with trio.move_on_after(seconds), contextlib.suppress(Exception):
+        while True:
+            stream = await host.new_stream(victim.peer_id, [IDENTIFY])
+            await stream.read(1)
+            await stream.reset()
+            answered += 1
+    return answered
+
+
+def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() -> None:
+    async def run(shares: Shares | None) -> tuple[int, int, Hardened]:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            victim.meter.work._shares = shares or victim.meter.work._shares
+            async with attacker(victim) as host:
+                streams = await identifies(host, victim, 2.0)
+            handshakes = 0
+            with trio.move_on_after(2.0):
+                for _ in range(20):
+                    other = bare_host()
+                    async with other.run([LOOPBACK]):
+                        await dial(other, victim.address)
+                        handshakes += 1
+            assert await until(lambda: not victim.died.is_set())
+            nursery.cancel_scope.cancel()
+        return streams, handshakes, victim
+
+    streams, handshakes, victim = trio.run(run, Shares(0.001, 0.01, 0.001, 0.15))
+    assert streams + handshakes < 0.2 / 0.001 and victim.tally.counts[DELAYED] > 0
+    free = trio.run(run, Shares(100.0, 100.0, 100.0, 100.0))
+    assert free[0] > 2 * streams and free[1] > handshakes, "it is the budget that stops them"
