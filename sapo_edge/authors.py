@@ -1,8 +1,8 @@
 """How many nodes publish, estimated from whom this node hears.
 
-Keys cost nothing, so an author counts by what it sends: one that sends half as much as a typical author, or more,
-counts as one, and others as a part. "Typical" is the author at whom half of all rollouts are reached, counted from
-those who send least. Whoever sends less than all others together, under few keys or many, can't move it far.
+Keys cost nothing, so an author counts by what it sends: one that sends a quarter of what a typical author does, or
+more, counts as one, and others as a part. "Typical" is the author at whom half of all rollouts are reached, counted
+from those who send least. Whoever sends less than all others together, under few keys or many, can't move it far.
 
 Authors that were not heard yet are added by the coverage of the sample (I. J. Good, Biometrika 40, 1953): the share of
 rollouts whose authors were heard just once is the share of what comes from authors that were not heard. In a swarm
@@ -29,7 +29,9 @@ SMALL_SWARM = 32
 """Number of authors up to which the estimate may grow, or from which it may fall, at once."""
 ALONE = {False: 16.0, True: 128.0}
 """Rollouts of one author that count however little the others send, by whether it is known."""
-NEW_SHARE = 1 / 8
+FULL_FROM = 1 / 4
+"""Part of what a typical author sends from which on an author counts fully: slow nodes are authors, too."""
+NEW_SHARE = 1 / 16
 """What new authors may send, by what known ones do, where authors are heard often."""
 
 
@@ -126,7 +128,7 @@ def estimate_number(senders: Sequence[Sender]) -> float:
     authors = once = 0.0
     for sender in senders:
         weight = 1.0 if sender.known else new_weight
-        authors += weight * min(1.0, 2 * sender.count / typical)
+        authors += weight * min(1.0, sender.count / (FULL_FROM * typical))
         once += weight * (sender.count == 1)
     # The constants are those of Chao's estimator, to which this comes down if nobody is heard more than twice.
     return authors + authors * max(0.0, once - 1) / (known + new_weight * new - once + 2)

@@ -22,6 +22,7 @@ def main() -> None:
         "stability",
         "sharing",
         "churn",
+        "crowd",
         "terminal",
         "journal",
         "relay",
@@ -33,6 +34,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined")
     parser.add_argument("--members", type=int, default=1000, help="of relay")
+    parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
+    parser.add_argument("--hours", type=float, default=3.0, help="of crowd, simulated")
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     arguments = parser.parse_args()
@@ -71,6 +74,10 @@ def main() -> None:
         from tests.benchmarks import relay
 
         relay.run(arguments.members, 60 * arguments.minutes)
+    if "crowd" in names:
+        from tests.benchmarks import crowd
+
+        crowd.run([size for size in (100, 1000, 10000) if size <= arguments.nodes], 60 * arguments.hours)
     if "sharing" in names:
         from tests.benchmarks import sharing
 

@@ -141,7 +141,7 @@ def test_a_crowd_that_sends_more_than_all_members_takes_hours_to_silence_them() 
     for hours in (1, 2):
         before, after = share_after(20, 6000, hours=hours)
         assert before == pytest.approx(BUDGET / 20, rel=0.1)
-        assert after >= BUDGET / (SMALL_SWARM * STEP ** (2 * hours - 1))
+        assert 1.5 * after >= BUDGET / (SMALL_SWARM * STEP ** (2 * hours - 1))
 
 
 def test_a_few_who_send_little_beside_a_large_swarm_do_not_make_it_talk() -> None:
