@@ -21,12 +21,16 @@ MARKS = {"ok": "ok     ", "wrong": "WRONG  ", "skipped": "skipped"}
 def main() -> int:
     """Remove the defences that are named, or all; 1 if one of them has no test that fails without it."""
     parser = argparse.ArgumentParser(prog="python -m tests.defences", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="part of a name; repeatable")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="part of a name or a file; repeatable"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
     parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
     arguments = parser.parse_args()
     chosen = [
-        defence for defence in DEFENCES if not arguments.only or any(part in defence.name for part in arguments.only)
+        defence
+        for defence in DEFENCES
+        if not arguments.only or any(part in f"{defence.file} {defence.name}" for part in arguments.only)
     ]
     if not chosen:
         parser.error("no defence has such a name")
