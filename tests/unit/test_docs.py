@@ -22,6 +22,7 @@ from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice,
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS
 from tests.cli.inprocess import FakeNode
+from tests.defences.defence import test_exists as exists
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -112,6 +113,15 @@ def test_code_anchors_exist(document: str) -> None:
     missing = [f"{path}:{name}" for path, name in found if name not in defined(ROOT / path)]
     assert not missing
     assert found or document != "docs/algorithm.md"
+
+
+def test_each_attack_in_the_table_names_tests_that_exist() -> None:
+    text = read("SECURITY.md").partition("\n| Asset |")[2].partition("\n\n")[0]
+    rows = [row.strip("|").split(" | ") for row in text.splitlines()[2:]]
+    assert len(rows) > 30 and {len(row) for row in rows} == {6}
+    tests = [re.findall(r"`(tests/[^`]+)`", row[4]) for row in rows]
+    assert all(tests), "a row names no test"
+    assert not [test for row in tests for test in row if not exists(ROOT, test)]
 
 
 def test_the_algorithm_names_every_function_of_the_round() -> None:

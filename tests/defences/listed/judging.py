@@ -155,12 +155,12 @@ DEFENCES = (
         ("tests/swarm/judging/test_admission.py::test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody",),
     ),
     Defence(
-        "rollouts of ignored authors are rejected",
+        "pulled rollouts of ignored authors are rejected",
         "sapo_edge/swarm/judging/admission.py",
         "        if self.reputation.is_ignored(author):\n",
         "        if False:\n",
         (
-            "tests/swarm/judging/test_admission.py::test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not",
+            "tests/swarm/judging/test_admission.py::test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
         ),
     ),
     Defence(
@@ -478,6 +478,15 @@ DEFENCES = (
         "        budget.rate = RATE / 60.0\n",
         (
             "tests/swarm/judging/test_reputation.py::test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcements",
+        ),
+    ),
+    Defence(
+        "messages of ignored publishers are not decoded",
+        "sapo_edge/swarm/judging/admission.py",
+        "            if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):\n",
+        "            if self.reputation.is_ignored(sender):\n",
+        (
+            "tests/swarm/judging/test_admission.py::test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at",
         ),
     ),
 )

@@ -362,6 +362,13 @@ def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> No
     assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
+def test_messages_and_pulled_records_of_an_ignored_author_are_not_looked_at(gate: Gate) -> None:
+    gate.reputation.penalize(AUTHOR, IGNORE_AT)
+    assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
+    result = gate.admission.check_records([gate.record(1), gate.record(1, author=2)], "neighbour")
+    assert len(result.accepted) == 1 and result.rejections == (Rejection.IGNORED,) and not gate.blamed()[1:]
+
+
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     forged = [unsigned(gate.record(sequence)) for sequence in range(60)]
     for _ in range(5):
