@@ -360,7 +360,7 @@ def test_rollouts_that_are_not_what_they_say(lab: Lab) -> None:
         lab.hostile.attack("false_rollouts", honest=lab.honest.identity.peer_id)
         # An author is ignored after two forgeries; its further rollouts are not examined.
         wait_until(lambda: rejections()["forged"] >= 4 and rejections()["task"] == 6)
-        assert rejections()["signature"] >= 3 and rejections()["swarm"] >= 2
+        assert rejections()["shape"] >= 3 and rejections()["signature"] == 1 and rejections()["swarm"] >= 2
         assert lab.node.counted("messages with a bad signature") == bad_messages + 1
 
 
