@@ -134,7 +134,7 @@ def test_messages_and_responses_are_decoded_again(
 
 @given(
     st.one_of(
-        st.builds(Request, st.just("rollouts"), st.lists(digests, min_size=1, max_size=32).map(tuple)),
+        st.builds(Request, st.just("rollouts"), st.lists(digests, min_size=1, max_size=32, unique=True).map(tuple)),
         st.builds(Request, st.just("recent"), swarm=digests, count=st.integers(1, wire.MAX_ROLLOUTS)),
         st.builds(Request, st.just("manifest"), digests.map(lambda digest: (digest,))),
     )
