@@ -71,10 +71,11 @@ def test_many_swarms_leave_no_threads_and_sockets(shelf: Shelf) -> None:
 
     swarm()
     process = psutil.Process()
-    before = process.num_fds(), threads()
+    files, running = process.num_fds(), threads()
     for _ in range(2):
         swarm()
-    assert (process.num_fds(), threads()) == before
+    # Fewer if what earlier tests left open was collected meanwhile.
+    assert process.num_fds() <= files and threads() == running
 
 
 def threads() -> list[str]:
