@@ -10,11 +10,11 @@ from itertools import islice, zip_longest
 
 import trio
 from libp2p.abc import IHost, INetStream
-from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host import requests
+from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
@@ -197,12 +197,8 @@ class Directory:
             entry.reachable = True
 
     def _is_local(self, peer_id: str) -> bool:
-        network = self._host.get_network()
-        for connection in network.get_connections(ID.from_string(peer_id)):
-            remote = connection.muxed_conn.get_remote_address()
-            if remote and self._networks().is_local(direct_address(remote[0], 1, peer_id)):
-                return True
-        return False
+        remotes = direct_remotes(self._host, peer_id)
+        return any(self._networks().is_local(direct_address(remote, 1, peer_id)) for remote in remotes)
 
     def _entry(self, peer_id: str) -> Entry:
         entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry()

@@ -21,6 +21,7 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.host.hardening import (
     Blame,
     contain_streams,
@@ -165,6 +166,11 @@ def direct_remotes(host: IHost, peer_id: str) -> tuple[str, ...]:
     connections = host.get_network().get_connections(ID.from_string(peer_id))
     remotes = [connection.muxed_conn.get_remote_address() for connection in connections]
     return tuple(remote[0] for remote in remotes if remote is not None)
+
+
+def network_of(host: IHost, peer_id: str) -> str:
+    """The network of a peer's first direct connection; "" if it has none: behind a relay, or gone."""
+    return next(map(neighbourhood, direct_remotes(host, peer_id)), "")
 
 
 def forget_strangers(host: IHost) -> None:

@@ -24,9 +24,9 @@ from libp2p.pubsub.validators import signature_validator
 from libp2p.rcmgr import Direction
 from libp2p.utils.varint import read_varint_prefixed_bytes_limited
 
-from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, AtDisconnect, Blame, quietly
+from sapo_edge.swarm.host.host import direct_remotes, network_of
 from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
@@ -114,15 +114,12 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
         own = networks.get(self._network_of(newcomer), [])
         return random.choice(most) if len(most) > len(own) + 1 else None
 
-    def _connections(self, peer_id: ID) -> list[Any]:
-        return list(self.pubsub.host.get_network().get_connections(peer_id))
-
     def _is_dialled(self, peer_id: ID) -> bool:
-        return any(connection.direction == Direction.OUTBOUND for connection in self._connections(peer_id))
+        connections = self.pubsub.host.get_network().get_connections(peer_id)
+        return any(connection.direction == Direction.OUTBOUND for connection in connections)
 
     def _network_of(self, peer_id: ID) -> str:
-        remotes = [connection.muxed_conn.get_remote_address() for connection in self._connections(peer_id)]
-        return next((neighbourhood(remote[0]) for remote in remotes if remote is not None), "")
+        return network_of(self.pubsub.host, str(peer_id))
 
     def send_rpc(self, peer_id: ID, rpc: rpc_pb2.RPC, priority: bool = False) -> None:
         """Queue a frame for a neighbour, unless it carries messages and the upload cap is used up."""
@@ -138,8 +135,7 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send the requested messages that are still kept, each once, in frames that the peer reads."""
         await trio.lowlevel.checkpoint()
-        remotes = [connection.muxed_conn.get_remote_address() for connection in self._connections(sender_peer_id)]
-        address = address_of([remote[0] for remote in remotes if remote is not None])
+        address = address_of(direct_remotes(self.pubsub.host, str(sender_peer_id)))
         if self.meter.served.exhausted(address):
             self.tally.count("requests for messages refused: the address has had too much")
             return

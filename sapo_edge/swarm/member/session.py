@@ -11,12 +11,12 @@ from typing import Any
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import direct_address, find_local_networks, neighbourhood
+from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.meeting_place import MeetingPlace
 from sapo_edge.swarm.host.gossip import Gossip
-from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
+from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
@@ -184,7 +184,7 @@ class Session:
 
     def _queue(self, result: CheckResult, sender: str) -> None:
         self.member.count_rejections(sender, result.rejections)
-        network = self._neighbourhood(sender) if result.accepted else ""
+        network = network_of(self.host, sender) if result.accepted else ""
         for signed in result.accepted:
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
             is_established = self.member.admission.reputation.is_established(signed.rollout.author)
@@ -215,14 +215,8 @@ class Session:
             else:
                 self.member.count_rejections(signed.rollout.author, [rejection])
 
-    def _neighbourhood(self, peer: str) -> str:
-        """The network of a peer's first direct connection; "" if it has none: behind a relay, or gone."""
-        connections = self.host.get_network().get_connections(ID.from_string(peer))
-        remotes = [connection.muxed_conn.get_remote_address() for connection in connections]
-        return next((neighbourhood(remote[0]) for remote in remotes if remote is not None), "")
-
     def _public_network(self, peer: str) -> str:
-        network = self._neighbourhood(peer)
+        network = network_of(self.host, peer)
         return network if "/" in network else ""
 
     def _neighbours(self) -> list[str]:
