@@ -8,14 +8,14 @@ an IPv6 /48.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PREFIX = f"sapo{os.getpid() % 10000}"
+from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted, run_in
+
 RULES = """
 table inet filter {{
   chain miniupnpd {{ }}
@@ -95,70 +95,51 @@ HOMES = {
 }
 
 
-class NotPermittedError(Exception):
-    """This machine lacks a command or a right that is needed."""
-
-
-def name(part: str) -> str:
-    """The namespace of a machine or router."""
-    return f"{PREFIX}{part}"
-
-
-def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
-
-
-def _in(part: str, *command: str, text: str | None = None) -> None:
-    command = ("ip", "netns", "exec", name(part), *command)
-    subprocess.run(command, input=text, text=True, check=True, capture_output=True)
-
-
-class _Lab:
-    """Makes namespaces, and removes them."""
+class _Lab(Namespaces):
+    """Makes homes, and removes them."""
 
     def __init__(self, directory: Path) -> None:
+        super().__init__()
         self._directory = directory
-        self._made: list[str] = []
         self._daemons: list[subprocess.Popen[bytes]] = []
 
     def build(self, homes: Sequence[Home]) -> None:
-        self._add("wan", "relay")
-        _ip("-n", name("wan"), "link", "add", "br0", "type", "bridge")
-        _ip("-n", name("wan"), "link", "set", "br0", "up")
-        self._attach("relay", "eth0")
-        self._address("relay", "eth0", "5.5.100.10/16", "2a00:ff:0:1::10/64")
+        self.build_public()
+        self.add("relay")
+        self.attach("relay", "eth0")
+        self.address("relay", "eth0", "5.5.100.10/16", "2a00:ff:0:1::10/64")
         for number, home in enumerate(homes, 1):
             self._home(number, home)
         for here in ("relay", *(f"r{number}" for number in range(1, len(homes) + 1))):
             for number in range(1, len(homes) + 1):
                 if here != f"r{number}":
-                    _ip("-n", name(here), "route", "add", f"2a00:{number}::/48", "via", f"2a00:ff:0:1::{number}")
+                    ip("-n", name(here), "route", "add", f"2a00:{number}::/48", "via", f"2a00:ff:0:1::{number}")
 
     def _home(self, number: int, home: Home) -> None:
         router, machine = f"r{number}", f"m{number}"
-        self._add(router, machine)
-        self._link(router, "lan", machine, "eth0")
+        self.add(router, machine)
+        self.link(router, "lan", machine, "eth0")
         outside = router
         if home.carrier:
             outside = f"c{number}"
-            self._add(outside)
-            self._link(outside, "lan", router, "wan")
-            self._address(outside, "lan", f"100.64.{number}.1/24")
-            self._address(router, "wan", f"100.64.{number}.2/24")
-            _ip("-n", name(router), "route", "add", "default", "via", f"100.64.{number}.1")
+            self.add(outside)
+            self.link(outside, "lan", router, "wan")
+            self.address(outside, "lan", f"100.64.{number}.1/24")
+            self.address(router, "wan", f"100.64.{number}.2/24")
+            ip("-n", name(router), "route", "add", "default", "via", f"100.64.{number}.1")
             self._route(outside, "", "")
-        self._attach(outside, "wan")
-        self._address(outside, "wan", f"5.5.{number}.1/16")
-        self._address(router, "wan", f"2a00:ff:0:1::{number}/64")
+        self.attach(outside, "wan")
+        self.address(outside, "wan", f"5.5.{number}.1/16")
+        self.address(router, "wan", f"2a00:ff:0:1::{number}/64")
         if home.ipv4:
             # All homes use the same private network, as real ones do.
-            self._address(router, "lan", "192.168.1.1/24")
-            self._address(machine, "eth0", f"192.168.1.{number + 1}/24")
-            _ip("-n", name(machine), "route", "add", "default", "via", "192.168.1.1")
+            self.address(router, "lan", "192.168.1.1/24")
+            self.address(machine, "eth0", f"192.168.1.{number + 1}/24")
+            ip("-n", name(machine), "route", "add", "default", "via", "192.168.1.1")
         if home.ipv6:
-            self._address(router, "lan", f"2a00:{number}::1/64")
-            self._address(machine, "eth0", f"2a00:{number}::2/64")
-            _ip("-n", name(machine), "-6", "route", "add", "default", "via", f"2a00:{number}::1")
+            self.address(router, "lan", f"2a00:{number}::1/64")
+            self.address(machine, "eth0", f"2a00:{number}::2/64")
+            ip("-n", name(machine), "-6", "route", "add", "default", "via", f"2a00:{number}::1")
         self._route(router, home.how, "meta nfproto ipv6 accept" if home.ipv6 == "open" else "")
         if home.router:
             self._forward_ports(router, home.router)
@@ -174,43 +155,20 @@ class _Lab:
             self._daemons.append(subprocess.Popen(command, stdout=log, stderr=log))
 
     def _route(self, router: str, how: str, inbound: str) -> None:
-        _in(
+        run_in(
             router,
             "sh",
             "-c",
             "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding",
         )
-        _in(router, "nft", "-f", "-", text=RULES.format(how=how, inbound=inbound))
-
-    def _add(self, *parts: str) -> None:
-        for part in parts:
-            _ip("netns", "add", name(part))
-            self._made.append(part)
-            _ip("-n", name(part), "link", "set", "lo", "up")
-
-    def _attach(self, part: str, device: str) -> None:
-        self._link("wan", f"w-{part}", part, device)
-        _ip("-n", name("wan"), "link", "set", f"w-{part}", "master", "br0")
-
-    @staticmethod
-    def _link(left: str, left_device: str, right: str, right_device: str) -> None:
-        here = ["-n", name(left), "link", "add", left_device, "type", "veth"]
-        _ip(*here, "peer", "name", right_device, "netns", name(right))
-        _ip("-n", name(left), "link", "set", left_device, "up")
-        _ip("-n", name(right), "link", "set", right_device, "up")
-
-    @staticmethod
-    def _address(part: str, device: str, *addresses: str) -> None:
-        for address in addresses:
-            flags = ["nodad"] if ":" in address else []
-            _ip("-n", name(part), "addr", "add", address, "dev", device, *flags)
+        run_in(router, "nft", "-f", "-", text=RULES.format(how=how, inbound=inbound))
 
     def remove(self) -> None:
+        """Stop all routers and remove all namespaces."""
         for daemon in self._daemons:
             daemon.kill()
             daemon.wait()
-        for part in self._made:
-            subprocess.run(["ip", "netns", "del", name(part)], check=False, capture_output=True)
+        super().remove()
 
 
 @contextlib.contextmanager
@@ -220,15 +178,7 @@ def homes(directory: Path, *kinds: Home) -> Iterator[None]:
     Raises:
         NotPermittedError: if this machine can't have them.
     """
-    if shutil.which("ip") is None or shutil.which("nft") is None:
-        raise NotPermittedError("needs the commands ip (iproute2) and nft (nftables)")
-    lab = _Lab(directory)
-    try:
-        try:
+    with _Lab(directory) as lab:
+        with permitted("nft"):
             lab.build(kinds)
-        except (OSError, subprocess.CalledProcessError) as error:
-            reason = getattr(error, "stderr", None) or error
-            raise NotPermittedError(f"network namespaces with a NAT are not permitted here: {reason}") from error
         yield
-    finally:
-        lab.remove()

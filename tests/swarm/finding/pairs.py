@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from sapo_edge.swarm.addresses import is_public, parse_address
-from tests.swarm.finding.homes import HOMES, Home, NotPermittedError, homes, name
+from tests.swarm.finding.homes import HOMES, Home, homes
 from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.namespaces import NotPermittedError, name
 
 P = TypeVar("P", bound=Process)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.swarm.finding.homes import HOMES, NotPermittedError, homes, name
+from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.namespaces import NotPermittedError, name
 
 Running = Callable[[Process], None]
 

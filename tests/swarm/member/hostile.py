@@ -139,6 +139,11 @@ class Hostile:
     made: int = 0
 
     @property
+    def host(self) -> str:
+        """IP address of the node."""
+        return self.address.split("/")[2]
+
+    @property
     def port(self) -> int:
         """Port of the node."""
         return int(self.address.split("/")[4])
@@ -209,9 +214,10 @@ async def _raw(hostile: Hostile, source: str = SECOND_MACHINE) -> Any:
     import trio
 
     connection = trio.socket.socket()
-    # Only Linux answers to all of 127.0.0.0/8 by itself.
-    await connection.bind((source if sys.platform == "linux" else "127.0.0.1", 0))
-    await connection.connect(("127.0.0.1", hostile.port))
+    if hostile.host == "127.0.0.1":
+        # Only Linux answers to all of 127.0.0.0/8 by itself.
+        await connection.bind((source if sys.platform == "linux" else "127.0.0.1", 0))
+    await connection.connect((hostile.host, hostile.port))
     return trio.SocketStream(connection)
 
 

@@ -1,0 +1,170 @@
+"""What a node of the soak says it did, and what its home holds: nothing may be missing, and nothing counted twice."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.errors import SapoError
+from sapo_edge.pool import PoolLimits
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.pool_file import read_pool
+
+ENDED = {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}
+"""Exit code by the signal that was sent."""
+FAULTS = re.compile(r"Traceback|Fatal Python error|Segmentation fault|^\S+ (ERROR|CRITICAL) |never (awaited|retrieved)")
+
+
+@dataclass
+class Account:
+    """One seat.
+
+    Attributes:
+        name: of the seat.
+        events: `node_started`, `round`, `checkpoint` and `notice`, of all lives in order.
+        ends: (signal that was sent or 0, exit code) of each life.
+        rounds: in the journal, in order.
+        kept: for each round whose rollouts are kept: (how many external ones its event counts, their digests).
+        sequences: of own rollouts in the journal.
+        checkpoint: round of the newest complete checkpoint; None without one.
+        damaged: what can't be read.
+        heard: when the newest rollout of each author arrived or was made, Unix seconds.
+        faults: lines of stderr and logs that tell of one.
+    """
+
+    name: str
+    events: list[dict[str, Any]] = field(default_factory=list)
+    ends: list[tuple[int, int | None]] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
+    kept: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
+    sequences: list[int] = field(default_factory=list)
+    checkpoint: int | None = None
+    damaged: list[str] = field(default_factory=list)
+    heard: dict[str, float] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def problems(self) -> list[str]:
+        """Everything that is wrong, in words."""
+        found = [*self._endings(), *self._lost(), *self._twice(), *self.damaged, *self.faults, *self._notices()]
+        return [f"{self.name}: {problem}" for problem in found]
+
+    def _endings(self) -> Iterator[str]:
+        for number, (asked, code) in enumerate(self.ends, start=1):
+            expected = ENDED.get(signal.Signals(asked)) if asked else None
+            if code != expected:
+                yield f"life {number} ended with {code} after signal {asked}"
+
+    def _lost(self) -> Iterator[str]:
+        """Rounds that are missing: in the journal, in what a life says, or between two lives."""
+        if self.rounds != list(range(1, len(self.rounds) + 1)):
+            missing = sorted(set(range(1, max(self.rounds) + 1)) - set(self.rounds))
+            yield f"the journal lacks rounds {missing[:5]}"
+        last, saved = 0, 0
+        for event in self.events:
+            match event["event"]:
+                case "node_started":
+                    if event["round"] < saved:
+                        yield f"a life began at round {event['round']}, and {saved} was saved"
+                    last = event["round"]
+                case "round":
+                    if event["round"] != last + 1:
+                        yield f"round {event['round']} follows {last}"
+                    last = event["round"]
+                case "checkpoint":
+                    saved = event["round"]
+        newest = self.rounds[-1] if self.rounds else 0
+        if (self.checkpoint or 0) != newest:
+            yield f"the newest checkpoint is of round {self.checkpoint}, and the newest round {newest}"
+        if newest < saved:
+            yield f"the journal ends at round {newest}, and {saved} was saved"
+
+    def _twice(self) -> Iterator[str]:
+        """Rollouts that were trained on twice, or counted otherwise than they are journaled."""
+        for round, (counted, digests) in self.kept.items():
+            if counted != len(digests):
+                yield f"round {round} counts {counted} rollouts of others, and has {len(digests)}"
+        trained_on = Counter(digest for _, digests in self.kept.values() for digest in digests)
+        for digest, times in trained_on.items():
+            if times > 1:
+                yield f"rollout {digest[:12]} was trained on {times} times"
+        for sequence, times in Counter(self.sequences).items():
+            if times > 1:
+                yield f"sequence number {sequence} was used {times} times"
+
+    def _notices(self) -> Iterator[str]:
+        for event in self.events:
+            text = event.get("text", "")
+            if event["event"] == "notice" and (event["level"] == "error" or "survived an error" in text):
+                yield text
+
+
+def silent(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:
+    """Pairs of which one did not hear the other in time.
+
+    Args:
+        accounts: of the nodes that were there.
+        names: peer id by seat.
+        since: Unix seconds.
+    """
+    return [
+        f"{reader.name} did not hear {author.name}"
+        for reader in accounts
+        for author in accounts
+        if author is not reader and reader.heard.get(names[author.name], 0.0) < since
+    ]
+
+
+def read_account(
+    name: str,
+    home: Path,
+    events: list[dict[str, Any]],
+    ends: list[tuple[int, int | None]],
+    texts: Iterable[Path],
+) -> Account:
+    """The account of a home in which nobody lives any more.
+
+    Args:
+        name: of the seat.
+        home: of the node.
+        events, ends: see `Account`.
+        texts: files of stderr and logs.
+    """
+    account = Account(name, events, ends)
+    paths = Paths.default(home)
+    try:
+        checkpoints = Checkpoints(paths.checkpoints)
+        # Each is verified by its hashes.
+        account.checkpoint = max((checkpoints.load(round).round for round in checkpoints.rounds()), default=None)
+        for item in read_pool(paths.pool, PoolLimits().rollouts, PoolLimits().bytes, PoolLimits().remembered).rollouts:
+            author = item.rollout.author
+            account.heard[author] = max(item.arrival, account.heard.get(author, 0.0))
+    except SapoError as error:
+        account.damaged.append(str(error))
+    _read_journal(account, paths.journal)
+    for path in texts:
+        lines = path.read_text(errors="replace").splitlines()
+        account.faults += [f"{path.name}: {line[:160]}" for line in lines if FAULTS.search(line)]
+    return account
+
+
+def _read_journal(account: Account, path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as journal:
+        account.rounds = [round for (round,) in journal.execute("SELECT round FROM rounds ORDER BY round")]
+        (oldest,) = journal.execute("SELECT min(round) FROM rollouts").fetchone()
+        query = "SELECT round, json_extract(event, '$.external') FROM rounds WHERE round >= ?"
+        account.kept = {round: (counted, []) for round, counted in journal.execute(query, (oldest,))}
+        columns = "round, own, digest, sequence, author, time"
+        for round, own, digest, sequence, author, made in journal.execute(f"SELECT {columns} FROM rollouts"):
+            if own:
+                account.sequences.append(sequence)
+            else:
+                account.kept[round][1].append(digest)
+                account.heard[author] = max(made, account.heard.get(author, 0.0))

@@ -1,0 +1,222 @@
+"""The tables of a soak, from its records."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from tests.soak.slopes import Decision, Slope, decide, fit, together
+
+BOUND = 1.0
+"""Megabytes an hour."""
+WARM_UP = 1 / 12
+"""Part of the time that a life must have lasted before its memory is compared."""
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The slopes of one figure in lives that began early enough and did not end.
+
+    Attributes:
+        lives: slope by seat.
+        mean: of all of them.
+        decision: against the bound.
+    """
+
+    lives: dict[str, Slope]
+    mean: Slope | None
+    decision: Decision
+
+
+class Soaked:
+    """What the records of a soak tell. A run that has not ended yet can be read, too."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.start = self.of("start")[0]
+        self.options = self.start["options"]
+        self.began = next((record["time"] for record in self.of("begun")), self.start["time"])
+        self.last = max(record["time"] for record in records)
+        ended = [record["time"] for record in self.of("ended")]
+        self.end = ended[0] if ended else self.last
+        self.samples: dict[str, list[Record]] = defaultdict(list)
+        for sample in self.of("sample"):
+            self.samples[sample["seat"]].append(sample)
+        self.nodes = [seat for seat in self.samples if seat != "relay"]
+
+    def of(self, kind: str) -> list[Record]:
+        """The records of a kind."""
+        return [record for record in self.records if record["kind"] == kind]
+
+    @property
+    def middle(self) -> float:
+        """When the last half begins, Unix seconds."""
+        return float(self.began + self.end) / 2
+
+    def last_half(self, seat: str) -> list[Record]:
+        """The samples of a life that was warm in the middle and did not end before the end; empty without one."""
+        warm = WARM_UP * (self.end - self.began)
+        samples = [sample for sample in self.samples[seat] if self.middle <= sample["time"] <= self.end]
+        if not samples or len({sample["life"] for sample in samples}) > 1:
+            return []
+        if samples[0]["age"] < warm or samples[-1]["time"] < self.end - 60:
+            return []
+        return samples
+
+    def growth(self, key: str, unit: float, seats: Sequence[str] | None = None) -> Growth:
+        """How a figure of the samples grows an hour.
+
+        Args:
+            key: of the figure.
+            unit: what it is divided by.
+            seats: to look at; None for all nodes.
+        """
+        lives: dict[str, Slope] = {}
+        for seat in self.nodes if seats is None else seats:
+            samples = self.last_half(seat)
+            slope = fit([s["time"] for s in samples], [s[key] / unit for s in samples])
+            if slope is not None:
+                lives[seat] = slope
+        mean = together(list(lives.values()))
+        return Growth(lives, mean, decide(mean, len(lives), BOUND))
+
+    def problems(self) -> list[str]:
+        """Everything that a soak must not show."""
+        found = [
+            problem for kind in ("account", "arrivals") for record in self.of(kind) for problem in record["problems"]
+        ]
+        found += [f"{kind} ended by itself" for kind in (record["by"] for record in self.of("attacker ended"))]
+        for seat in self.nodes:
+            for place, count in self.faults(seat).items():
+                found.append(f"{seat}: {count} faults in {place}")
+            restarts = max((sample.get("restarts", 0) for sample in self.samples[seat]), default=0)
+            found += [f"{seat}: {restarts} restarts of its host"] if restarts else []
+        if self.of("ended") and not self.of("arrivals"):
+            found.append("the run broke off before it was checked")
+        if self.growth("uss", 1e6).decision == "grows":
+            found.append("memory grows")
+        return found
+
+    def faults(self, seat: str) -> Counter[str]:
+        """Faults in background tasks, over all lives."""
+        most: dict[tuple[int, str], int] = {}
+        for sample in self.samples[seat]:
+            for place, count in sample.get("faults", {}).items():
+                most[sample["life"], place] = max(count, most.get((sample["life"], place), 0))
+        total: Counter[str] = Counter()
+        for (_, place), count in most.items():
+            total[place] += count
+        return total
+
+    def sum_of(self, seat: str, key: str) -> float:
+        """A counter of a process that begins at 0, over all lives."""
+        lives: dict[int, float] = {}
+        for sample in self.samples[seat]:
+            lives[sample["life"]] = max(sample.get(key, 0), lives.get(sample["life"], 0))
+        return sum(lives.values())
+
+
+def read(path: Path) -> Soaked:
+    """The records in a file, or in the directory of a soak; the last line may still be incomplete."""
+    path = path / "records.jsonl" if path.is_dir() else path
+    return Soaked([json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")])
+
+
+def tables(soaked: Soaked) -> str:
+    """The tables in Markdown."""
+    options = soaked.options
+    minutes = (soaked.end - soaked.began) / 60
+    lines = [
+        f"{options['nodes']} nodes, {options['attackers']} attackers, {minutes:.1f} of {options['minutes']:g} minutes; "
+        f"{soaked.start['commit']}; {soaked.start['machine']}",
+        "",
+        *_nodes(soaked),
+        "",
+        *_growths(soaked),
+        "",
+        *_attacks(soaked),
+        "",
+        *_churn(soaked),
+        "",
+    ]
+    problems = soaked.problems()
+    lines += ["Problems:", "", *(f"- {problem}" for problem in problems)] if problems else ["No problem was found."]
+    return "\n".join(lines)
+
+
+def _nodes(soaked: Soaked) -> list[str]:
+    lines = [
+        "| Node | Lives | Rounds | Rollouts received | Trained on | Rejected | Processor s | RSS MB, middle and end "
+        "| USS MB, middle and end | Open files | Threads | Peers |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    accounts = {record["seat"]: record for record in soaked.of("account")}
+    for seat, samples in soaked.samples.items():
+        half = soaked.last_half(seat)
+        account = accounts.get(seat, {})
+        edges = [half[:6], half[-6:]] if half else [samples[-6:]]
+        memory = [" to ".join(f"{median(s[key] for s in edge) / 1e6:.1f}" for edge in edges) for key in ("rss", "uss")]
+        lines.append(
+            f"| {seat} | {samples[-1]['life']} | {account.get('rounds', '')} "
+            f"| {soaked.sum_of(seat, 'rollouts_in'):.0f} | {account.get('external', '')} "
+            f"| {soaked.sum_of(seat, 'rejections'):.0f} | {soaked.sum_of(seat, 'processor'):.0f} "
+            f"| {memory[0]} | {memory[1]} | {_range(samples, 'files')} | {_range(samples, 'threads')} "
+            f"| {_range(samples, 'peers')} |"
+        )
+    return lines
+
+
+def _range(samples: Sequence[Record], key: str) -> str:
+    """The middle of a figure, and its greatest value."""
+    values = [sample[key] for sample in samples if key in sample]
+    return f"{median(values):.0f} (at most {max(values)})" if values else ""
+
+
+def _growths(soaked: Soaked) -> list[str]:
+    lines = [
+        "| In the last half, an hour | Lives | Mean slope | Its standard error | Least and greatest | Below 1 |",
+        "|---|---|---|---|---|---|",
+    ]
+    figures = [("RSS, MB", "rss", 1e6, None), ("USS, MB", "uss", 1e6, None), ("PSS, MB", "pss", 1e6, None)]
+    rows: list[tuple[str, str, float, list[str] | None]] = [*figures, ("Open files", "files", 1, None)]
+    rows += [("Threads", "threads", 1, None), ("RSS of the relay, MB", "rss", 1e6, ["relay"])]
+    rows.append(("USS of the relay, MB", "uss", 1e6, ["relay"]))
+    for title, key, unit, seats in rows:
+        growth = soaked.growth(key, unit, seats)
+        if growth.mean is None:
+            continue
+        values = [slope.value for slope in growth.lives.values()]
+        lines.append(
+            f"| {title} | {len(values)} | {growth.mean.value:+.2f} | {growth.mean.error:.2f} "
+            f"| {min(values):+.2f}, {max(values):+.2f} | {growth.decision} |"
+        )
+    return lines
+
+
+def _attacks(soaked: Soaked) -> list[str]:
+    attacks: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in soaked.of("attack"):
+        attacks[record["by"], record["attack"]].append(record)
+    lines = ["| Attacker | Attack | Times | Seconds | How it ended for the attacker |", "|---|---|---|---|---|"]
+    for (by, name), records in sorted(attacks.items()):
+        results = Counter(record["result"] for record in records)
+        seconds = median(record["seconds"] for record in records)
+        ends = ", ".join(f"{result} {count}" for result, count in results.most_common())
+        lines.append(f"| {by} | {name} | {len(records)} | {seconds:.1f} | {ends} |")
+    return lines
+
+
+def _churn(soaked: Soaked) -> list[str]:
+    deaths = Counter(record["asked"] for record in soaked.of("death") if record["time"] <= soaked.end)
+    arrivals = soaked.of("arrivals")
+    heard = f"{arrivals[0]['pairs'] - len(arrivals[0]['problems'])} of {arrivals[0]['pairs']}" if arrivals else "?"
+    return [
+        f"Stopped by SIGTERM {deaths[15]}, by SIGKILL {deaths[9]}, ended by themselves {deaths[0]}. "
+        f"Pairs of which one heard the other in the last minutes: {heard}."
+    ]

@@ -1,0 +1,263 @@
+"""Runs a soak, and writes everything that it sees as JSON lines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.rollout import Task
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from tests.benchmarks.measure import machine
+from tests.soak.accounts import Account, read_account, silent
+from tests.soak.attacker import KINDS
+from tests.soak.churn import QUIET, Change, plan
+from tests.soak.model import MANIFEST, write_guesser
+from tests.soak.seats import Relay, Seat, settle
+from tests.soak.turns import Turns
+from tests.swarm.lines import ROOT, LineProcess
+from tests.swarm.namespaces import Namespaces, name, permitted
+
+SAMPLE_SECONDS = 10.0
+START_SECONDS = 600.0
+"""Time for all nodes to start: importing torch takes some ten seconds of a core each."""
+END_SECONDS = 120.0
+"""Time for a node to end in order."""
+FIRST = 3
+"""Nodes that the others know at first, besides the relay."""
+REST, PAUSE = 0.3, 12.0
+"""Seconds between two turns of nodes, and between two attacks of one attacker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Of a soak.
+
+    Attributes:
+        minutes: from when all nodes run.
+        nodes: at the same time.
+        attackers: 0 to 3.
+        directory: for homes and records.
+    """
+
+    minutes: float
+    nodes: int
+    attackers: int
+    directory: Path
+
+
+class Records:
+    """A file of JSON lines. Thread-safe."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("a")
+        self._lock = threading.Lock()
+
+    def write(self, kind: str, **values: Any) -> None:
+        """Write a line."""
+        with self._lock:
+            self._file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **values}) + "\n")
+            self._file.flush()
+
+
+class Soak:
+    """The nodes, the relay and the attackers of one run."""
+
+    def __init__(self, options: Options, lab: Namespaces) -> None:
+        self.options = options
+        directory = options.directory
+        self.records = Records(directory / "records.jsonl")
+        write_guesser(directory / "tiny.gguf")
+        (directory / "manifest.toml").write_text(MANIFEST.format(name=time.time_ns()))
+        self.source = TaskSource(load_manifest(str(directory / "manifest.toml")))
+        lab.build_public()
+        self.relay = Relay("relay", settle(lab, "relay", 200), directory / "relay")
+        names = [f"n{number}" for number in range(1, options.nodes + 2)]
+        self.nodes = [
+            Seat(part, settle(lab, part, number), directory / part) for number, part in enumerate(names, start=1)
+        ]
+        known = tuple(seat.address for seat in (*self.nodes[:FIRST], self.relay))
+        for seat in self.nodes:
+            seat.bootstrap = tuple(address for address in known if address != seat.address)
+        self.seats = [self.relay, *self.nodes]
+        self.attackers: dict[str, LineProcess] = {}
+        self._machines = {kind: settle(lab, kind[:8], 210 + number) for number, kind in enumerate(KINDS)}
+        self._reported: dict[str, int] = {}
+        self._executor = ThreadPoolExecutor(8)
+
+    def run(self) -> None:
+        """Start all, watch them for the time, end them, and write what they account for."""
+        self._write_start()
+        self._start_all()
+        began = time.time()
+        self.records.write("begun")
+        turns = Turns(lambda: [seat for seat in self.nodes if seat.life], REST)
+        turns.start()
+        self._attack()
+        self._watch(began)
+        for attacker in self.attackers.values():
+            self._read(attacker)
+            attacker.kill()
+        turns.stop()
+        self._sample()
+        self.records.write("ended", turns=turns.taken, vain=turns.vain)
+        self._end_all()
+        self._check(began)
+
+    def close(self) -> None:
+        """Kill whatever still runs."""
+        for attacker in self.attackers.values():
+            attacker.kill()
+        for seat in self.seats:
+            if seat.life:
+                seat.end(signal.SIGKILL)
+        self._executor.shutdown()
+
+    def _write_start(self) -> None:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, cwd=ROOT)
+        options = {**asdict(self.options), "directory": str(self.options.directory)}
+        self.records.write("start", options=options, machine=machine(), commit=commit.stdout.strip())
+
+    def _start(self, seat: Seat) -> None:
+        life = seat.start()
+        self.records.write("life", seat=seat.name, life=life.number, pid=life.process.pid)
+
+    def _start_all(self) -> None:
+        self._start(self.relay)
+        for seat in self.nodes[:-1]:
+            self._start(seat)
+            # Each is paused until its turn comes, so that those that are late to start get the processor.
+            deadline = time.monotonic() + START_SECONDS
+            while not (seat.swarm() and seat.request("pause") is not None):
+                if seat.look() or time.monotonic() > deadline:
+                    raise SystemExit(f"{seat.name} does not start; see {seat.errors_file}")
+                time.sleep(0.3)
+
+    def _attack(self) -> None:
+        def plain(task: Task) -> list[Any]:
+            ref = task.ref
+            return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
+
+        tasks, _ = self.source.training_tasks(666, 0, 16)
+        for number, kind in enumerate(list(KINDS)[: self.options.attackers]):
+            options = {
+                "kind": kind, "swarm": self.source.manifest.digest, "tasks": [plain(task) for task in tasks],
+                "number": number, "pause": PAUSE,
+            }  # fmt: skip
+            before = ("ip", "netns", "exec", name(kind[:8]))
+            self.attackers[kind] = LineProcess("-m", "tests.soak.attacker", json.dumps(options), before=before)
+        self._aim()
+
+    def _aim(self) -> None:
+        """Tell attackers who lives now."""
+        targets = json.dumps([[seat.peer_id, seat.address] for seat in self.nodes if seat.life])
+        for attacker in self.attackers.values():
+            with contextlib.suppress(OSError):
+                attacker.write_line(targets)
+
+    def _watch(self, began: float) -> None:
+        changes = plan(60 * self.options.minutes, self.options.nodes)
+        next_sample = began
+        while (now := time.time()) < began + 60 * self.options.minutes:
+            self._look()
+            while changes and now >= began + changes[0].at:
+                self._change(changes.pop(0))
+            if now >= next_sample:
+                next_sample += SAMPLE_SECONDS
+                self._sample()
+            for attacker in self.attackers.values():
+                self._read(attacker)
+            time.sleep(0.2)
+
+    def _change(self, change: Change) -> None:
+        seat = self.nodes[change.seat]
+        self.records.write("change", seat=seat.name, what=change.kind, by=change.by.name)
+        if change.kind in {"start", "join"}:
+            if seat.life is None:
+                self._start(seat)
+        else:
+            seat.gone = change.kind == "leave"
+            seat.end(change.by)
+        self._aim()
+
+    def _look(self) -> None:
+        for seat in self.seats:
+            if life := seat.look():
+                self.records.write("death", seat=seat.name, life=life.number, asked=int(life.asked), code=life.code)
+
+    def _sample(self) -> None:
+        def one(seat: Seat) -> dict[str, Any] | None:
+            measured = seat.measure()
+            return measured and {**measured, **seat.swarm()}
+
+        for sample in self._executor.map(one, self.seats):
+            if sample:
+                self.records.write("sample", **sample)
+
+    def _read(self, attacker: LineProcess) -> None:
+        """Write what an attacker did since the last time."""
+        (kind,) = (kind for kind, process in self.attackers.items() if process is attacker)
+        read = self._reported.get(kind, 0)
+        lines = attacker.lines[read:]
+        self._reported[kind] = read + len(lines)
+        for line in lines:
+            self.records.write("attack", by=kind, **line)
+        if attacker.process.poll() is not None and self._reported.get(f"{kind} ended") is None:
+            self._reported[f"{kind} ended"] = 1
+            self.records.write("attacker ended", by=kind, code=attacker.process.returncode)
+
+    def _end_all(self) -> None:
+        for seat in self.seats:
+            seat.end(signal.SIGTERM)
+        deadline = time.monotonic() + END_SECONDS
+        while any(seat.life for seat in self.seats) and time.monotonic() < deadline:
+            self._look()
+            time.sleep(0.2)
+
+    def _check(self, began: float) -> None:
+        seconds = 60 * self.options.minutes
+        accounts: dict[str, Account] = {}
+        for seat in self.nodes:
+            events = seat.events("node_started", "round", "checkpoint", "notice")
+            ends = [(int(life.asked), life.code) for life in seat.lives]
+            account = read_account(seat.name, seat.home, events, ends, [seat.errors_file, *seat.logs])
+            accounts[seat.name] = account
+            self.records.write(
+                "account",
+                seat=seat.name,
+                lives=len(seat.lives),
+                rounds=len(account.rounds),
+                external=sum(len(digests) for _, digests in account.kept.values()),
+                problems=account.problems(),
+            )
+        # Who was there when nobody came or went any more.
+        there = [seat for seat in self.nodes if not seat.gone and seat.lives]
+        quiet = began + seconds * (1 - QUIET / 2)
+        problems = silent([accounts[seat.name] for seat in there], {seat.name: seat.peer_id for seat in there}, quiet)
+        self.records.write("arrivals", pairs=len(there) * (len(there) - 1), problems=problems)
+
+
+@contextlib.contextmanager
+def prepared(options: Options) -> Iterator[Soak]:
+    """A soak in network namespaces.
+
+    Raises:
+        NotPermittedError: if this machine can't have them.
+    """
+    options.directory.mkdir(parents=True)
+    with Namespaces() as lab:
+        with permitted():
+            soak = Soak(options, lab)
+        try:
+            yield soak
+        finally:
+            soak.close()

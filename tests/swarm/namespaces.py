@@ -1,0 +1,104 @@
+"""Machines of one public network, in network namespaces of this computer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Self
+
+PREFIX = f"sapo{os.getpid() % 10000}"
+
+
+class NotPermittedError(Exception):
+    """This machine lacks a command or a right that is needed."""
+
+
+def name(part: str) -> str:
+    """The namespace of a machine or router."""
+    return f"{PREFIX}{part}"
+
+
+def ip(*arguments: str) -> None:
+    """Run `ip`."""
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
+
+
+def run_in(part: str, *command: str, text: str | None = None) -> None:
+    """Run a command in a namespace."""
+    command = ("ip", "netns", "exec", name(part), *command)
+    subprocess.run(command, input=text, text=True, check=True, capture_output=True)
+
+
+@contextmanager
+def permitted(*commands: str) -> Iterator[None]:
+    """Commands of this context make namespaces.
+
+    Args:
+        commands: that must be installed, besides `ip`.
+
+    Raises:
+        NotPermittedError: if this machine can't have them.
+    """
+    missing = [command for command in ("ip", *commands) if shutil.which(command) is None]
+    if missing:
+        raise NotPermittedError(f"needs the commands ip (iproute2) {' '.join(commands)}")
+    try:
+        yield
+    except (OSError, subprocess.CalledProcessError) as error:
+        reason = getattr(error, "stderr", None) or error
+        raise NotPermittedError(f"network namespaces are not permitted here: {reason}") from error
+
+
+class Namespaces:
+    """Namespaces, and links between them. Leaving the context removes them."""
+
+    def __init__(self) -> None:
+        self._made: list[str] = []
+
+    def build_public(self) -> None:
+        """Make the public network: a bridge in a namespace of its own."""
+        self.add("wan")
+        ip("-n", name("wan"), "link", "add", "br0", "type", "bridge")
+        ip("-n", name("wan"), "link", "set", "br0", "up")
+
+    def add(self, *parts: str) -> None:
+        """Make namespaces."""
+        for part in parts:
+            ip("netns", "add", name(part))
+            self._made.append(part)
+            ip("-n", name(part), "link", "set", "lo", "up")
+
+    def attach(self, part: str, device: str) -> None:
+        """Connect a namespace with the public network."""
+        self.link("wan", f"w-{part}", part, device)
+        ip("-n", name("wan"), "link", "set", f"w-{part}", "master", "br0")
+
+    @staticmethod
+    def link(left: str, left_device: str, right: str, right_device: str) -> None:
+        """Connect two namespaces."""
+        here = ["-n", name(left), "link", "add", left_device, "type", "veth"]
+        ip(*here, "peer", "name", right_device, "netns", name(right))
+        ip("-n", name(left), "link", "set", left_device, "up")
+        ip("-n", name(right), "link", "set", right_device, "up")
+
+    @staticmethod
+    def address(part: str, device: str, *addresses: str) -> None:
+        """Give a device addresses."""
+        for address in addresses:
+            flags = ["nodad"] if ":" in address else []
+            ip("-n", name(part), "addr", "add", address, "dev", device, *flags)
+
+    def remove(self) -> None:
+        """Remove all namespaces; their links go with them."""
+        for part in self._made:
+            subprocess.run(["ip", "netns", "del", name(part)], check=False, capture_output=True)
+        self._made.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()

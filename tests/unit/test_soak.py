@@ -1,0 +1,237 @@
+"""The soak's own judgement: planted leaks and losses have to show, and what is in order must not."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sapo_edge.events import RoundFinished
+from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state.journal import Journal, JournaledRollout
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.pool_file import SavedPool, SavedRollout, write_pool
+from tests.soak.accounts import Account, read_account, silent
+from tests.soak.churn import QUIET, plan
+from tests.soak.report import Soaked, read, tables
+from tests.soak.slopes import Slope, decide, fit, together
+
+HOUR, EVERY = 3600, 10
+SEATS = ("n1", "n2", "n3", "n4")
+
+
+def samples(seat: str, leak: float = 0.0, noise: float = 0.3, memory: float = 0.9, **changes: Any) -> list[Any]:
+    """The samples of an hour: memory that wanders as an allocator's does, and a leak in MB an hour."""
+    generator = np.random.default_rng(SEATS.index(seat))
+    wander, records = 0.0, []
+    for second in range(0, HOUR, EVERY):
+        wander = memory * wander + math.sqrt(1 - memory**2) * noise * generator.standard_normal()
+        rss = 470e6 + 1e6 * (wander + leak * second / HOUR)
+        figures = {"rss": rss, "uss": rss - 300e6, "pss": rss - 200e6, "files": 40, "threads": 12, "processor": second}
+        records.append(
+            {
+                "kind": "sample",
+                "time": 1000.0 + second,
+                "seat": seat,
+                "life": 1,
+                "age": 60.0 + second,
+                **figures,
+                **changes,
+            }
+        )
+    return records
+
+
+def soaked(*more: dict[str, Any], leak: float = 0.0, **changes: Any) -> Soaked:
+    """An hour of four nodes."""
+    options = {"minutes": 60, "nodes": 4, "attackers": 1}
+    records = [
+        {"kind": "start", "time": 900.0, "options": options, "machine": "m", "commit": "c"},
+        {"kind": "begun", "time": 1000.0},
+        *(record for seat in SEATS for record in samples(seat, leak, **changes)),
+        {"kind": "ended", "time": 1000.0 + HOUR},
+        {"kind": "arrivals", "time": 5000.0, "pairs": 12, "problems": []},
+        *more,
+    ]
+    return Soaked(records)
+
+
+@pytest.mark.parametrize(("leak", "decision"), [(0.0, "flat"), (5.0, "grows"), (-5.0, "flat")])
+def test_a_leak_of_some_megabytes_an_hour_shows(leak: float, decision: str) -> None:
+    run = soaked(leak=leak)
+    growth = run.growth("uss", 1e6)
+    assert growth.decision == decision and len(growth.lives) == 4
+    assert growth.mean is not None and abs(growth.mean.value - leak) < 4 * growth.mean.error
+    assert ("memory grows" in run.problems()) == (decision == "grows")
+    assert decision in tables(run)
+
+
+def test_a_leak_that_noise_hides_is_neither_found_nor_denied() -> None:
+    assert soaked(leak=1.0, noise=3.0).growth("uss", 1e6).decision == "undecided"
+
+
+def test_the_standard_error_covers_noise_that_wanders() -> None:
+    # A line through 180 samples of which each resembles the one before: least squares alone would be too sure.
+    generator = np.random.default_rng(5)
+    seconds = np.arange(0, HOUR / 2, EVERY)
+    slopes = []
+    for _ in range(200):
+        values, wander = [], 0.0
+        for _ in seconds:
+            wander = 0.9 * wander + generator.standard_normal()
+            values.append(wander)
+        slope = fit(list(seconds), values)
+        assert slope is not None
+        slopes.append(slope)
+    covered = np.mean([abs(slope.value) < 2 * slope.error for slope in slopes])
+    # 95 % if it were exact. It is 40 % with the error of least squares.
+    assert covered > 0.85
+
+
+def test_few_samples_and_no_node_decide_nothing() -> None:
+    assert fit([0.0, 10.0], [1.0, 2.0]) is None
+    assert together([]) is None and decide(None, 0, 1.0) == "undecided"
+    assert together([Slope(2.0, 0.5)]) == Slope(2.0, 0.5)
+
+
+def test_lives_that_ended_or_began_late_are_not_compared() -> None:
+    assert soaked(age=10.0).growth("rss", 1e6).lives == {}
+    restarted = soaked()
+    for sample in restarted.samples["n2"][-5:]:
+        sample["life"] = 2
+    assert set(restarted.growth("rss", 1e6).lives) == {"n1", "n3", "n4"}
+
+
+def test_faults_restarts_and_a_run_that_broke_off_are_problems() -> None:
+    assert soaked().problems() == []
+    assert "n1: 2 faults in pulls" in soaked(faults={"pulls": 2}).problems()
+    assert "n1: 1 restarts of its host" in soaked(restarts=1).problems()
+    broken = soaked()
+    broken.records = [record for record in broken.records if record["kind"] != "arrivals"]
+    assert broken.problems() == ["the run broke off before it was checked"]
+
+
+def test_the_report_reads_a_run_that_is_not_over(tmp_path: Path) -> None:
+    records = [record for record in soaked().records if record["kind"] not in {"ended", "arrivals"}]
+    text = "".join(json.dumps(record) + "\n" for record in records[:200]) + '{"kind": "sam'
+    (tmp_path / "records.jsonl").write_text(text)
+    assert "| n1 |" in tables(read(tmp_path))
+
+
+def life(begins: int, *rounds: int, checkpoints: bool = True) -> list[dict[str, Any]]:
+    """What a life says: each round, and that it was saved."""
+    events: list[dict[str, Any]] = [{"event": "node_started", "round": begins}]
+    for round in rounds:
+        events.append({"event": "round", "round": round})
+        events += [{"event": "checkpoint", "round": round}] if checkpoints else []
+    return events
+
+
+def account(**changes: Any) -> Account:
+    """A node that was killed after its second round, which it had not saved, and ended in order."""
+    values: dict[str, Any] = {
+        "name": "n1",
+        "events": [*life(0, 1), {"event": "round", "round": 2}, *life(1, 2, 3)],
+        "ends": [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGTERM, 0)],
+        "rounds": [1, 2, 3],
+        "kept": {1: (0, []), 2: (1, ["a"]), 3: (1, ["b"])},
+        "sequences": [1, 2, 3],
+        "checkpoint": 3,
+    }
+    return Account(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"rounds": [1, 3]}, "the journal lacks rounds [2]"),
+        ({"events": [*life(0, 1, 2), *life(1, 2, 3)]}, "a life began at round 1, and 2 was saved"),
+        ({"events": life(0, 1, 3)}, "round 3 follows 1"),
+        ({"checkpoint": 2}, "the newest checkpoint is of round 2, and the newest round 3"),
+        ({"checkpoint": None}, "the newest checkpoint is of round None, and the newest round 3"),
+        ({"events": life(0, 1, 2, 3, 4)}, "the journal ends at round 3, and 4 was saved"),
+        ({"kept": {2: (1, ["a"]), 3: (1, ["a"])}}, "rollout a was trained on 2 times"),
+        ({"kept": {3: (2, ["b"])}}, "round 3 counts 2 rollouts of others, and has 1"),
+        ({"sequences": [1, 2, 2]}, "sequence number 2 was used 2 times"),
+        ({"ends": [(0, 1)]}, "life 1 ended with 1 after signal 0"),
+        ({"ends": [(signal.SIGTERM, None)]}, "life 1 ended with None after signal 15"),
+        ({"faults": ["stderr: Traceback (most recent call last):"]}, "stderr: Traceback (most recent call last):"),
+        ({"damaged": ["the saved pool is damaged"]}, "the saved pool is damaged"),
+    ],
+)
+def test_what_is_lost_or_counted_twice_is_found(changes: dict[str, Any], problem: str) -> None:
+    assert account().problems() == []
+    assert account(**changes).problems() == [f"n1: {problem}"]
+
+
+def test_notices_of_survived_errors_are_problems() -> None:
+    notice = {"event": "notice", "level": "warning", "text": "the swarm survived an error in its pulls (KeyError)"}
+    assert account(events=[*life(0, 1, 2, 3), notice]).problems() == [f"n1: {notice['text']}"]
+    assert account(events=[*life(0, 1, 2, 3), notice | {"text": "alone"}]).problems() == []
+
+
+def test_who_was_not_heard_is_named() -> None:
+    first, second = Account("n1", heard={"two": 50.0}), Account("n2", heard={"one": 80.0})
+    names = {"n1": "one", "n2": "two"}
+    assert silent([first, second], names, 40.0) == []
+    assert silent([first, second], names, 60.0) == ["n1 did not hear n2"]
+    assert silent([first, Account("n2")], names, 40.0) == ["n2 did not hear n1"]
+
+
+def rollout(author: str, sequence: int, time: float) -> Rollout:
+    return Rollout(TaskRef("sums", "1", 1, sequence), "1 + 1?", "2", (Answer("2", True),), author, 1, sequence, time)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Callable[[list[int]], Path]:
+    def make(rounds: list[int]) -> Path:
+        paths = Paths.default(tmp_path)
+        paths.create()
+        journal = Journal(paths.journal)
+        for round in rounds:
+            event = RoundFinished(
+                round=round, time=1.0, reward_own=0.5, reward_external=None, groups=2, informative=1, own=1, external=1,
+                tokens=8, seconds_generate=0.1, seconds_update=0.1, statistics={}, shared=1, received=0,
+            )  # fmt: skip
+            pair = [
+                JournaledRollout(rollout(author, round, 100.0 + round), (1.0,), (0.0,), own)
+                for author, own in (("me", True), ("other", False))
+            ]
+            journal.record(event, pair)
+        journal.close()
+        write_pool(paths.pool, SavedPool(rollouts=[SavedRollout(rollout("late", 9, 1.0), 500.0)]))
+        (tmp_path / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
+        return tmp_path
+
+    return make
+
+
+def test_an_account_is_read_from_a_home(home: Callable[[list[int]], Path]) -> None:
+    path = home([1, 2, 4])
+    found = read_account("n1", path, [], [], [path / "stderr"])
+    assert found.rounds == [1, 2, 4] and found.sequences == [1, 2, 4]
+    assert {round: counted for round, (counted, _) in found.kept.items()} == {1: 1, 2: 1, 4: 1}
+    assert found.heard == {"other": 104.0, "late": 500.0}
+    assert found.faults == ["stderr: Traceback (most recent call last):"]
+    assert found.checkpoint is None
+    assert "n1: the journal lacks rounds [3]" in found.problems()
+
+
+@pytest.mark.parametrize(("minutes", "nodes"), [(60, 12), (2, 4), (3, 2)])
+def test_churn_stops_by_both_signals_and_leaves_half_of_the_nodes_alone(minutes: int, nodes: int) -> None:
+    changes = plan(60 * minutes, nodes)
+    here = set(range(nodes))
+    for change in changes:
+        assert (change.seat in here) == (change.kind in {"stop", "leave"})
+        (here.discard if change.kind in {"stop", "leave"} else here.add)(change.seat)
+    assert here == {*range(nodes - 1), nodes}
+    assert {change.by for change in changes if change.kind == "stop"} == {signal.SIGTERM, signal.SIGKILL}
+    assert all(change.at <= 60 * minutes * (1 - QUIET) for change in changes)
+    touched = {change.seat for change in changes}
+    assert nodes == 2 or touched.isdisjoint(range(nodes // 2))
