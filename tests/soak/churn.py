@@ -41,9 +41,10 @@ def plan(seconds: float, nodes: int) -> list[Change]:
     restless = list(range(nodes // 2, nodes - 1)) or [0]
     turn, at = 0, period / 2
     while at + away < seconds * (1 - QUIET):
-        # By turns of all seats, so that each of them is stopped by both.
-        by = (signal.SIGTERM, signal.SIGKILL)[(turn + turn // len(restless)) % 2]
-        seat = restless[turn % len(restless)]
+        lap, place = divmod(turn, len(restless))
+        seat = restless[place]
+        # Each seat by the one and the other.
+        by = (signal.SIGTERM, signal.SIGKILL)[(place + lap) % 2]
         changes += [Change(at, seat, "stop", by), Change(at + away, seat, "start")]
         turn, at = turn + 1, at + period
     return sorted(changes, key=lambda change: change.at)
