@@ -16,6 +16,7 @@ from typing import Any
 import trio
 
 import tests.soak.abuse  # its attacks register themselves
+from sapo_edge.swarm.tally import innermost
 from tests.swarm.member.hostile import ATTACKS, Hostile
 
 assert tests.soak.abuse
@@ -76,7 +77,7 @@ async def main(options: dict[str, Any]) -> None:
                 try:
                     await ATTACKS[name](hostile, **arguments)
                 except Exception as error:  # noqa: BLE001 - nodes end and refuse in many ways, which is what they should
-                    result = type(error).__name__
+                    result = f"{type(innermost(error)).__name__}: {innermost(error)}"[:160]
             if scope.cancelled_caught:
                 result = "broken off"
             made = hostile.made

@@ -14,7 +14,7 @@ import os
 import signal
 from types import FrameType
 
-SMALLER = 16
+SMALLER = 4
 """By what the memories are divided."""
 
 

@@ -325,7 +325,7 @@ async def malformed_frames(hostile: Hostile) -> dict[str, Any]:
         rpc = rpc_pb2.RPC()
         for number in range(2000):
             rpc.control.graft.add(topicID=f"topic {number}")
-            rpc.control.ihave.add(topicID=f"topic {number}", messageIDs=["\u00ff" * 40])
+            rpc.control.ihave.add(topicID=f"topic {number}", messageIDs=[b"\xff" * 40])
             rpc.control.prune.add(topicID=f"topic {number}", backoff=2**60)
             rpc.subscriptions.add(subscribe=True, topicid=f"topic {number}")
         await peer.frame(rpc.SerializeToString())
