@@ -19,8 +19,7 @@ test: $(VENV)/.installed-test
 	$(PYTEST)
 
 # Other versions of Python, where they are installed, without the libraries that are large or need a compiler.
-test-pythons:
-	$(MAKE) --jobs=2 --output-sync test-python-3.12 test-python-3.13
+test-pythons: test-python-3.12 test-python-3.13
 
 test-python-%:
 	@sh .ci/light $*
@@ -37,16 +36,15 @@ lint: $(VENV)/.installed-test
 benchmarks: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks
 
-$(VENV)/.installed: pyproject.toml constraints.txt packaging/system-packages.sh
+# The tests need all that a run needs, and more: installed at once.
+$(VENV)/.installed: EXTRAS = starter
+$(VENV)/.installed-test: EXTRAS = starter,test
+$(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh
 	sh packaging/system-packages.sh $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV): 1.7 GB, about 7 minutes the first time, because llama.cpp is compiled'
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[starter]'
-	touch $@
-
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[starter,test]'
-	touch $@
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[$(EXTRAS)]'
+	touch $(VENV)/.installed $@
 
 clean:
 	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
