@@ -53,6 +53,7 @@ class OpenOptions:
         threads: CPU threads; 0 chooses.
         trainable: whether `update` and `save` will be called.
         narrate: called with a line of text before something that takes time.
+        thinking: whether the model may think before it answers.
     """
 
     model: Path
@@ -62,6 +63,7 @@ class OpenOptions:
     threads: int
     trainable: bool
     narrate: Callable[[str], None]
+    thinking: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,13 +105,16 @@ def decode_ids(ids: Sequence[int]) -> bytes:
     return b"".join(bytes(back[c] for c in texts[i]) for i in ids if types[i] == NORMAL)
 
 
-def write_model(path: Path, shape: ModelShape, quantised: Mapping[str, str] | None = None) -> Path:
+def write_model(
+    path: Path, shape: ModelShape, quantised: Mapping[str, str] | None = None, template: str = CHAT_TEMPLATE
+) -> Path:
     """Write a model of this shape; the same shape gives the same file.
 
     Args:
         path: of the file.
         shape: of the model.
         quantised: GGUF type of the matrices whose names have this in them, such as {"attn": "Q4_0"}.
+        template: of a chat.
     """
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
@@ -141,7 +144,7 @@ def write_model(path: Path, shape: ModelShape, quantised: Mapping[str, str] | No
     writer.add_bos_token_id(END_OF_TEXT)
     writer.add_eos_token_id(IM_END)
     writer.add_pad_token_id(END_OF_TEXT)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(template)
     for name, array in make_tensors(shape).items():
         form = next((form for part, form in (quantised or {}).items() if part in name and array.ndim == 2), None)
         if form is not None:

@@ -38,8 +38,9 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     from sapo_edge.backends.apple.policy import MlxPolicy
 
     policy = MlxPolicy(
-        options.model, lora=options.lora, threads=options.threads, trainable=options.trainable, narrate=options.narrate
-    )
+        options.model, lora=options.lora, threads=options.threads, trainable=options.trainable,
+        narrate=options.narrate, thinking=options.thinking,
+    )  # fmt: skip
     return policy, policy.reasons
 
 

@@ -34,6 +34,7 @@ class MlxPolicy(BasePolicy):
         trainable: if false, `update` raises an error and there is no optimizer.
         quantised: keep a quantised base as it is, or load it as float32; None chooses the faster one on this device.
         narrate: called with a text before a step that takes long, while the policy is made.
+        thinking: whether the model may think before it answers.
 
     Attributes:
         reasons: choices made for the user, in words.
@@ -52,6 +53,7 @@ class MlxPolicy(BasePolicy):
         trainable: bool = True,
         quantised: bool | None = None,
         narrate: Callable[[str], None] = silent,
+        thinking: bool = False,
     ) -> None:
         return_freed_memory()
         self.source: ModelSource = open_source(path, mlx=True)
@@ -67,7 +69,7 @@ class MlxPolicy(BasePolicy):
         narrate("loading the model into MLX")
         self.model: Any = load_model(self.source, on_gpu() if quantised is None else quantised)
         with hide_torch():
-            self.vocabulary: Vocabulary = open_vocabulary(self.source)
+            self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         self.adapter: MlxAdapter | None = None
         self.learner: MlxLearner | None = None
         self._weight_bytes = _weight_bytes(self.model)

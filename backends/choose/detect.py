@@ -150,6 +150,7 @@ def open_policy(
     threads: int,
     trainable: bool,
     narrate: Callable[[str], None],
+    thinking: bool = False,
 ) -> OpenedPolicy:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
 
@@ -159,7 +160,7 @@ def open_policy(
         BackendError: if the backend is broken or incomplete.
         ModelError: if it can't use the model.
     """
-    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate)
+    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking)
     try:
         return _open(choice, options)
     except BackendError as error:

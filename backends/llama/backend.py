@@ -38,7 +38,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
 
     policy = LlamaCppPolicy(
         options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
-        trainable=options.trainable, narrate=options.narrate,
+        trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
     )  # fmt: skip
     return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}")
 

@@ -46,6 +46,7 @@ class LlamaCppPolicy(BasePolicy):
         threads: 0 measures and adapts.
         trainable: if false, torch is never loaded and `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
+        thinking: whether the model may think before it answers.
 
     Raises:
         ModelError: if the file is missing, truncated, or not supported.
@@ -62,6 +63,7 @@ class LlamaCppPolicy(BasePolicy):
         threads: int = 0,
         trainable: bool = True,
         narrate: Callable[[str], None] = silent,
+        thinking: bool = False,
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
@@ -70,7 +72,8 @@ class LlamaCppPolicy(BasePolicy):
         self.governor = ThreadGovernor(threads)
         self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        self.model = LlamaModel(replace(read_header(self.sampler.path), metadata=self.header.metadata))
+        sampled = replace(read_header(self.sampler.path), metadata=self.header.metadata)
+        self.model = LlamaModel(sampled, thinking=thinking)
         self.vocabulary = self.model
         self.adapter_path = workspace / "sampler-adapter.gguf"
         self._has_adapter = False

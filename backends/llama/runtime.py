@@ -27,13 +27,14 @@ class LlamaModel(GgufVocabulary):
 
     Args:
         header: of the file.
+        thinking: whether prompts let the model think before it answers.
 
     Raises:
         ModelError: if llama.cpp can't load the file.
     """
 
-    def __init__(self, header: GgufHeader) -> None:
-        super().__init__(header, weights=True)
+    def __init__(self, header: GgufHeader, *, thinking: bool = False) -> None:
+        super().__init__(header, weights=True, thinking=thinking)
 
 
 class LlamaContext:

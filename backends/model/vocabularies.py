@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
+from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
 from sapo_edge.backends.model.llama_library import llama_library
@@ -24,23 +25,38 @@ SPACE = "\u2581"
 """SentencePiece's character for a space."""
 
 
-def open_vocabulary(source: ModelSource) -> Vocabulary:
+def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabulary:
     """The tokenizer of a model.
 
     llama.cpp tokenises for GGUF files, on every backend: transformers would build a tokenizer from the file that splits
     digits differently.
+
+    Args:
+        source: the model.
+        thinking: whether prompts let the model think before it answers.
     """
-    return HfVocabulary(source) if isinstance(source, HfDirectory) else GgufVocabulary(source)
+    if isinstance(source, HfDirectory):
+        return HfVocabulary(source, thinking=thinking)
+    return GgufVocabulary(source, thinking=thinking)
 
 
 class Vocabulary(ABC):
     """A tokenizer with a chat template.
+
+    Args:
+        name: of the model, for messages.
+        thinking: whether prompts let the model think before it answers.
 
     Attributes:
         end_token: id of the token that ends a turn of the chat template.
     """
 
     end_token: int
+
+    def __init__(self, name: object, *, thinking: bool) -> None:
+        self._name = name
+        self._thinking = thinking
+        self._layouts: dict[tuple[str, ...], Layout] = {}
 
     @abstractmethod
     def tokenize(self, text: str, *, special: bool) -> list[int]:
@@ -55,8 +71,8 @@ class Vocabulary(ABC):
         """Whether the token ends a completion."""
 
     @abstractmethod
-    def _render(self, messages: list[dict[str, str]]) -> str:
-        """The chat template's text for some messages, with the beginning of the answer's turn.
+    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
+        """The chat template's text for some turns, with the beginning of the answer's turn.
 
         Raises:
             ModelError: if the model has no template.
@@ -65,21 +81,23 @@ class Vocabulary(ABC):
     def encode_prompt(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt, rendered with the model's own chat template.
 
-        The template is filled with placeholders first, and the texts are tokenised on their own, without control
-        tokens, so that a question can't forge a turn.
+        The turns' texts are tokenised on their own, without control tokens, so that a question can't forge a turn.
 
         Raises:
-            ModelError: if the model has no template.
+            ModelError: if the model has no template, or one that has no place for a turn.
         """
-        marks = [f"\ue000{index}\ue001" for index in range(len(prompt))]
-        rendered = self._render([{"role": m.role, "content": mark} for m, mark in zip(prompt, marks, strict=True)])
+        roles = tuple(message.role for message in prompt)
+        layout = self._layouts.get(roles)
+        if layout is None:
+            layout = self._layouts[roles] = lay_out(self._render, roles, self._name, thinking=self._thinking)
+        turns = layout.prompt(prompt)
         ids: list[int] = []
-        for mark, message in zip(marks, prompt, strict=True):
-            before, separator, rendered = rendered.partition(mark)
-            ids += self.tokenize(before, special=True)
-            if separator:
-                ids += self.tokenize(message.content, special=False)
-        return ids + self.tokenize(rendered, special=True)
+        for part in layout.parts:
+            if isinstance(part, str):
+                ids += self.tokenize(part, special=True)
+            else:
+                ids += self.tokenize(turns[part].content, special=False)
+        return ids
 
     def close(self) -> None:  # noqa: B027 - only one kind has native memory
         """Free native memory."""
@@ -91,6 +109,7 @@ class GgufVocabulary(Vocabulary):
     Args:
         header: of the file.
         weights: whether llama.cpp maps the file's weights as well.
+        thinking: as in `Vocabulary`.
 
     Attributes:
         library: the `llama_cpp` module.
@@ -102,7 +121,8 @@ class GgufVocabulary(Vocabulary):
         ModelError: if llama.cpp can't load the file.
     """
 
-    def __init__(self, header: GgufHeader, *, weights: bool = False) -> None:
+    def __init__(self, header: GgufHeader, *, weights: bool = False, thinking: bool = False) -> None:
+        super().__init__(header.model_name, thinking=thinking)
         self.library = llama_library()
         self.header = header
         parameters = self.library.llama_model_default_params()
@@ -145,7 +165,7 @@ class GgufVocabulary(Vocabulary):
         """See `Vocabulary.ends`."""
         return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
+    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
         if self._formatter is None:
             from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
@@ -154,12 +174,12 @@ class GgufVocabulary(Vocabulary):
                 raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
             # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
             self._formatter = Jinja2ChatFormatter(
-                template=template,
+                template=with_fixed_date(template),
                 eos_token=self._token_text("eos"),
                 bos_token=self._token_text("bos"),
                 add_generation_prompt=True,
             )
-        return str(self._formatter(messages=messages).prompt)
+        return str(self._formatter(messages=turns, **variables).prompt)
 
     def _token_text(self, kind: str) -> str:
         token = self.header.metadata.get(f"tokenizer.ggml.{kind}_token_id")
@@ -180,12 +200,14 @@ class HfVocabulary(Vocabulary):
 
     Args:
         directory: the model's.
+        thinking: as in `Vocabulary`.
 
     Raises:
         ModelError: if it has no tokenizer, no chat template, or a tokenizer whose tokens have no known bytes.
     """
 
-    def __init__(self, directory: HfDirectory) -> None:
+    def __init__(self, directory: HfDirectory, *, thinking: bool = False) -> None:
+        super().__init__(directory.path, thinking=thinking)
         from transformers import AutoTokenizer
 
         try:
@@ -199,6 +221,8 @@ class HfVocabulary(Vocabulary):
         self._to_bytes = _bytes_reader(decoder, directory)
         if not self._tokenizer.chat_template:
             raise ModelError(f"{directory.path} has no chat template", "use an instruction-tuned model")
+        # Of several, the one for texts without tools.
+        self._template = with_fixed_date(self._tokenizer.get_chat_template())
         self._special = set(self._tokenizer.all_special_ids) | {
             token for token, added in self._tokenizer.added_tokens_decoder.items() if added.special
         }
@@ -222,9 +246,12 @@ class HfVocabulary(Vocabulary):
         """See `Vocabulary.ends`."""
         return token in self._end_tokens
 
-    def _render(self, messages: list[dict[str, str]]) -> str:
+    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
         # transformers renders in an immutable sandbox: the template comes with the model.
-        return str(self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        rendered = self._tokenizer.apply_chat_template(
+            turns, chat_template=self._template, tokenize=False, add_generation_prompt=True, **variables
+        )
+        return str(rendered)
 
     def _find_end_tokens(self, directory: HfDirectory) -> frozenset[int]:
         declared: list[Any] = [self._tokenizer.eos_token_id, directory.config.get("eos_token_id")]

@@ -104,7 +104,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     device = DEVICES.get(look(this_host(), options.model).preference, "auto")
     policy = TorchPolicy(
         options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
-        narrate=options.narrate,
+        narrate=options.narrate, thinking=options.thinking,
     )  # fmt: skip
     return policy, policy.reasons
 

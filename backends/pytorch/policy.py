@@ -42,6 +42,7 @@ class TorchPolicy(BasePolicy):
         trainable: if false, `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
         place: where and how to compute; by default chosen for `device`.
+        thinking: whether the model may think before it answers.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -58,6 +59,7 @@ class TorchPolicy(BasePolicy):
         trainable: bool = True,
         narrate: Callable[[str], None] = silent,
         place: Place | None = None,
+        thinking: bool = False,
     ) -> None:
         self.source: ModelSource = open_source(path)
         self.shape = shape_of(self.source)
@@ -68,7 +70,7 @@ class TorchPolicy(BasePolicy):
         from sapo_edge.backends.pytorch.model import load_base
 
         self.place = place or choose_place(self.shape, device)
-        self.vocabulary: Vocabulary = open_vocabulary(self.source)
+        self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None
         if trainable:

@@ -169,6 +169,7 @@ class Workspace:
             threads=settings.threads,
             trainable=trainable,
             narrate=say,
+            thinking=settings.thinking == "on",
         )
 
 

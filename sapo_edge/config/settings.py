@@ -149,6 +149,11 @@ class Settings:
         further=_other_backends,
         form="an installed package's",
     )
+    thinking: str = _setting(
+        "off",
+        "Let a model think before it answers, if it can. Few finish within a manifest's limit: raise max_tokens too.",
+        choices=("off", "on"),
+    )
     role: str = _setting(
         "trainer",
         "trainer: learn. generator: only answer questions and share the answers, which needs less memory.",

@@ -9,7 +9,7 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import SettingRow
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "What is trained": ("manifest", "model", "backend", "role", "seed"),
+    "What is trained": ("manifest", "model", "backend", "thinking", "role", "seed"),
     "The round": (
         "own", "external", "protect", "questions", "answers", "strategy", "rounds", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints",
