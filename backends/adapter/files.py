@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -144,8 +145,11 @@ def read_alpha(directory: Path) -> tuple[int, float]:
         config = json.loads(path.read_text())
         if config["peft_type"] != "LORA" or config.get("use_rslora") or config.get("use_dora"):
             raise CheckpointError(f"{path} does not describe a plain LoRA adapter", "use an adapter made by sapo-edge")
-        return int(config["r"]), float(config["lora_alpha"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        rank, alpha = int(config["r"]), float(config["lora_alpha"])
+        if rank < 1 or not math.isfinite(alpha):
+            raise ValueError("rank or alpha is out of bounds")
+        return rank, alpha
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise CheckpointError(
             f"{path} is missing or damaged ({error})", "give the directory of a PEFT adapter"
         ) from error

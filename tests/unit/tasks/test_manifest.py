@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,18 @@ def test_messages_never_carry_a_long_or_unprintable_key() -> None:
     error = refusal(HEAD + TASK + f'"\\u001b{"k" * 9000}" = 1')
     assert len(str(error)) < 400
     assert str(error).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 30_000 + "a = 1", "[" + '"a" . ' * 9_000 + "a]", "x = {" + "'a'." * 9_000 + "a = 1}"]
+)
+def test_a_key_of_many_parts_is_rejected_before_it_is_parsed(text: str) -> None:
+    # tomllib allocated 3.6 GB for the first.
+    tracemalloc.start()
+    with pytest.raises(ManifestError, match="more than 32 parts"):
+        Manifest.from_toml(text)
+    assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
+    tracemalloc.stop()
 
 
 def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:

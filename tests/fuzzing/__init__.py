@@ -1,0 +1,1 @@
+"""Coverage-guided fuzzing of all that reads bytes of others: `python -m tests.fuzzing`."""

@@ -1,0 +1,113 @@
+"""Starts the process of one target, and reads what libFuzzer says about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.fuzzing.targets import load
+
+ROOT = Path(__file__).parents[2]
+INPUT_SECONDS = 20
+"""Time after which libFuzzer takes an input for endless; a target's own limit is of processor time, and lower."""
+MEMORY_MIB = 2048
+"""Memory of the process at which libFuzzer ends it."""
+START_SECONDS = 180.0
+"""Time for importing and instrumenting, beyond that of fuzzing."""
+
+_PROGRESS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
+_PEAK = re.compile(r"stat::peak_rss_mb:\s+(\d+)")
+_CRASH = re.compile(r"Test unit written to (\S+)")
+_REASON = re.compile(r"=== Uncaught Python exception: ===\n(.*)|ERROR: (libFuzzer: .*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What fuzzing one target gave.
+
+    Attributes:
+        name: of the target.
+        inputs: that were checked.
+        per_second: inputs.
+        edges, features: covered: branches, and branches with how often they are taken.
+        corpus: inputs that are kept because each covers something that no other one does.
+        slowest: seconds of processor time.
+        allocated: most bytes for one input.
+        peak: MiB of the whole process.
+        crash: file with the input that ended it; None if none did.
+        reason: why, in one line.
+    """
+
+    name: str
+    inputs: int
+    per_second: int
+    edges: int
+    features: int
+    corpus: int
+    slowest: float
+    allocated: int
+    peak: int
+    crash: Path | None
+    reason: str
+
+
+def fuzz(name: str, directory: Path, seconds: int, flags: Sequence[str] = ()) -> Run:
+    """Fuzz a target.
+
+    Args:
+        name: of the target.
+        directory: where its corpus, its log and crashing inputs are kept.
+        seconds: at most.
+        flags: more of libFuzzer's.
+    """
+    corpus, seeds, crashes = (directory / kind / name for kind in ("corpus", "seeds", "crashes"))
+    for path in (corpus, seeds, crashes):
+        path.mkdir(parents=True, exist_ok=True)
+    for seed in load(name).seeds():
+        (seeds / hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
+    report, log = directory / f"{name}.json", directory / f"{name}.log"
+    report.unlink(missing_ok=True)
+    command = [
+        sys.executable, "-m", "tests.fuzzing.worker", name, str(report), f"-max_total_time={seconds}",
+        f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={MEMORY_MIB}", f"-artifact_prefix={crashes}/{name}.",
+        "-print_final_stats=1", *flags, str(corpus), str(seeds),
+    ]  # fmt: skip
+    with log.open("wb") as output:
+        process = subprocess.run(
+            command, cwd=ROOT, stdout=output, stderr=output, timeout=seconds + START_SECONDS, check=False,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+        )  # fmt: skip
+    return read(name, log.read_text("utf-8", "replace"), report, process.returncode, seconds)
+
+
+def read(name: str, log: str, report: Path, code: int, seconds: int) -> Run:
+    """The result in a log of libFuzzer and a worker's report."""
+    # libFuzzer ends the process without a report when an input is endless or takes all memory.
+    own: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
+    progress = _PROGRESS.findall(log)
+    edges, features, corpus = map(int, progress[-1]) if progress else (0, 0, 0)
+    peak, crash, reason = _PEAK.search(log), _CRASH.search(log), _REASON.search(log)
+    if code and crash is None:
+        raise RuntimeError(f"the process of {name} failed:\n{log[-2000:]}")
+    return Run(
+        name,
+        own.get("inputs", 0),
+        own.get("inputs", 0) // max(1, seconds),
+        edges,
+        features,
+        corpus,
+        own.get("seconds", math.nan),
+        own.get("memory", 0),
+        int(peak[1]) if peak else 0,
+        Path(crash[1]) if crash else None,
+        (reason[1] or reason[2] if reason else "") if crash else "",
+    )

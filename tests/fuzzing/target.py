@@ -1,0 +1,73 @@
+"""A target of fuzzing: a property that holds for any bytes, and the bounds of what checking it may cost."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+class BoundError(AssertionError):
+    """An input takes more time or memory than its size allows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A property that holds for any bytes.
+
+    Attributes:
+        check: takes any bytes; raises if the property does not hold for them.
+        seeds: valid inputs, and invalid ones that come far.
+        longest: bytes of the longest input.
+        memory, memory_per_byte: bytes that an input may have allocated at the same time, and so many for each of its
+            bytes.
+        seconds: of processor time for one input, with memory being traced and under the fuzzer's instrumentation.
+        short: mutations that the tests replay.
+    """
+
+    check: Callable[[bytes], None]
+    seeds: Callable[[], Iterable[bytes]]
+    longest: int
+    memory: int
+    memory_per_byte: int
+    seconds: float = 1.0
+    short: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What checking one input took: seconds of processor time, and the peak of bytes allocated."""
+
+    seconds: float
+    memory: int
+
+
+def measure(target: Target, data: bytes) -> Cost:
+    """Check one input, and what it costs.
+
+    Raises:
+        BoundError: if it costs too much.
+        Exception: whatever the property raises.
+    """
+    tracemalloc.start()
+    try:
+        begin = time.process_time()
+        target.check(data)
+        cost = Cost(time.process_time() - begin, tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    allowed = target.memory + target.memory_per_byte * len(data)
+    if cost.memory > allowed:
+        raise BoundError(f"{len(data)} bytes have {cost.memory} allocated, more than {allowed}")
+    if cost.seconds > target.seconds:
+        raise BoundError(f"{len(data)} bytes take {cost.seconds:.1f} s, more than {target.seconds}")
+    return cost
+
+
+def warm_up(target: Target) -> None:
+    """Check the seeds without measuring: the first use imports libraries and fills caches."""
+    for seed in target.seeds():
+        target.check(seed)

@@ -1,0 +1,32 @@
+"""A manifest of a peer is decoded or is a ManifestError; only its own encoding is accepted."""
+
+from __future__ import annotations
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
+from tests.fuzzing.target import MIB, Target
+
+
+def check(data: bytes) -> None:
+    """Decode, and encode again."""
+    try:
+        manifest = Manifest.from_bytes(data)
+    except ManifestError:
+        return
+    assert manifest.to_bytes() == data and len(data) <= MAX_MANIFEST_BYTES
+    assert len(manifest.prompt_for("question")) > 0 and manifest.entry_at(0.999) in manifest.tasks
+
+
+def seeds() -> list[bytes]:
+    """The shipped ones, and containers that claim more than they have."""
+    claims = (
+        b"\xdd\xff\xff\xff\xff",
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\x91" * 60_000,
+        b"\xd6\xff" + bytes(4),
+    )
+    return [*(load_manifest(name).to_bytes() for name in shipped_manifests()), *claims]
+
+
+TARGET = Target(check, seeds, 32 * 1024, MIB, 256)

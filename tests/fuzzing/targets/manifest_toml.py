@@ -1,0 +1,43 @@
+"""A manifest as TOML is read or is a ManifestError; what was read encodes and decodes to itself."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, shipped_manifests
+from tests.fuzzing.target import MIB, Target
+
+
+def check(data: bytes) -> None:
+    """As the text of a file."""
+    if len(data) > MAX_MANIFEST_BYTES:
+        return
+    try:
+        text = data.decode("utf-8")
+    except ValueError:
+        return
+    try:
+        manifest = Manifest.from_toml(text)
+    except ManifestError:
+        return
+    try:
+        assert Manifest.from_bytes(manifest.to_bytes()).digest == manifest.digest
+    except ManifestError as error:
+        assert "has" in str(error), "too large as bytes"
+    assert len(manifest.prompt_for("question")) > 0 and manifest.entry_at(0.999) in manifest.tasks
+
+
+def seeds() -> list[bytes]:
+    """The shipped ones, and texts that parsers find hard."""
+    files = resources.files("sapo_edge.tasks").joinpath("manifests")
+    shipped = [files.joinpath(f"{name}.toml").read_bytes() for name in shipped_manifests()]
+    hard = (
+        "a." * 30_000 + "a = 1", "[" + "a." * 15_000 + "a]\n" + "b = 1\n" * 5_000, "a = " + "[" * 30_000,
+        "a = " + "{a=" * 15_000, "a = " + "9" * 5_000, "a = 1979-05-27T07:32:00Z", "a = inf", "[[a]]\n" * 9_000,
+    )  # fmt: skip
+    return [*shipped, *(text.encode() for text in hard)]
+
+
+# Python's objects are many times as large as their text.
+TARGET = Target(check, seeds, MAX_MANIFEST_BYTES, MIB, 256, short=20)

@@ -1,0 +1,44 @@
+"""A file of the pool is read or is a StateError; what was read is written and read again the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from hashlib import sha256
+
+from sapo_edge.errors import StateError
+from sapo_edge.pool import Pool, PoolLimits
+from sapo_edge.state.pool_file import MAGIC, MAGIC_1, SavedPool, SavedRollout, read_pool, write_pool
+from tests.fuzzing.files import file
+from tests.fuzzing.target import KIB, Target
+from tests.swarm.wire.make_vectors import ROLLOUTS
+
+LIMITS = (16, 64 * KIB, 64)
+
+
+def check(data: bytes) -> None:
+    """The bytes as they are, and as the body of a file whose digest is right: a fuzzer can't find one."""
+    path = file("pool")
+    for content in (data, (MAGIC if len(data) % 2 else MAGIC_1) + sha256(data).digest() + data):
+        path.write_bytes(content)
+        try:
+            saved = read_pool(path, *LIMITS)
+        except StateError:
+            continue
+        assert len(saved.rollouts) <= LIMITS[0]
+        write_pool(path, saved)
+        assert read_pool(path, *LIMITS) == saved
+        pool = Pool("own", PoolLimits(*LIMITS[:2], remembered=LIMITS[2]))
+        assert pool.load(path) <= len(saved.rollouts)
+
+
+def seeds() -> list[bytes]:
+    """The body of a file of each version, and a whole file."""
+    rollouts = [SavedRollout(replace(rollout, digest="ab" * 32), 1.0, "private") for rollout in ROLLOUTS.values()]
+    path = file("pool")
+    write_pool(path, SavedPool(["cd" * 32], [bytes(16)], [bytes(16)], rollouts))
+    whole = path.read_bytes()
+    body = whole[len(MAGIC) + 32 :]
+    return [body, body + b"\xc4\x00", whole, b"", b"\xc4\x00"]
+
+
+TARGET = Target(check, seeds, 8 * KIB, 2048 * KIB, 64, short=100)

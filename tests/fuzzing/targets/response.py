@@ -1,0 +1,29 @@
+"""A pull response decodes or is a WireError, and encodes and decodes to itself."""
+
+from __future__ import annotations
+
+from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.messages import decode_response, encode_manifest_response, encode_response
+from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.vectors import field, invalid
+
+
+def check(data: bytes) -> None:
+    """Decode, and encode again: one without records may have had an empty list or no manifest."""
+    try:
+        response = decode_response(data)
+    except WireError:
+        return
+    if response.records:
+        assert response.manifest is None
+        assert decode_response(encode_response(response.records)) == response
+    else:
+        assert decode_response(encode_manifest_response(response.manifest)) == response
+
+
+def seeds() -> list[bytes]:
+    """The vectors."""
+    return field("responses.json", "data") + invalid("response", "data")
+
+
+TARGET = Target(check, seeds, 16 * KIB, 512 * KIB, 16)

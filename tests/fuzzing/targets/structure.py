@@ -1,0 +1,54 @@
+"""A map decodes within the bounds of depth and number, or is a WireError; encoding is stable after one round."""
+
+from __future__ import annotations
+
+from sapo_edge.swarm.wire.codec import (
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_ENTRIES,
+    MAX_TEXT_BYTES,
+    MAX_VALUES,
+    WireError,
+    decode,
+    encode,
+)
+from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.vectors import field
+
+LIMIT = 64 * KIB
+
+
+def check(data: bytes) -> None:
+    """Decode, count, and encode again."""
+    try:
+        fields = decode(data, LIMIT, "the map")
+    except WireError:
+        return
+    assert count(fields) <= MAX_VALUES
+    again = encode(fields)
+    # A float of 32 bits takes 64 when it is encoded again.
+    assert encode(decode(again, 2 * LIMIT, "the map")) == again
+
+
+def count(value: object, depth: int = 0) -> int:
+    """The number of values, keys included."""
+    assert depth <= MAX_DEPTH + 1
+    if isinstance(value, dict):
+        assert len(value) <= MAX_ENTRIES and all(isinstance(key, str) for key in value)
+        return 1 + len(value) + sum(count(item, depth + 1) for item in value.values())
+    if isinstance(value, list):
+        assert len(value) <= MAX_ELEMENTS
+        return 1 + sum(count(item, depth + 1) for item in value)
+    assert not isinstance(value, str) or len(value.encode()) <= MAX_TEXT_BYTES
+    assert value is None or isinstance(value, str | bytes | bool | int | float)
+    return 1
+
+
+def seeds() -> list[bytes]:
+    """Every vector that is a map, and one of all kinds of values."""
+    kinds = {"v": 1, "x": [None, True, -1, 2**63, 1.5, "text", b"bytes", {"y": [[]]}], "z": -(2**63)}
+    vectors = field("rollouts.json", "body") + field("messages.json", "unpacked") + field("requests.json", "data")
+    return [*vectors, encode(kinds)]
+
+
+TARGET = Target(check, seeds, 16 * KIB, 512 * KIB, 16)
