@@ -1,7 +1,7 @@
 """Asks the router to forward a TCP port: by PCP or NAT-PMP, else by UPnP. `mapping.py` runs it as a program.
 
-It runs in a process of its own, because miniupnpc, a library in C, reads XML from whatever device on the local network
-answers first. The process has little time and memory, and its one line of output is checked by `mapping.py`.
+It runs in a process of its own, because miniupnpc, a library in C, reads XML from whatever is at the router's address.
+The process has little time and memory, and its one line of output is checked by `mapping.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from sapo_edge.swarm.finding import portmap
+from sapo_edge.swarm.finding import portmap, ssdp
 from sapo_edge.swarm.finding.portmap import Answer, OlderRouterError, PortmapError
 
 LIFETIME = 3600
@@ -29,8 +29,6 @@ MEMORY = 512 * 1024 * 1024
 """Most address space of the process."""
 TRIES = (0.25, 0.5, 1.0)
 """Seconds to wait for each of the datagrams to a router that does not answer."""
-UPNP_MILLISECONDS = 2000
-"""Time in which UPnP devices may answer."""
 OTHER_PORTS = 3
 """Random external ports that are tried if the same one is taken."""
 NAME = "sapo-edge"
@@ -125,18 +123,18 @@ def _exchange(link: socket.socket, request: bytes, read: Callable[[bytes], T]) -
     raise fault
 
 
-def ask_upnp(task: Task) -> Answer:
-    """Ask by UPnP.
+def ask_upnp(task: Task, gateway: str) -> Answer:
+    """Ask by UPnP. Every URL that is fetched is at the router's own address.
 
     Raises:
-        Exception: miniupnpc's, if no router answers, or it refuses.
+        OSError: if it can't be asked.
+        PortmapError: if it does not answer, or names a URL elsewhere.
+        Exception: miniupnpc's, if it refuses.
     """
     import miniupnpc
 
     router = miniupnpc.UPnP()
-    router.discoverdelay = UPNP_MILLISECONDS
-    router.discover()
-    router.selectigd()
+    ssdp.check_url(router.selectigd(ssdp.find_description(gateway)), gateway)
     if task.remove:
         router.deleteportmapping(task.external, "TCP")
         return Answer(task.external, 0)
@@ -158,12 +156,14 @@ def ask_upnp(task: Task) -> Answer:
 def ask(task: Task) -> tuple[str, Answer] | None:
     """Ask in each way in turn, and return how the router answered, and what; None if it does not."""
     gateway = find_gateway()
-    if gateway is not None and task.by != "upnp":
+    if gateway is None:
+        return None
+    if task.by != "upnp":
         with contextlib.suppress(OSError, PortmapError):
             return ask_gateway(task, gateway)
     if task.by in ("", "upnp"):
         try:
-            return "upnp", ask_upnp(task)
+            return "upnp", ask_upnp(task, gateway)
         except Exception:  # noqa: BLE001 - miniupnpc raises Exception itself
             pass
     return None

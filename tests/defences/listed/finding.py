@@ -20,6 +20,8 @@ _PEERBOOK = "sapo_edge/swarm/finding/peerbook.py"
 _CIRCUIT = "sapo_edge/swarm/finding/circuit.py"
 _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
+_SSDP_TESTS = "tests/swarm/finding/test_ssdp.py::"
+
 DEFENCES = (
     Defence(
         "relays are tested",
@@ -377,5 +379,26 @@ DEFENCES = (
         "for address in addresses[:MAX_ADDRESSES]",
         "for address in addresses",
         ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
+    ),
+    Defence(
+        "UPnP hears the router alone",
+        "sapo_edge/swarm/finding/ssdp.py",
+        "if sender != gateway:",
+        "if False:",
+        (_SSDP_TESTS + "test_no_device_answers_in_the_routers_place",),
+    ),
+    Defence(
+        "the router's description is at its own address",
+        "sapo_edge/swarm/finding/ssdp.py",
+        'return check_url(match.group(1).decode("ascii"), gateway)',
+        'return match.group(1).decode("ascii")',
+        (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
+    ),
+    Defence(
+        "the router is controlled at its own address",
+        "sapo_edge/swarm/finding/router.py",
+        "ssdp.check_url(router.selectigd(ssdp.find_description(gateway)), gateway)",
+        "router.selectigd(ssdp.find_description(gateway))",
+        (_SSDP_TESTS + "test_no_router_has_anything_fetched_from_elsewhere",),
     ),
 )
