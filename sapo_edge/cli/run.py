@@ -157,6 +157,7 @@ def open_transport(
         upload=settings.upload,
         download=settings.download,
         known_peers=workspace.paths.state / "peers.json",
+        ports=workspace.paths.state / "ports.json",
     )
     admission = Admission(swarm.id, source, Reputation(), own=config.identity.peer_id)
     transport = Libp2pTransport(config, admission, emit)

@@ -74,7 +74,7 @@ def invite(
     json: Json = False,
 ) -> None:
     """Print the invite by which others join; with the running node's addresses, if one runs."""
-    from sapo_edge.swarm.joining.invite import choose_addresses
+    from sapo_edge.swarm.joining.invite import choose_addresses, leads_elsewhere
 
     if at and not code:
         raise ConfigError("--at is for a code", "add --code")
@@ -98,6 +98,9 @@ def invite(
     if not addresses:
         narrate("no address is known: with this invite, only nodes on the same local network find each other")
         narrate("start `sapo run` first, then run this again for an invite with your addresses")
+    elif not leads_elsewhere(addresses):
+        narrate("this invite leads here from the same local network only: no address is known that others can reach")
+        narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")
     narrate("others paste it after: sapo swarm join")
@@ -216,11 +219,11 @@ def _own_addresses(paths: Paths, swarm: Swarm) -> list[str]:
 
 
 def _wait_until_listening(client: ControlClient) -> dict[str, Any]:
-    """Wait until the node listens; returns the swarm's part of its status."""
+    """Wait until the node listens and its router has answered; returns the swarm's part of its status."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         status = client.request("status").get("swarm") or {}
-        if status.get("state") != "starting" or time.monotonic() >= deadline:
+        if (status.get("state") != "starting" and status.get("router") != "asking") or time.monotonic() >= deadline:
             return dict(status)
         time.sleep(0.2)
 

@@ -298,7 +298,9 @@ class Settings:
     network: str = _setting(
         "swarm", "swarm: share rollouts with other nodes. solo: work alone.", choices=("swarm", "solo")
     )
-    port: int = _setting(0, "TCP port to listen on. 0: any free port.", low=0, high=65535)
+    port: int = _setting(
+        0, "TCP port to listen on. 0: any free port, and the same one after a restart.", low=0, high=65535
+    )
     listen: str = _setting(
         "all",
         "Who may connect. all: any machine that can reach this one. loopback: only programs on this machine.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, LocalNetworks, find_local_networks
+from sapo_edge.swarm.finding.ports import try_port
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.finding.outside import Outside
@@ -69,13 +70,11 @@ def _port(port: int, node_runs: bool) -> Check:
         return Check("port", Status.PASS, f"TCP {port}, in use by the running node")
     if port < LOWEST_PORT and port != 443:
         return Check("port", Status.WARN, f"peers do not connect to TCP {port}", f"choose {LOWEST_PORT} or more")
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("0.0.0.0", port))
-        except OSError as error:
-            reason = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
-            return Check("port", Status.FAIL, f"TCP {port}: {reason}", "choose another port, or 0 for any free port")
+    try:
+        try_port(port)
+    except OSError as error:
+        reason = "in use by another program" if error.errno == errno.EADDRINUSE else error.strerror
+        return Check("port", Status.FAIL, f"TCP {port}: {reason}", "choose another port, or 0 for any free port")
     return Check("port", Status.PASS, f"TCP {port}, free")
 
 

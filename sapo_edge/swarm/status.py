@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 State = Literal["starting", "connected", "alone", "failed", "closed"]
 """`alone`: it runs and no peer is connected, which is not an error. `failed`: it failed and restarts soon."""
+Router = Literal["", "asking", "forwards", "silent"]
+"""What the router answered when it was asked to forward a port; "" if it is not asked, "asking" until it is known."""
 Direction = Literal["in", "out", "unknown"]
 """Who opened a connection: the peer (`in`) or this node (`out`)."""
 
@@ -52,6 +54,7 @@ class SwarmStatus:
         swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
         addresses: multiaddresses at which others can dial this node.
         reachable: whether peers of other networks reach this node's port; None while two of them don't agree.
+        router: see `Router`.
         clock_ahead: seconds by which the clocks of peers are ahead of this one; 0 while two of them don't agree.
         peers: connected ones.
         rollouts_out: own rollouts published.
@@ -71,6 +74,7 @@ class SwarmStatus:
     swarm: str
     addresses: tuple[str, ...] = ()
     reachable: bool | None = None
+    router: Router = ""
     clock_ahead: float = 0.0
     peers: tuple[PeerInfo, ...] = ()
     rollouts_out: int = 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -128,6 +130,22 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
         long = invoke("swarm", "invite", "--home", tmp_path).out
         assert len(long) < 1024 and parse_invite(long).bootstrap == tuple(many[:5])
         assert "until you restart it" in invoke("swarm", "leave", "--home", tmp_path).err
+
+
+def test_an_invite_waits_for_the_router_and_says_if_nobody_elsewhere_can_use_it(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("swarm", "create", "--home", tmp_path)
+    home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))
+    swarm: dict[str, Any] = {"swarm": STARTER.digest, "state": "alone", "router": "asking", "addresses": [home]}
+    node = FakeNode({"swarm": swarm})
+    with running(tmp_path, node):
+        answered = threading.Timer(0.5, swarm.update, [{"router": "forwards", "addresses": [home, public]}])
+        answered.start()
+        told = invoke("swarm", "invite", "--home", tmp_path)
+        assert parse_invite(told.out).bootstrap == (public, home) and "local network" not in told.err
+        swarm.update(router="silent", addresses=[home])
+        told = invoke("swarm", "invite", "--home", tmp_path)
+        assert parse_invite(told.out).bootstrap == (home,)
+        assert "from the same local network only" in told.err and "can invite you instead" in told.err
 
 
 def answers_of(source: TaskSource, ref: TaskRef) -> tuple[str, str]:

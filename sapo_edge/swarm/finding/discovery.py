@@ -6,7 +6,7 @@ import functools
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,7 @@ from sapo_edge.swarm.finding.inbound import InboundWatch
 from sapo_edge.swarm.finding.mapping import Mapping
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, Origin, PeerBook
+from sapo_edge.swarm.finding.ports import Ports
 from sapo_edge.swarm.finding.probe import carries
 from sapo_edge.swarm.host.host import direct_remotes, listen_port
 from sapo_edge.swarm.tally import Tally
@@ -36,6 +37,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
+MAX_OWN = 2
+"""Public addresses of this machine that a hole is punched to; with IPv6 it may have many."""
 CLOCK_TOLERANCE = 60.0
 """Seconds by which clocks may differ without a notice."""
 
@@ -52,6 +55,7 @@ class DiscoveryConfig:
         relay_rate: bytes a second that this node carries for other members once it is reachable; 0 for none.
         listen: "loopback" if only this machine can reach the host.
         peers_file: JSON file of peers of earlier runs; None to remember none.
+        ports: the ports that this node had before.
         min_members: dialled members of the swarm below which more are dialled without waiting.
         max_members: dialled members at which dialling stops, see `Dialler`. Others may still dial in.
     """
@@ -63,6 +67,7 @@ class DiscoveryConfig:
     relay_rate: int = 0
     listen: Literal["all", "loopback"] = "all"
     peers_file: Path | None = None
+    ports: Ports = field(default_factory=Ports)
     min_members: int = 6
     max_members: int = 8
 
@@ -103,7 +108,7 @@ class Discovery:
         self._ask_due: dict[str, float] = {}
         self._saved = time.monotonic()
         self.outside = Outside()
-        self.mapping = Mapping(self._port, self.outside, tally)
+        self.mapping = Mapping(self._port, self.outside, tally, config.ports)
         self._inbound = InboundWatch(host, self.outside)
         self.book = PeerBook(self._own_id)
         self.directory = Directory(host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally)
@@ -112,8 +117,9 @@ class Discovery:
             config.min_members, config.max_members, tally,
         )  # fmt: skip
         self.relays = RelayClient(
-            host, self.directory.address_of, self._needs_relay, functools.partial(carries, host), tally
-        )
+            host, self.directory.address_of, self._needs_relay, functools.partial(carries, host), self._own_addresses,
+            self._dial_checked, tally,
+        )  # fmt: skip
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
         """Find and dial peers until cancelled. Failures are retried, counted and notified; they never raise.
@@ -181,6 +187,21 @@ class Discovery:
         remotes = direct_remotes(self._host, peer_id)
         is_elsewhere = any(is_public(ip_address(remote)) for remote in remotes)
         return is_elsewhere and self.directory.is_member(peer_id) and bool(self.confirmed())
+
+    def _own_addresses(self) -> tuple[Address, ...]:
+        """Public addresses at which a peer may try to reach this node, perhaps in vain."""
+        machine = [direct_address(ip, self._port, self._own_id) for ip in self._networks.addresses]
+        public = [address for address in machine if address.ip is not None and is_public(address.ip)]
+        return (*self.invited(), *public[:MAX_OWN])
+
+    async def _dial_checked(self, peer_id: str) -> bool:
+        """Dial a peer directly where others say that they reached it, and return whether that worked."""
+        peer = self.book.peers.get(peer_id)
+        for address in peer.addresses if peer else ():
+            is_direct = address.relay is None and address.ip is not None and is_public(address.ip)
+            if is_direct and await self.dialler.dial(address):
+                return True
+        return False
 
     def _add_bootstrap(self) -> None:
         for text in self._config.bootstrap:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import secrets
 import subprocess
 from dataclasses import asdict, dataclass
 from ipaddress import IPv4Address
@@ -20,8 +19,9 @@ from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
 from sapo_edge.swarm.finding.outside import Outside
-from sapo_edge.swarm.finding.portmap import NONCE_BYTES
+from sapo_edge.swarm.finding.ports import Ports
 from sapo_edge.swarm.finding.router import LIFETIME, SECONDS, Task
+from sapo_edge.swarm.status import Router
 from sapo_edge.swarm.tally import Tally
 
 MAX_OUTPUT = 512
@@ -73,20 +73,23 @@ class Mapping:
 
     Attributes:
         current: the mapping; None while there is none.
+        state: what the router answered.
 
     Args:
         port: at which this node listens.
         outside: gets the router's claim about its public address.
         tally: counts and notices.
+        ports: remembers the router's port, which is asked for again.
     """
 
-    def __init__(self, port: int, outside: Outside, tally: Tally) -> None:
+    def __init__(self, port: int, outside: Outside, tally: Tally, ports: Ports) -> None:
         self.current: Mapped | None = None
+        self.state: Router = "asking"
         self._port = port
         self._outside = outside
         self._due = trio.Event()
         self._tally = tally
-        self._nonce = secrets.token_bytes(NONCE_BYTES).hex()
+        self._ports = ports
 
     async def run(self) -> None:
         """Work until cancelled, then remove the mapping."""
@@ -113,7 +116,7 @@ class Mapping:
     async def _renew(self) -> None:
         self._due = trio.Event()
         before = self.current
-        task = Task(self._port, before.port if before else self._port, self._nonce)
+        task = Task(self._port, self._ports.external or self._port, self._ports.nonce)
         try:
             process: Any = await trio.run_process(
                 _command(task), capture_stdout=True, stderr=subprocess.DEVNULL, check=False
@@ -122,16 +125,19 @@ class Mapping:
         except (OSError, ValueError):
             self.current = None
         self._outside.router = self.current.ip if self.current else ""
+        self.state = "forwards" if self.current else "silent"
         if self.current is None:
             self._tally.count("routers that forward no port")
-        elif before is None:
+            return
+        await trio.to_thread.run_sync(self._ports.mark_forwarded, self.current.port)
+        if before is None:
             self._tally.count(f"ports forwarded by {self.current.by}")
             self._tally.notice(
                 "info", f"the router forwards TCP port {self.current.port} to this node", "port forwarded"
             )
 
     def _remove(self, mapped: Mapped) -> None:
-        task = Task(self._port, mapped.port, self._nonce, mapped.by, remove=True)
+        task = Task(self._port, mapped.port, self._ports.nonce, mapped.by, remove=True)
         try:
             process = subprocess.Popen(_command(task), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             process.wait(SECONDS + 1)

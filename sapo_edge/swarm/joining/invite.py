@@ -139,7 +139,12 @@ def choose_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple((usable or best)[:MAX_ADDRESSES])
 
 
-_THIS_MACHINE = 3
+def leads_elsewhere(addresses: Iterable[str]) -> bool:
+    """Whether one of an invite's addresses may be of use outside of this machine's local network."""
+    return any(_rank(parse_address(text)) < _LOCAL for text in addresses)
+
+
+_LOCAL, _THIS_MACHINE = 2, 3
 
 
 def _rank(address: Address) -> int:
@@ -147,7 +152,7 @@ def _rank(address: Address) -> int:
         return 1
     if address.ip.is_loopback or address.ip.is_link_local:
         return _THIS_MACHINE
-    return 0 if is_public(address.ip) else 2
+    return 0 if is_public(address.ip) else _LOCAL
 
 
 def _clean(text: str) -> str:

@@ -22,7 +22,7 @@ class SwarmConfig:
         manifest: what the swarm trains on; its digest identifies the swarm.
         psk: 32 bytes that all members of a private swarm share; None in an open one.
         bootstrap: multiaddresses with `/p2p/` of peers to dial.
-        port: TCP port to listen on; 0 for any.
+        port: TCP port to listen on; 0 for that of `ports`, or any.
         listen: "all" interfaces, or "loopback": this machine only.
         mdns: whether to announce the node on the local network, and to look for peers there.
         map_port: whether to ask the router to forward the port to this node.
@@ -33,6 +33,7 @@ class SwarmConfig:
         download: cap in bytes per second, 0 for none. While it is used up, the node leaves the topic, so that
             neighbours send nothing; beyond a burst it reads at the rate of the cap, and TCP slows the senders down.
         known_peers: file that remembers addresses of peers; None to remember none.
+        ports: file that remembers the node's ports; None to remember none.
         keepalive: seconds between two pings on a connection; it is closed when two get no answer.
     """
 
@@ -48,6 +49,7 @@ class SwarmConfig:
     upload: int = 0
     download: int = 0
     known_peers: Path | None = None
+    ports: Path | None = None
     keepalive: float = 15.0
 
     @property

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.events import Event
 from sapo_edge.rollout import Rollout
+from sapo_edge.swarm.finding.ports import Ports, try_port
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.joining.membership import swarm_id
 from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import WEIGHTS
 from sapo_edge.swarm.recent import Recent
-from sapo_edge.swarm.status import SwarmStatus
+from sapo_edge.swarm.status import Router, SwarmStatus
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_ANNOUNCED, encode_message, split_records
 from sapo_edge.swarm.wire.record import SignedRollout, sign_rollout
@@ -46,7 +47,7 @@ class Member:
         self.swarm = swarm_id(bytes.fromhex(config.manifest.digest), config.psk)
         self.records = RecordStore()
         self.outbox: deque[bytes] = deque()
-        self.port = config.port
+        self.ports = Ports(config.ports)
         self.wake: Callable[[], None] = lambda: None
         self._receivers: list[Receiver] = []
         self._blamed: Recent[str, Counter[str]] = Recent(MAX_BLAMED)
@@ -56,7 +57,8 @@ class Member:
         self._meter: Meter | None = None
         self._lock = threading.Lock()
         peer_id = config.identity.peer_id
-        self._shown = SwarmStatus("starting", peer_id, readable_name(peer_id), self.swarm.hex())
+        router: Router = "asking" if config.map_port else ""
+        self._shown = SwarmStatus("starting", peer_id, readable_name(peer_id), self.swarm.hex(), router=router)
 
     def subscribe(self, receiver: Receiver) -> None:
         """Call `receiver` with each accepted rollout."""
@@ -123,9 +125,25 @@ class Member:
         with self._lock:
             return dict(self._blamed.get(peer, ()))
 
+    def choose_port(self) -> int:
+        """The port to listen on: that of the settings, else the one that peers and invites know; 0 for any."""
+        if self.config.port or not (before := self.ports.port):
+            return self.config.port
+        try:
+            try_port(before, "0.0.0.0" if self.config.listen == "all" else "127.0.0.1")
+        except OSError as error:
+            self.tally.notice(
+                "warning",
+                f"can't listen on TCP port {before} as before ({error.strerror}): the node takes another one; send new"
+                " invites, earlier ones may lead nowhere",
+                "port",
+            )
+            return 0
+        return before
+
     def mark_listening(self, addresses: tuple[str, ...], port: int, meter: Meter, wake: Callable[[], None]) -> None:
-        """Record that a host listens. Later hosts of this process use the same port, because peers remember it."""
-        self.port = port
+        """Record that a host listens."""
+        self.ports.mark_listening(port)
         self.wake = wake
         self._meter = meter
         self._show(state="alone", addresses=addresses)

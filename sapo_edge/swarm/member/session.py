@@ -23,7 +23,7 @@ from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import Puller, PullServer
-from sapo_edge.swarm.status import Direction, PeerInfo
+from sapo_edge.swarm.status import Direction, PeerInfo, Router
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout
 
 MAX_UNCHECKED = 512
@@ -75,6 +75,7 @@ class Session:
         self._discovery: Discovery | None = None
         self._addresses: tuple[str, ...] = ()
         self._addresses_updated = -ADDRESS_SECONDS
+        self._shown_router: Router = ""
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
 
@@ -110,7 +111,7 @@ class Session:
 
     async def _run(self) -> None:
         member = self.member
-        host = running(self.host, member.config.listen, member.port, self.meter, self.tally, member.blame)
+        host = running(self.host, member.config.listen, member.choose_port(), self.meter, self.tally, member.blame)
         async with host as nursery, self.gossip.running(nursery):
             self._mark_listening()
             for task in (self._publish, self._check_tasks, self.puller.run):
@@ -143,7 +144,7 @@ class Session:
         config = self.member.config
         discovery_config = DiscoveryConfig(
             bytes.fromhex(config.manifest.digest), config.bootstrap, config.mdns, config.map_port,
-            config.relay_rate, config.listen, config.known_peers,
+            config.relay_rate, config.listen, config.known_peers, self.member.ports,
         )  # fmt: skip
         self._discovery = Discovery(
             self.host, discovery_config, self.tally, self.member.admission.reputation.is_established
@@ -239,7 +240,10 @@ class Session:
 
     def _snapshot(self, has_peers: bool) -> None:
         outside = self._discovery.outside if self._discovery else None
-        if trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
+        router = self._router()
+        # Who waits for the router's answer wants the address that follows from it.
+        if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
+            self._shown_router = router
             self._addresses_updated, self._addresses = trio.current_time(), self._find_addresses()
         self.member.snapshot(
             has_peers,
@@ -247,8 +251,12 @@ class Session:
             paused=self._paused(),
             addresses=self._addresses,
             reachable=outside.is_reachable if outside else None,
+            router=router,
             clock_ahead=outside.clock_ahead if outside else 0.0,
         )
+
+    def _router(self) -> Router:
+        return self._discovery.mapping.state if self._discovery and self.member.config.map_port else ""
 
     def _backfill(self, neighbours: Sequence[str], nursery: trio.Nursery) -> None:
         """Ask new neighbours for recent rollouts: the first ones after joining, and those that reconnect."""

@@ -15,6 +15,7 @@ from sapo_edge.events import to_json
 from sapo_edge.swarm.addresses import direct_address, find_local_networks
 from sapo_edge.swarm.finding.circuit import FAILED, is_relayed
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.ports import Ports
 from sapo_edge.swarm.host.host import listen_port, make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -90,6 +91,7 @@ async def main(options: dict[str, Any]) -> None:
     config = DiscoveryConfig(
         bytes.fromhex(options["swarm"]), tuple(options.get("bootstrap", ())), options.get("mdns", False),
         options.get("map_port", False), options.get("relay_rate", 0), listen, peers_file,
+        Ports(Path(options["ports_file"]) if options.get("ports_file") else None),
     )  # fmt: skip
     async with running(host, listen, options.get("port", 0), meter, tally, lambda peer, what: None) as nursery:
         host.set_stream_handler(ECHO, echo)

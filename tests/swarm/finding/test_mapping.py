@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 from libp2p.rcmgr import Direction
 
 from sapo_edge.swarm.finding import mapping as mapping_module
-from sapo_edge.swarm.finding import portmap, router
+from sapo_edge.swarm.finding import portmap, router, ssdp
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.inbound import InboundWatch
 from sapo_edge.swarm.finding.mapping import MAX_OUTPUT, SHORTEST, Mapped, Mapping, read_answer
 from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.finding.portmap import Answer, OlderRouterError, PortmapError
+from sapo_edge.swarm.finding.ports import Ports
 from sapo_edge.swarm.finding.router import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host
@@ -144,11 +145,8 @@ class UPnP:
     def __init__(self) -> None:
         type(self).calls = []
 
-    def discover(self) -> int:
-        return 1
-
-    def selectigd(self) -> str:
-        return "http://192.168.1.1"
+    def selectigd(self, url: str) -> str:
+        return url
 
     def externalipaddress(self) -> str | None:
         return None
@@ -168,7 +166,9 @@ class UPnP:
 
 def test_upnp_takes_another_port_if_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "miniupnpc", types.SimpleNamespace(UPnP=UPnP))
-    monkeypatch.setattr(router, "find_gateway", lambda: None)
+    monkeypatch.setattr(router, "find_gateway", lambda: "127.0.0.1")
+    monkeypatch.setattr(portmap, "PORT", 1)
+    monkeypatch.setattr(ssdp, "find_description", lambda gateway: f"http://{gateway}/root.xml")
     assert router.ask(TASK) == ("upnp", Answer(4001, LIFETIME, ""))
     assert UPnP.calls == [(4001, "TCP", "192.168.1.5", 4001, router.NAME, "", LIFETIME)]
     monkeypatch.setattr(UPnP, "taken", 2)
@@ -208,7 +208,7 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(mapping_module, "_command", command)
     outside = Outside()
-    mapping = Mapping(4001, outside, Tally(lambda event: None))
+    mapping = Mapping(4001, outside, Tally(lambda event: None), Ports())
 
     async def scenario() -> None:
         assert mapping.port == 4001
@@ -233,7 +233,7 @@ def test_a_mapping_is_renewed_and_removed(monkeypatch: pytest.MonkeyPatch) -> No
 )
 def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", code])
-    mapping = Mapping(4001, Outside(), Tally(lambda event: None))
+    mapping = Mapping(4001, Outside(), Tally(lambda event: None), Ports())
 
     async def scenario() -> None:
         with trio.move_on_after(1.0):

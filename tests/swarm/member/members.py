@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sapo_edge.events import Event
 from sapo_edge.swarm.joining.identity import Identity
@@ -23,11 +24,11 @@ def peer(number: int) -> str:
     return Identity(bytes([number]) * 32).peer_id
 
 
-def make_member(emit: Callable[[Event], None] = lambda event: None) -> Member:
+def make_member(emit: Callable[[Event], None] = lambda event: None, **options: Any) -> Member:
     """A member of the open swarm of the manifest `starter`."""
     manifest = load_manifest("starter")
     admission = Admission(bytes.fromhex(manifest.digest), TaskSource(manifest), Reputation(), own=IDENTITY.peer_id)
-    return Member(SwarmConfig(IDENTITY, manifest), admission, emit)
+    return Member(SwarmConfig(IDENTITY, manifest, **options), admission, emit)
 
 
 def make_record(member: Member, author: int = 2, sequence: int = 1) -> RawRecord:
