@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
@@ -141,11 +141,30 @@ def may_punch(address: Address) -> bool:
 
 
 class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
-    """Replaces relayed connections by direct ones. Dials a few public addresses; the library dials all."""
+    """Replaces relayed connections by direct ones. Dials a few public addresses; the library dials all.
 
-    def __init__(self, host: IHost, nursery: trio.Nursery) -> None:
+    Args:
+        host: a host that listens.
+        nursery: for tasks that outlast an attempt.
+        own_addresses: public addresses of this node, beside the IPv4 address and port at which peers see it.
+        dial_checked: dials a peer at addresses that others reached, and returns whether that worked.
+    """
+
+    def __init__(
+        self,
+        host: IHost,
+        nursery: trio.Nursery,
+        own_addresses: Callable[[], Sequence[Address]],
+        dial_checked: Callable[[str], Awaitable[bool]],
+    ) -> None:
         super().__init__(host)
         self._nursery = nursery
+        self._own_addresses = own_addresses
+        self._dial_checked = dial_checked
+
+    async def _get_observed_addrs(self) -> list[bytes]:
+        own = [Multiaddr(str(address).partition("/p2p/")[0]).to_bytes() for address in self._own_addresses()]
+        return list(dict.fromkeys([*own, *await super()._get_observed_addrs()]))[:MAX_PUNCHED]
 
     def _decode_observed_addrs(self, addr_bytes: list[bytes]) -> list[Multiaddr]:
         return [addr for addr in super()._decode_observed_addrs(addr_bytes[:MAX_PUNCHED]) if "/tcp/" in str(addr)]
@@ -154,6 +173,9 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         self, peer_id: ID, addr: Multiaddr, source: tuple[str, int] | None = None, as_responder: bool = False
     ) -> None:
         plain = str(addr).split("/p2p/")[0]
+        if source is not None and plain.startswith("/ip6/"):
+            # The library takes its first listener, which is IPv4's.
+            source = ("::", source[1])
         try:
             if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):
                 return
@@ -181,8 +203,11 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         await super()._close_relayed_conns_after_grace(peer_id, grace)
 
     async def _try_unilateral_upgrade(self, peer_id: ID) -> bool:
-        # It dials addresses that the peer claims; peer exchange brings the checked ones.
-        return False
+        # The library dials addresses that the peer claims.
+        if not await self._dial_checked(str(peer_id)):
+            return False
+        self._schedule_relay_close(peer_id)
+        return True
 
 
 class RelayClient:
@@ -193,6 +218,7 @@ class RelayClient:
         reached_at: the direct address at which this node reached a peer.
         is_needed: whether this node needs relays; False while others reach it directly.
         carries: whether a relay at an address carries connections to this node, see `probe.py`.
+        own_addresses, dial_checked: as of `HolePunch`.
         tally: counts and notices.
     """
 
@@ -202,9 +228,13 @@ class RelayClient:
         reached_at: Callable[[str], Address | None],
         is_needed: Callable[[], bool],
         carries: Callable[[Address], Awaitable[bool]],
+        own_addresses: Callable[[], Sequence[Address]],
+        dial_checked: Callable[[str], Awaitable[bool]],
         tally: Tally,
     ) -> None:
         self._carries = carries
+        self._own_addresses = own_addresses
+        self._dial_checked = dial_checked
         self._host = host
         self._reached_at = reached_at
         self._is_needed = is_needed
@@ -235,7 +265,7 @@ class RelayClient:
         inbound = Inbound(self._host, self.reserved_at, self._tally)
         self._host.set_stream_handler(STOP_PROTOCOL_ID, inbound._handle_stop_stream)
         async with trio.open_nursery() as nursery:
-            punch = HolePunch(self._host, nursery)
+            punch = HolePunch(self._host, nursery, self._own_addresses, self._dial_checked)
             self._host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
             while True:
                 await self._keep_reservations()

@@ -11,11 +11,18 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch
 from sapo_edge.swarm.finding.dialing import only_reuse_connections
+from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
+from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host, nobody
 from tests.swarm.host.streams import FakeConnection, FakeHost
 
+ME = Identity(bytes([1]) * 32).peer_id
+OWN = (parse_address(f"/ip4/9.9.9.9/tcp/4009/p2p/{ME}"), parse_address(f"/ip6/2a00:1::2/tcp/4001/p2p/{ME}"))
 PEER = Identity(bytes([2]) * 32).peer_id
 
 
@@ -44,7 +51,8 @@ def punch() -> tuple[HolePunch, Network]:
     network = Network()
     host: Any = network
     nursery: Any = None
-    return HolePunch(host, nursery), network
+
+    return HolePunch(host, nursery, lambda: OWN, nobody), network
 
 
 def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
@@ -76,6 +84,52 @@ def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() 
         assert network.dialled == []
 
     trio.run(scenario)
+
+
+def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.swarm.finding.discovery.find_local_networks", lambda listen: HOME)
+    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    dialled: list[str] = []
+
+    async def dial(address: Address, trusted: bool = False) -> bool:
+        await trio.lowlevel.checkpoint()
+        dialled.append(str(address))
+        return address.host == "9.9.9.8"
+
+    monkeypatch.setattr(discovery.dialler, "dial", dial)
+    texts = ["/ip4/192.168.1.9/tcp/4001", "/ip4/9.9.9.8/tcp/4001", f"/ip4/9.9.9.7/tcp/4001/p2p/{ME}/p2p-circuit"]
+    for text in texts:
+        discovery.book.add(parse_address(f"{text}/p2p/{PEER}"), Origin.PEER, source="other")
+    assert trio.run(discovery._dial_checked, PEER) and not trio.run(discovery._dial_checked, ME)
+    assert dialled == [f"/ip4/9.9.9.8/tcp/4001/p2p/{PEER}"]
+
+
+def test_a_peer_behind_a_relay_is_told_where_a_hole_may_be_punched() -> None:
+    async def scenario() -> list[str]:
+        punching, network = punch()
+        network.get_addrs = lambda: [Multiaddr("/ip4/9.9.9.9/tcp/4001")]  # type: ignore[attr-defined]
+        return [str(Multiaddr(raw)) for raw in await punching._get_observed_addrs()]
+
+    # The router's port, the address over IPv6, and the library's guess.
+    assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/4009", "/ip6/2a00:1::2/tcp/4001", "/ip4/9.9.9.9/tcp/4001"]
+
+
+def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None:
+    async def scenario() -> list[object]:
+        punching, network = punch()
+        sources: list[object] = []
+
+        async def dial_addr(address: Multiaddr, peer_id: ID, source: object = None) -> None:
+            await trio.lowlevel.checkpoint()
+            sources.append(source)
+            raise SwarmException("nobody there")
+
+        network.dial_addr = dial_addr  # type: ignore[method-assign]
+        for address in ("/ip4/9.9.9.9/tcp/4001", "/ip6/2a00:1::2/tcp/4001"):
+            await punching._dial_peer(ID.from_string(PEER), Multiaddr(address), ("0.0.0.0", 4001))
+        return sources
+
+    assert trio.run(scenario) == [("0.0.0.0", 4001), ("::", 4001)]
 
 
 def test_a_stream_to_a_peer_that_left_dials_nobody() -> None:

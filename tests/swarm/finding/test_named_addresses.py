@@ -134,11 +134,17 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3
 
 
+async def nobody(peer_id: str) -> bool:
+    """A dial of a peer of which nobody else knows an address."""
+    await trio.lowlevel.checkpoint()
+    return False
+
+
 def test_no_hole_is_punched_to_a_private_address() -> None:
     async def scenario() -> list[str]:
         network = Connections(None)
         async with trio.open_nursery() as nursery:
-            punch = HolePunch(a_host(network), nursery)
+            punch = HolePunch(a_host(network), nursery, tuple, nobody)
             for ip in (*NOT_PUBLIC, "9.9.9.9"):
                 address = Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100")
                 await punch._dial_peer(OTHER, address)

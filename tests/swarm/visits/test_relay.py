@@ -38,6 +38,7 @@ from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from tests.swarm.finding.processes import SWARM, Relay
+from tests.swarm.finding.test_named_addresses import nobody
 from tests.swarm.host.streams import FakeConnection, FakeStream
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
@@ -335,7 +336,9 @@ def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
                 address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
                 addresses[address.peer_id] = address
                 await node.join(address)
-            client = RelayClient(node.host, addresses.get, lambda: True, partial(carries, node.host), node.tally)
+            client = RelayClient(
+                node.host, addresses.get, lambda: True, partial(carries, node.host), tuple, nobody, node.tally
+            )
             nursery = await stack.enter_async_context(trio.open_nursery())
             nursery.start_soon(client.run)
             with trio.fail_after(30):
@@ -369,7 +372,7 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     monkeypatch.setattr(circuit, "REFUSED_SECONDS", 0.0)
     network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
     host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"))
-    client = RelayClient(host, addresses.get, lambda: True, carried, Tally(lambda event: None))
+    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
     trio.run(client._keep_reservations)
     first = {str(address.relay) for address in client.addresses()}
     assert {addresses[peer].host[0] for peer in first} == {"8", "9"}
