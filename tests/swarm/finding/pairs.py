@@ -1,8 +1,10 @@
 """Measures which homes meet by one pasted line, how, and how long it takes: `python -m tests.swarm.finding.pairs`.
 
 For each pair, the first node prints its invite's addresses and the second one joins by them, as people do; then the
-same with a third member whose router forwards a port, and with a relay. Prints rows of the table in `docs/network.md`.
-Needs root, iproute2, nftables and miniupnpd, and idle cores: figures are seconds from the start of the second node.
+same with a third member whose router forwards a port, and with a relay. Prints the table of `docs/network.md`: medians
+of the seconds since the second node began to listen. Needs root, iproute2, nftables and miniupnpd.
+
+`--to FILE` appends each measurement to a file, and measures what the file lacks; several such commands may share it.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import signal
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from sapo_edge.swarm.addresses import is_public, parse_address
 from tests.swarm.finding.homes import HOMES, Home, homes
@@ -27,33 +31,44 @@ P = TypeVar("P", bound=Process)
 
 ROUTER_SECONDS = 15.0
 """Time for the router to answer, before a line is printed as it is."""
-SECONDS = 45.0
-"""Time in which two nodes meet, or don't."""
 SETTLE_SECONDS = 30.0
 """Time in which a relayed connection becomes a direct one."""
-HELP = ("alone", "member", "relay")
+HELP = {"alone": "nobody", "member": "a member that can be reached", "relay": "a relay"}
+"""Who else is there."""
+SECONDS = {"alone": 30.0, "member": 60.0, "relay": 60.0}
+"""Time in which two nodes meet, or don't."""
+
+Key = tuple[str, str, str]
+Times = dict[str, float]
 
 
 def main() -> int:
-    """Print a row for each pair."""
+    """Measure what is missing, and print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.swarm.finding.pairs", description=__doc__)
     parser.add_argument("--first", action="append", default=[], choices=list(HOMES), help="kinds of the inviting home")
     parser.add_argument("--second", action="append", default=[], choices=list(HOMES), help="kinds of the joining home")
     parser.add_argument("--with", dest="help_", action="append", default=[], choices=HELP, help="who else is there")
+    parser.add_argument("--repeat", type=int, default=1, help="measurements of each pair")
+    parser.add_argument("--to", type=Path, help="file of measurements")
     arguments = parser.parse_args()
     columns = arguments.help_ or list(HELP)
-    print("| Invites | Joins | " + " | ".join(columns) + " |\n|---|---|" + "---|" * len(columns), flush=True)
-    for first, second in itertools.product(arguments.first or HOMES, arguments.second or HOMES):
+    file = arguments.to or Path(tempfile.mkdtemp()) / "pairs.jsonl"
+    keys = list(itertools.product(arguments.first or HOMES, arguments.second or HOMES, columns))
+    for number, (first, second, who) in itertools.product(range(arguments.repeat), keys):
+        if len(_read(file).get((first, second, who), ())) > number:
+            continue
         try:
-            cells = [measure(HOMES[first], HOMES[second], who) for who in columns]
+            times = measure(HOMES[first], HOMES[second], who)
         except NotPermittedError as error:
             sys.exit(str(error))
-        print(f"| {first} | {second} | " + " | ".join(cells) + " |", flush=True)
+        with file.open("a") as lines:
+            lines.write(json.dumps({"first": first, "second": second, "with": who, "times": times}) + "\n")
+    print("\n".join(_table(_read(file), columns)))
     return 0
 
 
-def measure(first: Home, second: Home, who: str) -> str:
-    """How two homes meet, and the seconds that it took.
+def measure(first: Home, second: Home, who: str) -> Times:
+    """The seconds after which two homes were connected, "relayed" or "direct"; empty if they did not meet.
 
     Args:
         first, second: the home that invites, and the one that joins.
@@ -71,9 +86,8 @@ def measure(first: Home, second: Home, who: str) -> str:
             bootstrap = _line(_run(stack, _node(3, [])).started())
         inviting = _run(stack, _node(1, bootstrap)).started()
         line = [*_line(inviting), *bootstrap]
-        started = time.monotonic()
         joining = _run(stack, _node(2, line)).started()
-        return _wait(inviting, joining, started)
+        return _wait(inviting, joining, SECONDS[who])
 
 
 def _node(number: int, bootstrap: Sequence[str]) -> Node:
@@ -92,21 +106,54 @@ def _line(node: Node) -> list[str]:
         addresses = node.last("addresses") or []
         if any((ip := parse_address(text).ip) is not None and is_public(ip) for text in addresses):
             return list(addresses)
+        if "routers that forward no port" in (node.last("counts") or {}):
+            break
         time.sleep(0.1)
     return list(node.last("addresses") or [])
 
 
-def _wait(first: Node, second: Node, started: float) -> str:
-    met: dict[str, float] = {}
-    deadline = started + SECONDS
-    while time.monotonic() < deadline and "direct" not in met:
+def _wait(first: Node, second: Node, seconds: float) -> Times:
+    started = time.monotonic()
+    times: Times = {}
+    deadline = started + seconds
+    while time.monotonic() < deadline and "direct" not in times:
         if second.peer_id in (first.last("members") or ()):
             for how in (first.last("connected") or {}).get(second.peer_id, ()):
-                if how not in met:
-                    met[how] = time.monotonic() - started
-                    deadline = max(deadline, time.monotonic() + SETTLE_SECONDS)
+                if how not in times:
+                    times[how] = round(time.monotonic() - started, 1)
+                    deadline = time.monotonic() + SETTLE_SECONDS
         time.sleep(0.05)
-    return ", then ".join(f"{how} {seconds:.0f} s" for how, seconds in met.items()) or "no"
+    return times
+
+
+def _read(file: Path) -> dict[Key, list[Times]]:
+    """The measurements of a file."""
+    results: dict[Key, list[Times]] = {}
+    if file.exists():
+        for line in file.read_text().splitlines():
+            record: dict[str, Any] = json.loads(line)
+            results.setdefault((record["first"], record["second"], record["with"]), []).append(record["times"])
+    return results
+
+
+def _table(results: dict[Key, list[Times]], columns: Sequence[str]) -> Iterator[str]:
+    yield "| Invites | Joins | " + " | ".join(HELP[who] for who in columns) + " |"
+    yield "|---|---|" + "---|" * len(columns)
+    for first, second in itertools.product(HOMES, HOMES):
+        cells = [describe(results.get((first, second, who), ())) for who in columns]
+        if any(cells):
+            yield f"| {first} | {second} | " + " | ".join(cells) + " |"
+
+
+def describe(times: Sequence[Times]) -> str:
+    """How two homes met, with the median of the seconds; a way that not all measurements had is counted."""
+    parts = []
+    for how in ("relayed", "direct"):
+        seconds = [one[how] for one in times if how in one]
+        if seconds:
+            share = f" ({len(seconds)} of {len(times)})" if len(seconds) < len(times) else ""
+            parts.append(f"{how} {statistics.median(seconds):.0f} s{share}")
+    return ", ".join(parts) or ("no" if times else "")
 
 
 if __name__ == "__main__":

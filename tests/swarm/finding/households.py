@@ -1,0 +1,280 @@
+"""Two homes meet as people do it, with the whole program: `python -m tests.swarm.finding.households`.
+
+In one home somebody creates a swarm, runs a node and invites; the other side pastes the line, or types the code, and
+runs another node. Each must train on a rollout of the other. The model is tiny and random, and answers are rewarded by
+their length, because such a model is never right. Needs root, iproute2, nftables and miniupnpd; a minute a story.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sapo_edge.state.paths import Paths
+from tests.models import SHAPES, write_model
+from tests.swarm.finding.homes import HOMES, homes, name
+from tests.swarm.finding.processes import Process, Relay
+from tests.swarm.lines import ROOT
+
+PROGRAM = "from sapo_edge.cli.main import main; main()"
+REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
+SETTINGS = {
+    "own": 2, "external": 2, "questions": 6, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
+    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run",
+}  # fmt: skip
+SECONDS = 90.0
+"""Time in which two nodes train on each other's rollouts, on a busy machine."""
+
+
+class Household:
+    """A machine in a home, on which somebody types commands.
+
+    Args:
+        part: the machine, of `homes.py`.
+        directory: for its files.
+        model: a file.
+    """
+
+    def __init__(self, part: str, directory: Path, model: Path) -> None:
+        self.part = part
+        self.home = directory / part
+        self._model = model
+        self._stack = contextlib.ExitStack()
+        config = self.home / "config"
+        config.mkdir(parents=True)
+        values = {**SETTINGS, "model": str(model)}
+        (config / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
+
+    def sapo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        with self.start(*arguments) as process:
+            out, err = process.communicate(timeout=SECONDS)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a command."""
+        command = ["ip", "netns", "exec", name(self.part), sys.executable, "-c", PROGRAM, *arguments]
+        return subprocess.Popen(
+            [*command, "--home", str(self.home)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+
+    def run(self) -> Process:
+        """`sapo run`; ends with `close`."""
+        node = Process("-c", REWARDED, "run", "--json", "--home", str(self.home), namespace=name(self.part))
+        self._stack.callback(node.stop, signal.SIGKILL)
+        node.first(lambda event: event["event"] == "round", SECONDS)
+        return node
+
+    def invite(self) -> str:
+        """The line of `sapo swarm invite`."""
+        result = self.sapo("swarm", "invite")
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
+
+    def join(self, line: str, *arguments: str) -> None:
+        """`sapo swarm join`."""
+        result = self.sapo("swarm", "join", line, *arguments)
+        assert result.returncode == 0, result.stderr
+
+    @property
+    def peer_id(self) -> str:
+        """Of its node."""
+        return str(json.loads(self.sapo("identity", "show", "--json").stdout)["peer_id"])
+
+    def authors(self) -> set[str]:
+        """Who wrote the rollouts that its node has trained on."""
+        with contextlib.closing(sqlite3.connect(Paths.default(self.home).journal, timeout=10)) as journal:
+            return {author for (author,) in journal.execute("SELECT DISTINCT author FROM rollouts WHERE own = 0")}
+
+    def close(self) -> None:
+        """Kill its node."""
+        self._stack.close()
+
+
+@dataclass
+class Street:
+    """Homes, a relay in the open, and a manifest that no home has yet."""
+
+    directory: Path
+    households: list[Household]
+    manifest: Path
+    stack: contextlib.ExitStack
+    notes: list[str] = field(default_factory=list)
+
+    def relay(self) -> Relay:
+        """`sapo relay` on a rented machine."""
+        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"))
+        self.stack.callback(relay.stop, signal.SIGKILL)
+        return relay.started()
+
+
+@contextlib.contextmanager
+def street(*kinds: str) -> Iterator[Street]:
+    """Homes of these kinds."""
+    with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
+        directory = Path(text)
+        stack.enter_context(homes(directory, *(HOMES[kind] for kind in kinds)))
+        model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
+        manifest = directory / "own.toml"
+        manifest.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
+        households = [Household(f"m{number}", directory, model) for number in range(1, len(kinds) + 1)]
+        for household in households:
+            stack.callback(household.close)
+        yield Street(directory, households, manifest, stack)
+
+
+def train(street: Street, one: Household, two: Household) -> None:
+    """Wait until each has trained on a rollout of the other."""
+    started = time.monotonic()
+    pairs = [(one, two.peer_id), (two, one.peer_id)]
+    while time.monotonic() < started + SECONDS:
+        if all(peer_id in household.authors() for household, peer_id in pairs):
+            street.notes.append(f"trained on each other's rollouts after {time.monotonic() - started:.0f} s")
+            return
+        time.sleep(0.5)
+    raise AssertionError([json.dumps(household.sapo("status", "--json").stdout) for household in (one, two)])
+
+
+def by_line(street: Street, *create: str) -> None:
+    """One line from the first home, pasted in the second."""
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), *create).returncode == 0
+    one.run()
+    two.join(one.invite())
+    two.run()
+    train(street, one, two)
+
+
+def by_line_with_a_relay(street: Street) -> None:
+    """The same, in a swarm that was created with a relay's address."""
+    by_line(street, "--bootstrap", street.relay().addresses[0])
+
+
+def by_line_with_a_member(street: Street) -> None:
+    """A third home, whose router forwards a port, invites the first one, which invites the second."""
+    one, two, three = street.households
+    assert three.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    three.run()
+    one.join(three.invite())
+    one.run()
+    two.join(one.invite())
+    two.run()
+    train(street, one, two)
+
+
+def in_vain(street: Street) -> None:
+    """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
+    one = street.households[0]
+    assert one.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    one.run()
+    result = one.sapo("swarm", "invite")
+    assert "from the same local network only" in result.stderr, result.stderr
+
+
+@contextlib.contextmanager
+def offered(household: Household, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, list[str]]]:
+    """A running `sapo swarm invite --code`, its code, and the commands that it shows."""
+    process = household.start("swarm", "invite", "--code", "--json", *arguments)
+    try:
+        assert process.stdout is not None
+        offer = json.loads(process.stdout.readline())
+        yield process, offer["code"], [way["command"] for way in offer["commands"]]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def refused(household: Household, *arguments: str) -> str:
+    """What `sapo swarm join` says when it fails."""
+    result = household.sapo("swarm", "join", *arguments)
+    assert result.returncode == 1 and len(result.stderr.splitlines()) <= 2, result.stderr
+    return result.stderr.splitlines()[-1]
+
+
+def by_code(street: Street) -> None:
+    """A code into a private swarm, with a relay in the open; then what goes wrong with codes."""
+    relay = street.relay()
+    at = ("--at", relay.addresses[0].split("/")[2])
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    with offered(one, *at) as (_, code, _):
+        number, first, second = code.split("-")
+        street.notes.append(refused(two, f"{number}-{second}-{first}", *at))
+        street.notes.append(refused(two, code, *at))
+    with offered(one, *at) as (inviting, code, commands):
+        assert f"sapo swarm join {code} --at {at[1]}" in commands
+        two.join(code, *at)
+        out, err = inviting.communicate(timeout=SECONDS)
+        assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
+        street.notes.append(refused(two, code, *at))
+    shown = [json.loads(household.sapo("swarm", "show", "--json").stdout)["swarm"] for household in (one, two)]
+    assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
+    with offered(one, *at) as (_, code, _):
+        relay.stop(signal.SIGKILL)
+        street.notes.append(refused(two, code, *at))
+
+
+def by_code_at_a_member(street: Street) -> None:
+    """A code with the inviter's own node as the meeting place, because its router forwards a port."""
+    one, two = street.households[:2]
+    assert one.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    one.run()
+    with offered(one) as (inviting, code, commands):
+        command = next(text for text in commands if "--at 5.5." in text)
+        street.notes.append(command.replace(code, "CODE"))
+        two.join(code, "--at", command.split(" --at ")[1])
+        assert inviting.wait(SECONDS) == 0
+    two.run()
+    train(street, one, two)
+
+
+Story = tuple[Sequence[str], Callable[[Street], None]]
+STORIES: dict[str, Story] = {
+    "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
+    "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
+    "line, a relay": (("router without", "router without"), by_line_with_a_relay),
+    "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
+    "line, nothing": (("router without", "router without"), in_vain),
+    "code, a relay": (("router with UPnP", "router without"), by_code),
+    "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
+}
+
+
+def tell(story: str) -> list[str]:
+    """Play one of `STORIES`, and return what was seen.
+
+    Raises:
+        AssertionError: if it went wrong.
+        NotPermittedError: if this machine can't have homes.
+    """
+    kinds, play = STORIES[story]
+    with street(*kinds) as there:
+        play(there)
+        return there.notes
+
+
+def main() -> int:
+    """Play stories, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests.swarm.finding.households", description=__doc__)
+    parser.add_argument("story", nargs="*", choices=[*STORIES, []], help="which; default: all")
+    for story in parser.parse_args().story or STORIES:
+        started = time.monotonic()
+        notes = tell(story)
+        print(f"{story}: {time.monotonic() - started:.0f} s", *notes, sep="\n  ", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
