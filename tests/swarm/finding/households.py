@@ -23,9 +23,10 @@ from pathlib import Path
 
 from sapo_edge.state.paths import Paths
 from tests.models import SHAPES, write_model
-from tests.swarm.finding.homes import HOMES, homes, name
+from tests.swarm.finding.homes import HOMES, homes
 from tests.swarm.finding.processes import Process, Relay
 from tests.swarm.lines import ROOT
+from tests.swarm.namespaces import name
 
 PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
