@@ -10,8 +10,9 @@ its rate.
 the time, up to `LONGEST_IGNORED`.
 
 **Newcomers.** Identities cost nothing, so a new author has no rate of its own. All newcomers that arrive through one
-neighbour share that neighbour's budget, and all neighbours that are not established share a second one. A thousand
-identities therefore get no more than one.
+neighbour share that neighbour's budget, and all neighbours that are not established share a second one, of which each
+network has a small part to itself. A thousand identities therefore get no more than one, and keep nobody of another
+network from becoming established.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -32,7 +33,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
@@ -41,6 +42,8 @@ ROLLOUT_BYTES = 4096
 """Size of a rollout by which these count: what is larger counts as several."""
 STRANGERS_BURST = 1024.0
 """Most newcomers' rollouts at one moment through all neighbours that are not established; their rate is `RATE`, too."""
+NETWORK_RATE, NETWORK_BURST = 120.0, 128.0
+"""The same, of the neighbours of one network: what others can't use up. It is beyond what all have in common."""
 HALF_LIFE = 600.0
 """Seconds in which half of a penalty is forgiven."""
 RATE_HALVED_BY = 5.0
@@ -222,7 +225,7 @@ class Reputation:
         self._now = now
         self._newcomers = _Shelf(MAX_NEWCOMERS)
         self._established = _Shelf(MAX_ESTABLISHED)
-        self._strangers_budget = TokenBucket(RATE / 60.0, STRANGERS_BURST, now)
+        self._strangers = Shares(NETWORK_RATE / 60.0, NETWORK_BURST, RATE / 60.0, STRANGERS_BURST, now)
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -279,7 +282,7 @@ class Reputation:
         """
         with self._lock:
             budget, reserve = self._budget(author, neighbour)
-            if self._are_strangers(author, neighbour) and self._strangers_budget.level() <= 0:
+            if self._are_strangers(author, neighbour) and self._strangers.exhausted(self.network_of(neighbour)):
                 return False
             return budget.level() > reserve
 
@@ -288,7 +291,7 @@ class Reputation:
         with self._lock:
             self._budget(author, neighbour)[0].charge(rollouts)
             if self._are_strangers(author, neighbour):
-                self._strangers_budget.charge(rollouts)
+                self._strangers.charge(self.network_of(neighbour), rollouts)
 
     def take_announced(self, neighbour: str, digests: float) -> bool:
         """Charge announced digests to a neighbour, and return whether its budget for them was not used up before.

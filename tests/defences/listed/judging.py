@@ -34,9 +34,16 @@ DEFENCES = (
     Defence(
         "the budget that all strangers share",
         _REPUTATION,
-        "if self._are_strangers(author, neighbour) and self._strangers_budget.level() <= 0:",
+        "if self._are_strangers(author, neighbour) and self._strangers.exhausted(self.network_of(neighbour)):",
         "if False:",
         ("tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",),
+    ),
+    Defence(
+        "a network's part of what strangers may send",
+        _REPUTATION,
+        "Shares(NETWORK_RATE / 60.0, NETWORK_BURST,",
+        "Shares(0.0, 0.0,",
+        (_REPUTATION_TESTS + "test_a_crowd_leaves_newcomers_of_another_network_a_part",),
     ),
     Defence(
         "a newcomer's penalty leaves part of the budget to other newcomers",

@@ -185,6 +185,29 @@ def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Re
     assert accepted <= BURST + RATE + 1
 
 
+def test_a_crowd_leaves_newcomers_of_another_network_a_part(reputation: Reputation, clock: Clock) -> None:
+    """Else one machine would keep a node that has just started from ever knowing anybody."""
+    reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else "8.8.8.0/24"
+    honest = 0
+    for minute in range(10):
+        for number in range(60):
+            clock.now += 1.0
+            for neighbour in range(24):
+                accepted_now(reputation, f"sybil {minute} {number}", f"rented {neighbour} {minute}")
+            if number % 6 == 0:
+                honest += accepted_now(reputation, "newcomer", "neighbour", 4)
+    assert honest >= 0.95 * 10 * 10 * 4
+
+
+def test_many_networks_get_no_more_than_their_parts_and_what_is_common(reputation: Reputation, clock: Clock) -> None:
+    reputation.network_of = lambda peer: peer
+    accepted = 0
+    for second in range(61):
+        clock.now += second > 0
+        accepted += sum(accepted_now(reputation, f"sybil {second}", f"network {number}") for number in range(10))
+    assert accepted <= module.STRANGERS_BURST + RATE + 10 * module.NETWORK_RATE + 20
+
+
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
     reputation.credit("liar", 0, "neighbour")
     reputation.penalize("liar", FORGED)
