@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.bucket import MAX_SHARES, Shares
 from tests.fakes import Clock
 
 RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
@@ -73,3 +73,10 @@ def test_a_wait_ends_when_a_debt_is_paid() -> None:
     assert shares.exhausted("one") and shares.wait("one") == pytest.approx(22.0 / (RATE + COMMON_RATE))
     clock.now += 2.01
     assert not shares.exhausted("one") and shares.wait("one") == 0.0
+
+
+def test_shares_are_remembered_up_to_a_bound() -> None:
+    shares = make(Clock())
+    for number in range(2 * MAX_SHARES):
+        shares.charge(str(number), 0.001)
+    assert len(shares._shares) == MAX_SHARES

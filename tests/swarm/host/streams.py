@@ -21,6 +21,8 @@ class FakeConnection:
         self.peer_id = ID.from_string(peer_id)
         self.remote = remote
         self.muxed_conn = self
+        self.event_started = trio.Event()
+        self.event_started.set()
 
     def get_remote_address(self) -> tuple[str, int] | None:
         return None if self.remote is None else (self.remote, 50_000)

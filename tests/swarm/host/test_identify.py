@@ -12,8 +12,11 @@ from libp2p.host.exceptions import StreamFailure
 from libp2p.identity.identify.identify import ID as IDENTIFY
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.identity.identify_push.identify_push import ID_PUSH
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
 from multiaddr import Multiaddr
 
+from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.identify import (
     MAX_ADDRESS_BYTES,
@@ -21,8 +24,10 @@ from sapo_edge.swarm.host.identify import (
     MAX_IDENTIFY_BYTES,
     MAX_PROTOCOLS,
 )
+from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, until
 
+PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 REFUSED = "peers that did not identify themselves"
 
 
@@ -36,12 +41,12 @@ def answer(protocols: int, addresses: int, padding: int = 0) -> bytes:
 async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHost]:
     """A connected host that answers identify with this frame's content."""
 
-    async def identify(stream: INetStream) -> None:
+    async def respond(stream: INetStream) -> None:
         await stream.write(frame(data))
         await stream.close()
 
     host = bare_host()
-    host.set_stream_handler(IDENTIFY, identify)
+    host.set_stream_handler(IDENTIFY, respond)
     async with host.run([LOOPBACK]):
         await dial(host, victim.address)
         yield host
@@ -106,3 +111,72 @@ def test_nothing_is_accepted_that_a_peer_pushes() -> None:
             nursery.cancel_scope.cancel()
 
     trio.run(run)
+
+
+def test_a_peer_that_says_nothing_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identify, "IDENTIFY_SECONDS", 0.2)
+
+    async def say_nothing(stream: INetStream) -> None:
+        await trio.sleep_forever()
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            host = bare_host()
+            host.set_stream_handler(IDENTIFY, say_nothing)
+            async with host.run([LOOPBACK]):
+                await dial(host, victim.address)
+                assert await until(lambda: REFUSED in victim.tally.counts)
+            nursery.cancel_scope.cancel()
+
+    trio.run(run)
+
+
+class Answering(FakeHost):
+    """A host with one peer that has answered; it keeps what is recorded."""
+
+    def __init__(self, connection: FakeConnection, data: bytes) -> None:
+        super().__init__(connection)
+        self.store = PeerStore()
+        self.observed: list[Multiaddr] = []
+        self._observed_addr_manager = self
+        self.stream = FakeStream(connection, frame(data))
+
+    def get_peerstore(self) -> PeerStore:
+        return self.store
+
+    def get_transport_addrs(self) -> list[Multiaddr]:
+        return []
+
+    def record_observation(self, connection: FakeConnection, seen: Multiaddr, own: list[Multiaddr]) -> None:
+        self.observed.append(seen)
+
+    async def new_stream(self, peer_id: ID, protocols: list[str]) -> FakeStream:
+        await trio.lowlevel.checkpoint()
+        return self.stream
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
+    connection = FakeConnection(PEER)
+    host = Answering(connection, answer(1, 1))
+
+    async def run() -> None:
+        async def leave() -> None:
+            await trio.lowlevel.checkpoint()
+            if left:
+                del host.connections[connection.peer_id]
+
+        host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
+        await identify._identify(host, connection.peer_id)
+
+    trio.run(run)
+    assert host.store.has_peer(connection.peer_id) is not left
+
+
+@pytest.mark.parametrize(("remote", "heard"), [("192.0.2.7", 1), (None, 0)])
+def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
+    connection = FakeConnection(PEER, remote)
+    data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
+    host = Answering(connection, data)
+    trio.run(identify._identify, host, connection.peer_id)
+    assert len(host.observed) == heard

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import trio
 from libp2p.abc import IHost
+from libp2p.custom_types import TProtocol
 from libp2p.identity.identify.identify import ID as IDENTIFY
 
 from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.host import traffic
+from sapo_edge.swarm.host.hardening import SafeYamux
 from sapo_edge.swarm.host.traffic import Meter
-from sapo_edge.swarm.host.work import COMMON, COMMON_BURST, SHARE, SHARE_BURST, Work
+from sapo_edge.swarm.host.work import COMMON, COMMON_BURST, FLUSH_SECONDS, MAX_PENDING, SHARE, SHARE_BURST, Work
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import LOOPBACK, Hardened, attacker, bare_host, dial, hardened, until
 
+SLOW = TProtocol("/slow")
 DELAYED = "reads delayed: the address has used up its processor time"
 
 
@@ -51,13 +56,25 @@ def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection, None)
-        assert work.wait("busy") == 0.0, "what the node does by itself is charged to nobody"
+        assert work.wait("busy") == work.wait("") == 0.0, "what the node does by itself is charged to nobody"
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection, "busy")
         assert work.wait("busy") > 0.0
         trio.lowlevel.remove_instrument(work)
 
     trio.run(run)
+
+
+def test_short_steps_add_up_and_few_are_remembered() -> None:
+    work = Work(Shares(0.0, 0.0, 1e-9, FLUSH_SECONDS))
+    for number in range(2 * MAX_PENDING):
+        work._spend(f"idle {number}", FLUSH_SECONDS / 10)
+    assert len(work._pending) <= MAX_PENDING
+    work._pending.clear()
+    for _ in range(30):
+        assert work.wait("other") == 0.0 or work.wait("busy") > 0.0
+        work._spend("busy", FLUSH_SECONDS / 10)
+    assert work.wait("busy") > 0.0
 
 
 class _Sender:
@@ -105,11 +122,11 @@ def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(busy: s
     assert meter.tally.counts[DELAYED] == 2
 
 
-async def identifies(host: IHost, victim: Hardened, seconds: float) -> int:
-    """Streams of identify that the victim answers in a time."""
+async def identifies(host: IHost, victim: Hardened, seconds: float, enough: int) -> int:
+    """Streams of identify that the victim answers in a time, or until there are enough."""
     answered = 0
     with trio.move_on_after(seconds), contextlib.suppress(Exception):
-        while True:
+        while answered < enough:
             stream = await host.new_stream(victim.peer_id, [IDENTIFY])
             await stream.read(1)
             await stream.reset()
@@ -118,14 +135,14 @@ async def identifies(host: IHost, victim: Hardened, seconds: float) -> int:
 
 
 def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() -> None:
-    async def run(shares: Shares | None) -> tuple[int, int, Hardened]:
+    async def run(shares: Shares, seconds: float, enough: tuple[int, int]) -> tuple[int, int, Hardened]:
         async with trio.open_nursery() as nursery, hardened(nursery) as victim:
-            victim.meter.work._shares = shares or victim.meter.work._shares
+            victim.meter.work._shares = shares
             async with attacker(victim) as host:
-                streams = await identifies(host, victim, 2.0)
+                streams = await identifies(host, victim, seconds, enough[0])
             handshakes = 0
-            with trio.move_on_after(2.0):
-                for _ in range(20):
+            with trio.move_on_after(seconds):
+                for _ in range(enough[1]):
                     other = bare_host()
                     async with other.run([LOOPBACK]):
                         await dial(other, victim.address)
@@ -134,7 +151,70 @@ def test_streams_and_handshakes_are_served_until_the_time_for_them_is_used_up() 
             nursery.cancel_scope.cancel()
         return streams, handshakes, victim
 
-    streams, handshakes, victim = trio.run(run, Shares(0.001, 0.01, 0.001, 0.15))
+    streams, handshakes, victim = trio.run(run, Shares(0.001, 0.01, 0.001, 0.15), 2.0, (10_000, 20))
     assert streams + handshakes < 0.2 / 0.001 and victim.tally.counts[DELAYED] > 0
-    free = trio.run(run, Shares(100.0, 100.0, 100.0, 100.0))
-    assert free[0] > 2 * streams and free[1] > handshakes, "it is the budget that stops them"
+    more = (2 * streams + 1, handshakes + 1)
+    free = trio.run(run, Shares(100.0, 100.0, 100.0, 100.0), 30.0, more)
+    assert free[:2] == more, "it is the budget that stops them"
+
+
+def own_address(host: IHost) -> str:
+    return str(host.get_transport_addrs()[0]).split("/p2p/")[0]
+
+
+class _Ledger:
+    """In place of a budget: what is charged to each address."""
+
+    def __init__(self) -> None:
+        self.charged: Counter[str] = Counter()
+
+    def charge(self, name: str, tokens: float) -> None:
+        self.charged[name] += tokens  # type: ignore[assignment] # seconds
+
+    def wait(self, name: str) -> float:
+        return 0.0
+
+
+@pytest.mark.parametrize("place", ["handshake", "connection", "stream"])
+def test_all_that_a_connection_does_is_charged_to_its_address(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if this node dialled, in whose name the library works then."""
+    cost = 0.3
+    admits, read = Meter.admits, SafeYamux._read_data_body
+
+    async def slow_admits(meter: Meter, metered: Any) -> bool:
+        burn(cost)
+        return await admits(meter, metered)
+
+    async def slow_read(muxer: SafeYamux, length: int) -> bytes:
+        burn(cost / 3)
+        return await read(muxer, length)
+
+    async def handler(stream: Any) -> None:
+        burn(cost if place == "stream" else 0.0)
+        await stream.reset()
+
+    if place == "handshake":
+        monkeypatch.setattr(Meter, "admits", slow_admits)
+    elif place == "connection":
+        monkeypatch.setattr(SafeYamux, "_read_data_body", slow_read)
+
+    async def run() -> float:
+        async with trio.open_nursery() as nursery, hardened(nursery) as victim:
+            ledger = _Ledger()
+            victim.meter.work._shares = ledger  # type: ignore[assignment] # it has what is used
+            victim.host.set_stream_handler(SLOW, handler)
+            host = bare_host()
+            async with host.run([LOOPBACK]):
+                if place == "handshake":
+                    await dial(host, victim.address)
+                else:
+                    await dial(victim.host, f"{own_address(host)}/p2p/{host.get_id()}")
+                for _ in range(3):
+                    with trio.move_on_after(1.0), contextlib.suppress(Exception):
+                        stream = await host.new_stream(victim.peer_id, [SLOW])
+                        await stream.read(1)
+                await until(lambda: ledger.charged["127.0.0.1"] >= cost, 2.0)
+            nursery.cancel_scope.cancel()
+        return ledger.charged["127.0.0.1"]
+
+    assert trio.run(run) >= cost

@@ -32,6 +32,7 @@ from sapo_edge.swarm.joining.code import (
     word_list,
 )
 from sapo_edge.swarm.joining.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
+from sapo_edge.swarm.joining.invite import MAX_LINE
 from tests.swarm.wire.make_vectors import ORDER, vectors
 
 M = bytes.fromhex("15cfd18e385952982b6a8f8c7854963b58e34388c8e6dae891db756481a02312")
@@ -76,7 +77,7 @@ def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObje
     typed = {
         "change": word[:place] + letter + word[place + 1 :],
         "insert": word[:place] + letter + word[place:],
-        "swap": word[: place - 1] + word[place - 1 : place + 1][::-1] + word[place + 1 :],
+        "swap": word[:place] + word[place : place + 2][::-1] + word[place + 2 :],
     }[kind]
     try:
         assert parse_code(f"7-{typed}-revolver").words[0] == word
@@ -106,7 +107,9 @@ def test_what_is_wrong_with_a_code_is_named(text: str, part: str) -> None:
     assert part in str(raised.value) and "\x1b" not in str(raised.value)
 
 
-@pytest.mark.parametrize("text", ["starter", "sapo://join/v=1", "0123abcd99", "7", "7-8", "77-", "", "7-" * 40])
+@pytest.mark.parametrize(
+    "text", ["starter", "sapo://join/v=1", "0123abcd99", "7", "7-8", "77-", "", "7-" * 40, str(CODE) + "x" * 64]
+)
 def test_other_texts_are_no_codes(text: str) -> None:
     assert not looks_like_code(text)
 
@@ -126,7 +129,7 @@ def test_the_right_code_brings_the_invite_once() -> None:
 
 
 @given(CODES, CODES)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
     """Also at another number, with the same words."""
     for wrong in (theirs, Code(ours.number % MAX_NUMBER + 1, ours.words)):
@@ -173,6 +176,13 @@ def test_a_recorded_exchange_opens_nothing() -> None:
         Joiner(CODE).open(sealed)
 
 
+def test_who_recorded_a_guess_can_give_no_receipt() -> None:
+    inviter, joiner = Inviter(Offer(CODE, LINE)), Joiner(CODE)
+    guess = joiner.guess(inviter.hello)
+    inviter.answer(guess)
+    assert not inviter.is_receipt(guess[handover.HELLO_BYTES :])
+
+
 def test_a_joiner_guesses_once() -> None:
     """A meeting place that shows it one hello after the other gets one tag."""
     joiner = Joiner(CODE)
@@ -205,6 +215,13 @@ def test_garbage_is_a_wrong_guess_and_nothing_worse(data: bytes) -> None:
         joiner.open(data)
 
 
+def test_a_message_of_another_length_is_refused_whatever_it_begins_with() -> None:
+    hello = Inviter(Offer(CODE, LINE)).hello
+    for message in (hello[:-1], hello + b"x"):
+        with pytest.raises(WrongCodeError):
+            Joiner(CODE).guess(message)
+
+
 @given(st.integers(0, handover.GUESS_BYTES * 8 - 1))
 @settings(max_examples=30)
 def test_a_changed_bit_is_a_wrong_guess(bit: int) -> None:
@@ -232,6 +249,17 @@ def test_the_exchange_hides_the_line() -> None:
     for word in CODE.words:
         assert word.encode() not in inviter.hello + guess + sealed
     assert str(CODE.words[0]) not in repr(offer.code)
+
+
+def test_a_sealed_invite_that_is_too_long_is_not_opened() -> None:
+    """Although somebody who knows the code sealed it."""
+    for length, opens in ((MAX_LINE, True), (MAX_LINE + 1, False)):
+        joiner = Joiner(CODE)
+        if opens:
+            assert len(exchange(Offer(CODE, "x" * length), joiner)[0]) == length
+        else:
+            with pytest.raises(WrongCodeError):
+                exchange(Offer(CODE, "x" * length), joiner)
 
 
 class Exchanges(RuleBasedStateMachine):

@@ -87,6 +87,20 @@ def test_a_key_has_exactly_one_id(text: str) -> None:
         public_key_of(text)
 
 
+def test_a_long_text_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[str] = []
+
+    def decode(text: str) -> bytes:
+        decoded.append(text)
+        return b""
+
+    monkeypatch.setattr(base58, "b58decode", decode)
+    for length in (1, identity.MAX_PEER_ID_CHARACTERS, identity.MAX_PEER_ID_CHARACTERS + 1, 10_000):
+        with pytest.raises(ValueError):
+            public_key_of("z" * length)
+    assert max(map(len, decoded)) == identity.MAX_PEER_ID_CHARACTERS
+
+
 @pytest.mark.parametrize("make", [Identity, peer_id_of])
 def test_keys_have_32_bytes(make: Any) -> None:
     for size in (0, 31, 33):
@@ -123,12 +137,21 @@ def test_only_its_passphrase_opens_a_backup(secret: bytes, passphrase: str) -> N
 
 
 @pytest.mark.usefixtures("quick")
+def test_one_passphrase_gives_each_backup_another_key() -> None:
+    """Else a table of guesses would serve for all backups."""
+    begin = len(identity._BACKUP)
+    salts = {backup(bytes(32), "correct horse")[begin : begin + identity._SALT_BYTES] for _ in range(4)}
+    assert len(salts) == 4
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_damaged_backup_is_rejected() -> None:
     data = backup(b"\x01" * 32, "correct horse")
     for position in range(len(data)):
         with pytest.raises(StateError):
             restore(data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :], "correct horse")
-    for wrong in (b"", data[:-1], data[:40], data + b"\0", bytes(10_000_000)):
+    shorter = backup(b"\x01" * 31, "correct horse")
+    for wrong in (b"", data[:-1], data[:40], data + b"\0", shorter, bytes(10_000_000)):
         with pytest.raises(StateError):
             restore(wrong, "correct horse")
 

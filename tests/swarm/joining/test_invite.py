@@ -60,6 +60,14 @@ def test_the_key_is_in_the_line_and_not_in_the_repr() -> None:
 
 
 @pytest.mark.parametrize(
+    ("digest", "key"), [(DIGEST[:-1], KEY), (DIGEST + b"x", None), (DIGEST, KEY[:-1]), (DIGEST, b"")]
+)
+def test_a_digest_and_a_key_have_32_bytes(digest: bytes, key: bytes | None) -> None:
+    with pytest.raises(ConfigError, match="not 32 bytes"):
+        Invite(digest, "starter", (), key)
+
+
+@pytest.mark.parametrize(
     "text", [f"  {LINE}\n", f"'{LINE}'", f"<{LINE}>", f"{LINE}.", f"{LINE[:50]}\n  {LINE[50:]}\r\n"]
 )
 def test_characters_from_copying_are_removed(text: str) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import stat
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +15,8 @@ import pytest
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
-from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id
-from sapo_edge.tasks.manifest import Manifest, load_manifest
+from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id, verify_manifest
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
@@ -28,6 +31,11 @@ def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
     assert len(ids) == 3 and swarm_id(digest, None) == digest
     assert swarm_id(bytes.fromhex(NINE.digest), KEY) not in ids
     assert KEY not in swarm_id(digest, KEY)
+
+
+def test_a_key_is_not_shown() -> None:
+    swarm = Swarm.of(STARTER, (HERE,), KEY)
+    assert KEY.hex() not in repr(swarm) and str(KEY) not in repr(swarm) and "key" not in repr(swarm)
 
 
 def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_path: Path) -> None:
@@ -80,6 +88,14 @@ def test_the_oldest_swarm_is_forgotten_when_there_are_too_many(tmp_path: Path) -
     assert (tmp_path / "swarms.json").stat().st_size < MAX_FILE_BYTES
 
 
+def test_no_more_swarms_are_read_than_are_remembered(tmp_path: Path) -> None:
+    Membership(tmp_path).join(Swarm.of(STARTER))
+    file = tmp_path / "swarms.json"
+    body = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**body, "current": None, "swarms": body["swarms"] * (MAX_SWARMS + 3)}))
+    assert len(Membership(tmp_path).swarms) == MAX_SWARMS
+
+
 def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], bytes]:
     def apply(data: bytes) -> bytes:
         body = json.loads(data)
@@ -93,7 +109,7 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byt
     "damage",
     [
         lambda data: b"", lambda data: data[:-20], lambda data: b"[]", lambda data: b"\xff" * 100,
-        lambda data: b"[" * 100_000, lambda data: b" " * MAX_FILE_BYTES + data,
+        lambda data: b"[" * 100_000, lambda data: data + b" " * MAX_FILE_BYTES,
         changed(lambda body: body.pop("alone")), changed(lambda body: body.update(v="1")),
         changed(lambda body: body.update(alone=1)), changed(lambda body: body.update(current="00" * 32)),
         changed(lambda body: body.update(swarms={})), changed(lambda body: body["swarms"][0].update(name="../x")),
@@ -133,3 +149,27 @@ def test_shipped_manifests_are_known_and_others_are_stored_and_verified(tmp_path
     file.write_bytes(NINE.to_bytes())
     with pytest.raises(StateError, match="is damaged; remove it"):
         membership.manifest(digest)
+
+
+def test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Manifest, "from_bytes", lambda data: pytest.fail("it is parsed"))
+    data = bytes(MAX_MANIFEST_BYTES + 1)
+    with pytest.raises(ManifestError, match="not the requested one"):
+        verify_manifest(data, hashlib.sha256(data).digest())
+
+
+def test_files_are_bounded_before_they_are_read(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    (tmp_path / "manifests").mkdir()
+    digest = bytes.fromhex(OWN.digest)
+    for file, read in (
+        (tmp_path / "manifests" / f"{OWN.digest}.manifest", lambda: membership.manifest(digest)),
+        (tmp_path / "swarms.json", lambda: Membership(tmp_path)),
+    ):
+        file.touch()
+        os.truncate(file, 64 * 1024 * 1024)
+        tracemalloc.start()
+        with pytest.raises(StateError, match="is damaged"):
+            read()
+        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
+        tracemalloc.stop()
