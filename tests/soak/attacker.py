@@ -69,7 +69,7 @@ async def main(options: dict[str, Any]) -> None:
                 continue
             peer_id, address = generator.choice(targets)
             # The number of names goes on, so that none is used twice.
-            hostile = Hostile(address, bytes.fromhex(options["swarm"]), options["tasks"], options["number"], made)
+            hostile = Hostile(address, bytes.fromhex(options["swarm"]), options["tasks"], options["number"], made=made)
             if name == "false_rollouts":
                 arguments = {"honest": peer_id}
             started, result = time.time(), "ok"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +18,20 @@ ROOT = Path(__file__).parents[2]
 Line = dict[str, Any]
 PATIENCE = 60.0
 """Seconds to wait for what takes one or two on an idle machine. No test waits longer than for its event."""
+
+
+def dial_from(addresses: Sequence[str]) -> None:
+    """Make this process connect from these IP addresses, in turn."""
+    import trio
+
+    turns = itertools.cycle(addresses)
+    connect = trio.open_tcp_stream
+
+    @functools.wraps(connect)
+    async def open_tcp_stream(host: str, port: int, **options: Any) -> trio.SocketStream:
+        return await connect(host, port, **{"local_address": next(turns), **options})
+
+    trio.open_tcp_stream = open_tcp_stream
 
 
 class LineProcess:

@@ -20,10 +20,10 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.swarm.lines import LineProcess
+from tests.swarm.lines import LineProcess, dial_from
 
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
 SECOND_MACHINE, THIRD_MACHINE = "127.0.0.2", "127.0.0.3"
@@ -36,12 +36,14 @@ class HostilePeer(LineProcess):
     """The process, for use by a test.
 
     Args:
+        before: words of the command before Python.
         options: address (of the node), swarm (hexadecimal), tasks (true ones, as `[entry, version, seed, index,
-            question, ground truth]`), number (of the process, from which its names are made).
+            question, ground truth]`), number (of the process, from which its names are made), sources (IP addresses
+            that it connects from, in turn).
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options))
+    def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
+        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), before=before)
         self._numbers = itertools.count(1)
 
     def begin(self, attack: str, **arguments: Any) -> int:
@@ -128,15 +130,29 @@ class Neighbour:
         return not self.host.get_network().connections.get(self.node)
 
 
+def _event() -> Any:
+    import trio
+
+    return trio.Event()
+
+
 @dataclass
 class Hostile:
-    """Options and helpers of all attacks."""
+    """Options and helpers of all attacks.
+
+    Attributes:
+        handlers: of streams that the node opens, by protocol, of neighbours that connect from now on.
+        start: set when attacks that wait for it begin.
+    """
 
     address: str
     swarm: bytes
     tasks: Sequence[Sequence[Any]]
     number: int
+    sources: Sequence[str] = ()
     made: int = 0
+    handlers: dict[str, Callable[[Any], Awaitable[None]]] = field(default_factory=dict)
+    start: Any = field(default_factory=_event)
 
     @property
     def host(self) -> str:
@@ -167,6 +183,8 @@ class Hostile:
 
         secret = self.secret()
         host = new_host(key_pair=create_new_key_pair(secret))
+        for protocol, handler in self.handlers.items():
+            host.set_stream_handler(protocol, handler)
         async with host.run([]):
             node = await dial(host, self.address)
             yield Neighbour(self, host, node, _identity(secret))
@@ -244,6 +262,13 @@ async def _until_closed(stream: Any, seconds: float, dribble: bytes = b"") -> bo
             nursery.start_soon(write)
             nursery.start_soon(read)
     return not scope.cancelled_caught
+
+
+@attack
+async def go(hostile: Hostile) -> dict[str, Any]:
+    """Begin the attacks that wait for this."""
+    hostile.start.set()
+    return {}
 
 
 @attack
@@ -614,8 +639,14 @@ async def main(options: dict[str, Any]) -> None:
     """Attack until stdin ends."""
     import trio
 
-    logging.getLogger("libp2p").setLevel(logging.CRITICAL)
-    hostile = Hostile(options["address"], bytes.fromhex(options["swarm"]), options["tasks"], options["number"])
+    # The library reports each connection that the node refuses.
+    logging.disable(logging.CRITICAL)
+    hostile = Hostile(
+        options["address"], bytes.fromhex(options["swarm"]), options["tasks"], options["number"],
+        options.get("sources", ()),
+    )  # fmt: skip
+    if hostile.sources:
+        dial_from(hostile.sources)
 
     async def one(number: int, name: str, arguments: dict[str, Any]) -> None:
         try:
@@ -635,4 +666,8 @@ async def main(options: dict[str, Any]) -> None:
 if __name__ == "__main__":
     import trio
 
-    trio.run(main, json.loads(sys.argv[1]))
+    # Registered in the module of that name, which is not `__main__`.
+    from tests.swarm.member import hostile, sustained
+
+    assert hostile.ATTACKS.keys() >= sustained.SUSTAINED
+    trio.run(hostile.main, json.loads(sys.argv[1]))

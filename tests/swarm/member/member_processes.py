@@ -14,18 +14,20 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tests.swarm.lines import PATIENCE, LineProcess
+from tests.swarm.lines import PATIENCE, LineProcess, dial_from
 
 
 class MemberProcess(LineProcess):
     """A member in its own process.
 
     Args:
-        options: member (a number, from which its key is made), and those of `SwarmConfig`.
+        before: words of the command before Python.
+        options: member (a number, from which its key is made), source (the IP address that it connects from), and those
+            of `SwarmConfig`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options))
+    def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
+        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options), before=before)
 
     def tell(self, command: str, **arguments: Any) -> None:
         """Send a command."""
@@ -112,7 +114,9 @@ def main(options: dict[str, Any]) -> None:
     if "psk" in options:
         options["psk"] = bytes.fromhex(options["psk"])
     options["bootstrap"] = tuple(options.get("bootstrap", ()))
-    config = SwarmConfig(identity, source.manifest, listen="loopback", mdns=False, **options)
+    if "source" in options:
+        dial_from([options.pop("source")])
+    config = SwarmConfig(identity, source.manifest, **{"listen": "loopback", "mdns": False, **options})
     swarm = swarm_id(bytes.fromhex(source.manifest.digest), options.get("psk"))
     admission = Admission(swarm, source, Reputation(), own=identity.peer_id)
     transport = Libp2pTransport(config, admission, lambda event: say(notice=getattr(event, "text", "")))

@@ -1,0 +1,326 @@
+"""A node under each attack that lasts: its memory, its processor time, and the honest rollouts that still arrive.
+
+The node is a member in a process of its own, as are two honest members, one that joins during the attack, and the
+attackers (`tests/swarm/member/sustained.py`). All are in one network namespace, where they have public addresses of
+different networks. Time is what the operating system counts for the node's process, so that other load matters little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from tests.benchmarks.measure import machine
+from tests.swarm.member.hostile import HostilePeer
+from tests.swarm.member.member_processes import MemberProcess
+from tests.swarm.namespaces import Namespaces, ip, name, permitted
+
+MEMORY_MIB, SHARE = 16.0, 0.25
+"""What an attack may cost: memory, and of one core."""
+PUBLISH_SECONDS = 2.0
+"""Time between two rollouts of an honest member."""
+JOIN_SECONDS = 1.0
+"""Time from the beginning of an attack until another honest member is started."""
+AFTER_SECONDS = 6.0
+"""Time after an attack in which it is looked whether memory falls and rollouts still arrive."""
+ARRIVAL_SECONDS = 5.0
+"""Time for the last rollouts to arrive."""
+ADDRESSES = tuple(f"20.9.{number}.1" for number in range(1, 7))
+"""Of the attackers: six networks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """One row of the table.
+
+    Attributes:
+        name: as the table says it.
+        ways: names of attacks in `sustained.py`, all at the same time, each from a process of its own.
+        arguments: of all of them.
+        addresses: IP addresses from which they come.
+        hops: whether they reach the node through an honest member only.
+    """
+
+    name: str
+    ways: tuple[str, ...]
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    addresses: tuple[str, ...] = ADDRESSES
+    hops: bool = False
+
+
+ATTACKS = (
+    Attack("garbage at each layer", ("garbage",)),
+    Attack("connections that stay silent", ("connections",)),
+    Attack("handshakes", ("handshakes",)),
+    Attack("streams of identify", ("identify_streams",)),
+    Attack("long answers to identify, and pushes", ("identify_answers",)),
+    Attack("small messages that inflate", ("inflations",)),
+    Attack("small messages that inflate, from one address", ("inflations",), addresses=ADDRESSES[:1]),
+    Attack("throw-away keys", ("throw_away_keys",)),
+    Attack("a flood of true rollouts", ("flooding",)),
+    Attack("duplicates, and others' rollouts", ("duplicates",)),
+    Attack("small requests for large answers", ("amplification",)),
+    Attack("eclipse: members that forward nothing", ("liars",)),
+    Attack("false addresses", ("liars",), {"lies": "addresses"}),
+    Attack("false views of the node", ("liars",), {"lies": "views"}),
+    Attack("false relays", ("liars",), {"lies": "relays"}),
+    Attack("grafts", ("grafts",)),
+    Attack("control messages", ("controls",)),
+    Attack("pings", ("pings",)),
+    Attack("requests of every kind", ("requests",)),
+    Attack("announcements of nothing", ("announcements",)),
+    Attack("neighbours that read nothing", ("slow_readers",)),
+    Attack("keys and a flood, one hop away", ("throw_away_keys", "flooding"), hops=True),
+    Attack("inflations, one hop away", ("inflations",), hops=True),
+    Attack("several at once", ("garbage", "handshakes", "identify_streams", "inflations", "throw_away_keys", "pings")),
+)
+
+
+@dataclass
+class Phase:
+    """What happened to the node in a time: seconds of processor time, memory and traffic."""
+
+    seconds: float
+    processor: float
+    highest: float
+    last: float
+    sent: int
+    received: int
+
+
+class Node(MemberProcess):
+    """The node, with its process's use of the machine."""
+
+    def __init__(self, before: tuple[str, ...], **options: Any) -> None:
+        super().__init__(before, **options)
+        self.line("addresses")
+        self.used = psutil.Process(self.process.pid)
+
+    def processor(self) -> float:
+        """Seconds of processor time since its start."""
+        times = self.used.cpu_times()
+        return float(times.user + times.system)
+
+    def memory(self) -> float:
+        """MiB that it has in memory."""
+        return float(self.used.memory_info().rss) / 2**20
+
+
+@contextlib.contextmanager
+def namespace() -> Iterator[tuple[str, ...]]:
+    """A network namespace that is at home in 20.0.0.0/8; yields the words that run a command in it."""
+    with Namespaces() as spaces:
+        with permitted():
+            spaces.add("attack")
+            spaces.address("attack", "lo", "20.0.0.1/32")
+            ip("-n", name("attack"), "route", "add", "local", "20.0.0.0/8", "dev", "lo")
+        yield "ip", "netns", "exec", name("attack")
+
+
+class Lab:
+    """The node, honest members, and what these publish."""
+
+    def __init__(self, run: tuple[str, ...], source: TaskSource) -> None:
+        self._run, self._source = run, source
+        self._stack = contextlib.ExitStack()
+        self.published: dict[str, dict[str, set[int]]] = {}
+        self.honest: list[MemberProcess] = []
+        self.node = self._stack.enter_context(Node(run, member=1, listen="all"))
+        self.join(2, "20.2.0.1", self.at(self.node, "20.0.0.1"))
+        # Reaches the node through the other one only, to begin with.
+        self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
+
+    def close(self) -> None:
+        """End all processes."""
+        self._stack.close()
+
+    @staticmethod
+    def at(member: MemberProcess, ip: str) -> str:
+        """A member's address at an IP address."""
+        port = member.address.split("/")[4]
+        return f"/ip4/{ip}/tcp/{port}/p2p/{member.peer_id}"
+
+    def join(self, number: int, ip: str, bootstrap: str) -> None:
+        """Start an honest member; does not wait for it."""
+        member = MemberProcess(self._run, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number)
+        self.honest.append(self._stack.enter_context(member))
+
+    def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
+        """Start the processes of an attack, and wait until they are ready for `go`."""
+        target = self.at(self.honest[0], "20.2.0.1") if attack.hops else self.at(self.node, "20.0.0.1")
+        tasks = [
+            [task.ref.entry, task.ref.version, task.ref.seed, task.ref.index, task.question, task.ground_truth]
+            for task in self._source.training_tasks(17, 0, 64)[0]
+        ]
+        begun = []
+        for number, way in enumerate(attack.ways, 1):
+            arguments = {**attack.arguments}
+            if way == "duplicates":
+                arguments["records"] = self._captured()
+            peer = HostilePeer(
+                self._run, address=target, swarm=self._source.manifest.digest, tasks=tasks, number=number,
+                sources=attack.addresses,
+            )  # fmt: skip
+            self._stack.enter_context(peer)
+            peer.begin(way, seconds=seconds, **arguments)
+            begun.append(peer)
+        for peer in begun:
+            peer.first(lambda line: "ready" in line)
+        return begun
+
+    def _captured(self) -> list[list[str]]:
+        """Rollouts of an honest member, as an attacker hears them."""
+        from sapo_edge.rollout import Answer, Rollout
+        from sapo_edge.swarm.wire.record import sign_rollout
+
+        author = Identity(bytes([2]) * 32)
+        (task,), _ = self._source.training_tasks(2, 5000, 1)
+        rollouts = [
+            Rollout(
+                task.ref,
+                task.question,
+                task.ground_truth,
+                (Answer(f"no {number}", True),),
+                author.peer_id,
+                1,
+                number,
+                time.time(),
+            )
+            for number in range(8)
+        ]
+        records = [
+            sign_rollout(rollout, bytes.fromhex(self._source.manifest.digest), author).record for rollout in rollouts
+        ]
+        return [[record.body.hex(), record.signature.hex()] for record in records]
+
+    def phase(self, name: str, seconds: float, newcomer: bool = False) -> Phase:
+        """Let honest members publish for a time, and watch the node."""
+        begin = time.monotonic()
+        status, processor = self.node.status(), self.node.processor()
+        published, highest = begin - PUBLISH_SECONDS, self.node.memory()
+        while (now := time.monotonic()) < begin + seconds:
+            if newcomer and now > begin + JOIN_SECONDS:
+                self.join(4, "20.4.0.1", self.at(self.node, "20.0.0.1"))
+                newcomer = False
+            if now >= published + PUBLISH_SECONDS:
+                published = now
+                self._publish(self.published.setdefault(name, {}))
+            highest = max(highest, self.node.memory())
+            time.sleep(0.2)
+        after = self.node.status()
+        return Phase(
+            time.monotonic() - begin, self.node.processor() - processor, highest, self.node.memory(),
+            after["bytes_in"] - status["bytes_in"], after["bytes_out"] - status["bytes_out"],
+        )  # fmt: skip
+
+    def _publish(self, published: dict[str, set[int]]) -> None:
+        for member in self.honest:
+            if any("addresses" in line for line in member.lines):
+                published.setdefault(member.peer_id, set()).update(member.publish())
+
+    def arrived(self, name: str) -> str:
+        """How many of the rollouts of a phase have arrived, by member: "20/20 8/8"."""
+        received: dict[str, set[int]] = {}
+        for line in list(self.node.lines):
+            if "author" in line:
+                received.setdefault(line["author"], set()).add(line["rollout"])
+        counts = self.published.get(name, {}).items()
+        return " ".join(f"{len(of & received.get(author, set()))}/{len(of)}" for author, of in counts)
+
+
+def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
+    """Run one attack against a new node."""
+    lab = Lab(run, source)
+    try:
+        deadline = time.monotonic() + 60
+        while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
+            time.sleep(0.2)
+        # What is loaded at the first rollout is not the attack's.
+        lab.phase("warm-up", 4.0)
+        attackers = lab.attackers(attack, seconds)
+        quiet = lab.phase("before", seconds)
+        for peer in attackers:
+            peer.begin("go")
+        halves = [lab.phase("during", seconds / 2, newcomer=True), lab.phase("during", seconds / 2)]
+        after = lab.phase("after", AFTER_SECONDS)
+        time.sleep(ARRIVAL_SECONDS)
+        status = lab.node.status()
+        rate = quiet.processor / quiet.seconds
+        lines = [line for peer in attackers for line in peer.lines if line["id"] == 1]
+        return {
+            "attack": attack.name,
+            "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
+            "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
+            "done": [line.get("result") or line["failed"] for line in lines],
+            "memory": max(half.highest for half in halves) - quiet.last,
+            "memory after": after.last - quiet.last,
+            "quiet": rate,
+            "share": sum(half.processor for half in halves) / sum(half.seconds for half in halves) - rate,
+            "later share": halves[1].processor / halves[1].seconds - rate,
+            "honest": [lab.arrived(name) for name in ("before", "during", "after")],
+            "faults": status["faults"], "restarts": status["restarts"],
+            "reachable": status["reachable"], "clock": status["clock_ahead"],
+            "counts": status["counts"], "rejections": status["rejections"],
+        }  # fmt: skip
+    finally:
+        lab.close()
+
+
+HEAD = """\
+| attack | KB/s | MiB, most and after | share of a core, second half | honest rollouts before; during; after | faults |
+|---|---|---|---|---|---|"""
+
+
+def run(names: Sequence[str], seconds: float, output: Path | None) -> None:
+    """Run the attacks whose names contain one of these, or all; print the table, and append all figures to a file."""
+    source = TaskSource(load_manifest("starter"))
+    print(HEAD, flush=True)
+    with namespace() as words:
+        for attack in ATTACKS:
+            if names and not any(name in attack.name for name in names):
+                continue
+            row = measure(attack, words, source, seconds)
+            print(_line(row), flush=True)
+            if output is not None:
+                with output.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    is_above = row["memory"] > MEMORY_MIB or row["share"] > SHARE or row["faults"] or row["restarts"]
+    cells = (
+        row["attack"],
+        f"{row['sends'] / 1000:.0f}",
+        f"{row['memory']:+.1f}, {row['memory after']:+.1f}",
+        f"{row['share']:.2f}, {row['later share']:.2f}",
+        "; ".join(row["honest"]),
+        f"{sum(row['faults'].values())}{' **above**' if is_above else ''}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    """`python -m tests.benchmarks.attacks [--seconds N] [--output FILE] [NAME ...]`"""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of an attack, and of the time before it")
+    parser.add_argument("--output", type=Path, help="file to which all figures are appended, one JSON object a line")
+    arguments = parser.parse_args()
+    print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
+    run(arguments.names, arguments.seconds, arguments.output)
+
+
+if __name__ == "__main__":
+    main()
