@@ -37,13 +37,16 @@ NAMES = {
 """transformers' name of each GGUF tensor."""
 
 
-def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None = None, **values: Any) -> Path:
+def write_directory(
+    path: Path, shape: ModelShape, rope: dict[str, Any] | None = None, *, half: bool = False, **values: Any
+) -> Path:
     """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models.
 
     Args:
         path: of the directory.
         shape: of the model.
         rope: its `rope_parameters`.
+        half: whether its files are in bfloat16, as those of most instruction-tuned models.
         values: further ones of its configuration.
     """
     import torch
@@ -71,6 +74,8 @@ def write_directory(path: Path, shape: ModelShape, rope: dict[str, Any] | None =
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     model.tie_weights()
+    if half:
+        model.to(torch.bfloat16)
     model.save_pretrained(path)
     write_tokenizer(path)
     return path

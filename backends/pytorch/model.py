@@ -42,9 +42,11 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
         BackendError: if what the weights' format needs is missing.
     """
     register()
-    # Buffers are computed, not loaded.
+    # Buffers are computed, not loaded. A directory's configuration names the format of its files, often bfloat16.
     with init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(_config(source), attn_implementation=IMPLEMENTATION)
+        model = AutoModelForCausalLM.from_config(
+            _config(source), attn_implementation=IMPLEMENTATION, dtype=torch.float32
+        )
     narrow_blocks(model, place.weights)
     _fill(model, source, place.device)
     model.tie_weights()

@@ -45,16 +45,18 @@ def change(path: Path, **values: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "kind", "rope"),
+    ("shape", "kind", "rope", "half"),
     [
-        ("llama-gqa", "llama", None), ("llama-gqa", "llama", LLAMA3), ("llama-gqa", "llama", YARN),
-        ("llama-gqa", "mistral", None), ("qwen2", "qwen2", None), ("qwen3", "qwen3", None),
+        ("llama-gqa", "llama", None, False), ("llama-gqa", "llama", LLAMA3, True), ("llama-gqa", "llama", YARN, False),
+        ("llama-gqa", "mistral", None, False), ("qwen2", "qwen2", None, True), ("qwen3", "qwen3", None, False),
     ],
 )  # fmt: skip
 def test_it_samples_and_learns_as_transformers_computes(
-    tmp_path: Path, shape: str, kind: str, rope: dict[str, Any] | None
+    tmp_path: Path, shape: str, kind: str, rope: dict[str, Any] | None, *, half: bool
 ) -> None:
-    path = write_directory(tmp_path / "model", SHAPES[shape], rope)
+    path = write_directory(tmp_path / "model", SHAPES[shape], rope, half=half)
+    named = json.loads((path / "config.json").read_text())
+    assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
     if kind == "mistral":
         change(path, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
     policy = TorchPolicy(path, device="cpu", lora=RANK, threads=1)
