@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.common.draw import uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
+from sapo_edge.errors import ModelError
 from sapo_edge.policy import CallHandle, Sample
 from sapo_edge.rollout import MAX_ANSWER_BYTES
 
@@ -75,7 +77,16 @@ class AnswerInProgress:
         return float(self.uniforms[len(self.token_ids)])
 
     def append(self, token: int, logprob: float, handle: CallHandle | None = None) -> bool:
-        """Add a token and report progress to `handle`; False if the answer is now complete."""
+        """Add a token and report progress to `handle`; False if the answer is now complete.
+
+        Raises:
+            ModelError: if its log-probability is not a number: then none of the vocabulary's is, and it means nothing.
+        """
+        if not math.isfinite(logprob):
+            raise ModelError(
+                "the model's probabilities are not numbers (NaN): its weights or its adapter are damaged",
+                "return to the best checkpoint with `sapo rollback`; if that doesn't help, get the model's file again",
+            )
         self.token_ids.append(token)
         self._logprobs.append(logprob)
         self._ended = self._vocabulary.ends(token)

@@ -22,16 +22,26 @@ BUSY = 0.3
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use.
+
+    Two hardware threads of one core count as one: they share its arithmetic, and a thread on each gains nothing.
+    """
     try:
-        return len(os.sched_getaffinity(0))
+        allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
-        return os.cpu_count() or 1
+        allowed = os.cpu_count() or 1
+    return max(1, math.ceil(allowed / threads_of_a_core()))
+
+
+def threads_of_a_core() -> float:
+    """Hardware threads of each core, in the mean; 1 where the system does not tell."""
+    logical, physical = psutil.cpu_count(), psutil.cpu_count(logical=False)
+    return logical / physical if logical and physical else 1.0
 
 
 def cores_in_use(seconds: float) -> float:
     """Number of cores that all programs of this machine use, measured for some seconds."""
-    return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1)
+    return psutil.cpu_percent(interval=seconds) / 100 * (os.cpu_count() or 1) / threads_of_a_core()
 
 
 class ThreadGovernor:
@@ -62,7 +72,9 @@ class ThreadGovernor:
         if self.fixed or time.monotonic() - self._time < INTERVAL:
             return self.threads
         now, system, own = self._read()
-        others = max(0.0, (system - self._system) - (own - self._own)) / (now - self._time)
+        # Of hardware threads: their time is what the system counts.
+        busy = max(0.0, (system - self._system) - (own - self._own)) / (now - self._time)
+        others = busy / threads_of_a_core()
         self._time, self._system, self._own = now, system, own
         self.threads = threads_for(self.cores, others)
         return self.threads

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from sapo_edge.errors import CheckpointError
+from sapo_edge.errors import CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
-from tests.contract.conftest import RANK
+from tests.contract.conftest import RANK, Backend
 from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
-from tests.models import question
+from tests.models import SHAPES, make_tensors, question, write_model
 
 MakePolicy = Callable[..., Policy]
 
@@ -183,3 +183,19 @@ def test_an_adapter_of_another_rank_or_scale_is_refused(
 def test_an_adapter_of_another_model_is_refused(make_policy: MakePolicy, checkpoint: Path, trainable: bool) -> None:
     with pytest.raises(CheckpointError):
         make_policy("qwen3", trainable=trainable).load(checkpoint)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_without_probabilities_answers_nothing(backend: Backend, tmp_path: Path, temperature: float) -> None:
+    path = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
+    norm = make_tensors(SHAPES["llama-gqa"])["output_norm.weight"]
+    content = path.read_bytes()
+    assert content.count(norm.tobytes()) == 1
+    broken = norm.copy()
+    broken[3] = np.nan
+    path.write_bytes(content.replace(norm.tobytes(), broken.tobytes()))
+    policy = backend.make(path, tmp_path, RANK, False)
+    with pytest.raises(ModelError, match="not numbers") as caught:
+        policy.generate([question("hi")], 2, 4, temperature, 0)
+    assert "sapo rollback" in caught.value.remedy
+    policy.close()

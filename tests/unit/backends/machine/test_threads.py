@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from types import SimpleNamespace
 
@@ -123,3 +124,23 @@ def test_a_fixed_number_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_real_machine_can_be_read() -> None:
     governor = ThreadGovernor()
     assert 1 <= governor.current() <= governor.cores
+
+
+@pytest.mark.parametrize(
+    ("logical", "physical", "allowed", "cores"),
+    # The last ones: four fast cores with two threads each and four slow ones with one; a container with three threads;
+    # a system that does not tell.
+    [(8, 4, 8, 4), (4, 4, 4, 4), (12, 8, 12, 8), (8, 4, 3, 2), (1, 1, 1, 1), (8, None, 8, 8), (None, None, 6, 6)],
+)
+def test_two_hardware_threads_of_a_core_are_one(
+    monkeypatch: pytest.MonkeyPatch, logical: int | None, physical: int | None, allowed: int, cores: int
+) -> None:
+    counts = {True: logical, False: physical}
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: counts[logical])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(allowed)), raising=False)
+    assert threads.available_cores() == cores
+    # Other programs that use all of the hardware threads use all cores.
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 100.0)
+    monkeypatch.setattr(os, "cpu_count", lambda: allowed)
+    if logical and logical == allowed:
+        assert threads.cores_in_use(0.0) == pytest.approx(cores)
