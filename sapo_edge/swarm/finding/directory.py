@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from dataclasses import dataclass, field, replace
 
 import trio
-from libp2p.abc import IHost, INetStream
+from libp2p.abc import IHost, INetConn, INetStream, INetwork
+from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, region
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.finding.introductions import Introductions
 from sapo_edge.swarm.host import requests
+from sapo_edge.swarm.host.hardening import AtDisconnect
 from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer
 from sapo_edge.swarm.recent import Recent
@@ -45,31 +46,42 @@ MAX_ENTRIES = 1024
 
 
 @dataclass(slots=True)
+class Probe:
+    """Attempts to connect to a port of a peer.
+
+    Attributes:
+        address: where.
+        started: when the last one began, in seconds of trio's clock.
+        reachable: whether the port answered the last time; None before that.
+    """
+
+    address: Address
+    started: float = -PROBE_AGAIN
+    reachable: bool | None = None
+
+
+@dataclass(slots=True)
 class Entry:
     """What this node has observed of a peer.
 
     Attributes:
         tag: of the swarm that it says it is in.
         dialled: the address at which this node reached it.
-        probed: the address of its port that was probed last.
-        reachable: whether that port answered; None before the first probe.
-        probed_at: seconds of trio's clock.
+        probes: the last one of each version of IP: a peer may be connected over both.
         circuits: addresses through relays that this node has reached itself.
     """
 
     tag: bytes = b""
     dialled: Address | None = None
-    probed: Address | None = None
-    reachable: bool | None = None
-    probed_at: float = -PROBE_AGAIN
+    probes: dict[str, Probe] = field(default_factory=dict)
     circuits: tuple[Address, ...] = ()
 
     @property
     def addresses(self) -> tuple[Address, ...]:
         """Addresses at which others can reach it, as this node observed."""
-        probed = self.probed if self.reachable else None
-        direct = [address for address in (self.dialled, probed) if address is not None]
-        return tuple(dict.fromkeys([*direct, *self.circuits]))
+        dialled = [self.dialled] if self.dialled is not None else []
+        probed = [probe.address for probe in self.probes.values() if probe.reachable]
+        return tuple(dict.fromkeys([*dialled, *probed, *self.circuits]))
 
 
 class Directory:
@@ -105,21 +117,27 @@ class Directory:
         self._own_addresses = own_addresses
         self._tally = tally
         self._entries: Recent[str, Entry] = Recent(max_entries)
+        self._introductions = Introductions()
         scale = max_entries / MAX_ENTRIES
         self._probes = TokenBucket(scale * PROBES_PER_SECOND, scale * PROBE_BURST)
         self._protocol = replace(PEER_REQUESTS, max_served=int(scale * PEER_REQUESTS.max_served))
 
     def start(self) -> None:
         """Answer from now on."""
+        self._host.get_network().register_notifee(_Forgetter(self._introductions))
         RequestServer(self._host, self._protocol, self._respond, self._tally).start()
 
     def mark_dialled(self, address: Address) -> None:
         """Record that this node reached a peer at an address."""
-        self._entry(address.peer_id).dialled = address
+        entry = self._entry(address.peer_id)
+        entry.dialled = address
+        self._introduce(address.peer_id, entry)
 
     def mark_member(self, peer_id: str) -> None:
         """Record that a peer said that it is in this node's swarm."""
-        self._entry(peer_id).tag = self._tag or b""
+        entry = self._entry(peer_id)
+        entry.tag = self._tag or b""
+        self._introduce(peer_id, entry)
 
     def is_member(self, peer_id: str) -> bool:
         """Whether a peer said that it is in this node's swarm."""
@@ -138,19 +156,14 @@ class Directory:
         depend on them, and fill them.
         """
         local = self._is_local(asker)
-        regions: dict[str, list[tuple[Address, ...]]] = {}
-        for peer_id in {str(peer) for peer in self._host.get_network().connections} - {asker}:
-            entry = self._entries.get(peer_id)
-            if entry is None or entry.tag != tag:
-                continue
-            usable = tuple(
-                address for address in entry.addresses if local or (ip := address.ip) is None or ip.is_global
-            )
-            if usable:
-                regions.setdefault(region(usable[0]), []).append(usable)
-        queues = [random.sample(groups, len(groups)) for groups in random.sample(list(regions.values()), len(regions))]
-        in_turn = (group for turn in zip_longest(*queues) for group in turn if group is not None)
-        return tuple(islice(in_turn, exchange.MAX_PEERS))
+        groups: list[tuple[Address, ...]] = []
+        for peer_id, addresses in self._introductions.draw(tag):
+            usable = tuple(address for address in addresses if local or (ip := address.ip) is None or ip.is_global)
+            if usable and peer_id != asker:
+                groups.append(usable)
+                if len(groups) == exchange.MAX_PEERS:
+                    break
+        return tuple(groups)
 
     async def _respond(self, data: bytes, stream: INetStream) -> bytes:
         sender = str(stream.muxed_conn.peer_id)
@@ -165,44 +178,74 @@ class Directory:
         entry = self._entry(sender)
         if self._tag is not None and request.tag != self._tag:
             entry.tag = b""
+            self._introduce(sender, entry)
             return ExchangeResponse(False, seen, None, time.time())
         entry.tag = request.tag
-        relays = {str(address) for address in self._own_addresses()}
-        relays |= {str(peer.dialled) for peer in self._entries.values() if peer.dialled}
-        entry.circuits = tuple(circuit for circuit in request.circuits if str(circuit.via) in relays)
-        if request.probe and seen and request.port:
-            await self._probe(entry, seen, request.port, sender)
+        entry.circuits = tuple(circuit for circuit in request.circuits if self._is_reached(circuit.via))
+        reachable = await self._probe(entry, seen, request, sender)
+        self._introduce(sender, entry)
         for address in entry.addresses:
             self._on_checked(address)
         # A relay is in no swarm, so it is no member.
-        return ExchangeResponse(
-            self._tag is not None, seen, entry.reachable, time.time(), self.members(request.tag, sender)
-        )
+        return ExchangeResponse(self._tag is not None, seen, reachable, time.time(), self.members(request.tag, sender))
 
-    async def _probe(self, entry: Entry, seen: str, port: int, sender: str) -> None:
+    def _is_reached(self, address: Address) -> bool:
+        """Whether a relay listens at an address, as this node knows by itself."""
+        relay = self._entries.get(address.peer_id)
+        return address in self._own_addresses() or (relay is not None and relay.dialled == address)
+
+    async def _probe(self, entry: Entry, seen: str, request: ExchangeRequest, sender: str) -> bool | None:
+        """Whether the asker's port answers at the address from which it asks; None if that was not tried."""
         try:
-            address = direct_address(seen, port, sender)
+            address = direct_address(seen, request.port, sender)
         except ValueError:
-            return
-        fresh = trio.current_time() - entry.probed_at < PROBE_AGAIN and entry.probed == address
-        if fresh or not self._networks().may_dial(address) or not self._probes.take():
-            return
-        entry.probed, entry.probed_at, entry.reachable = address, trio.current_time(), False
-        with trio.move_on_after(PROBE_SECONDS):
-            try:
-                stream = await trio.open_tcp_stream(seen, port)
-            except OSError:
-                return
-            await stream.aclose()
-            entry.reachable = True
+            return None
+        probe = entry.probes.get(address.kind)
+        if probe is None or probe.address != address:
+            probe = Probe(address)
+        is_fresh = trio.current_time() - probe.started < PROBE_AGAIN
+        if request.probe and not is_fresh and self._networks().may_dial(address) and self._probes.take():
+            # What the last attempt showed is valid until this one has ended.
+            entry.probes[address.kind], probe.started = probe, trio.current_time()
+            probe.reachable = await _answers(seen, request.port)
+        return probe.reachable
 
     def _is_local(self, peer_id: str) -> bool:
         remotes = direct_remotes(self._host, peer_id)
         return any(self._networks().is_local(direct_address(remote, 1, peer_id)) for remote in remotes)
 
+    def _introduce(self, peer_id: str, entry: Entry) -> None:
+        """Introduce a peer to others as what is known of it says, while it is connected."""
+        is_connected = ID.from_string(peer_id) in self._host.get_network().connections
+        self._introductions.put(peer_id, entry.tag, entry.addresses if is_connected and entry.tag else ())
+
     def _entry(self, peer_id: str) -> Entry:
         entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry()
         return entry
+
+
+class _Forgetter(AtDisconnect):
+    """Introduces no peer that has left."""
+
+    def __init__(self, introductions: Introductions) -> None:
+        self._introductions = introductions
+
+    async def disconnected(self, network: INetwork, conn: INetConn) -> None:
+        """Forget the peer, unless another connection to it remains."""
+        await trio.lowlevel.checkpoint()
+        peer_id = conn.muxed_conn.peer_id
+        if peer_id not in network.connections:
+            self._introductions.remove(str(peer_id))
+
+
+async def _answers(host: str, port: int) -> bool:
+    """Whether a TCP port answers."""
+    try:
+        with trio.fail_after(PROBE_SECONDS):
+            await (await trio.open_tcp_stream(host, port)).aclose()
+        return True
+    except (OSError, trio.TooSlowError):
+        return False
 
 
 async def ask(host: IHost, peer_id: str, request: ExchangeRequest) -> ExchangeResponse | None:

@@ -11,7 +11,6 @@ _OUTSIDE = "sapo_edge/swarm/finding/outside.py"
 _NAMED_TESTS = "tests/swarm/finding/test_named_addresses.py::"
 _OUTSIDE_TESTS = "tests/swarm/finding/test_outside.py::"
 
-_DIRECTORY = "sapo_edge/swarm/finding/directory.py"
 _DIRECTORY_TESTS = "tests/swarm/finding/test_directory.py::"
 
 _DIALING = "sapo_edge/swarm/finding/dialing.py"
@@ -77,16 +76,16 @@ DEFENCES = (
     ),
     Defence(
         "introductions are drawn anew for each asker",
-        _DIRECTORY,
-        "[random.sample(groups, len(groups)) for groups in random.sample(list(regions.values()), len(regions))]",
-        "list(regions.values())",
+        "sapo_edge/swarm/finding/introductions.py",
+        "        number = random.randrange(len(rest))\n",
+        "        number = len(rest) - 1\n",
         (_DIRECTORY_TESTS + "test_askers_are_introduced_to_different_members",),
     ),
     Defence(
         "introductions in turn from networks",
-        _DIRECTORY,
-        "regions.setdefault(region(usable[0]), [])",
-        'regions.setdefault("", [])',
+        "sapo_edge/swarm/finding/introductions.py",
+        "tag, region(addresses[0])",
+        'tag, ""',
         (_DIRECTORY_TESTS + "test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced",),
     ),
     Defence(
@@ -162,15 +161,15 @@ DEFENCES = (
     Defence(
         "an asker is not told of itself",
         "sapo_edge/swarm/finding/directory.py",
-        " - {asker}:",
-        ":",
+        "if usable and peer_id != asker:",
+        "if usable:",
         ("tests/swarm/finding/test_peer_requests.py::test_a_stranger_is_not_told_of_private_addresses",),
     ),
     Defence(
         "an asker is told of its own swarm's members",
-        "sapo_edge/swarm/finding/directory.py",
-        "if entry is None or entry.tag != tag:",
-        "if entry is None:",
+        "sapo_edge/swarm/finding/introductions.py",
+        "_shuffled(self._groups.get(tag, {}).values())",
+        "_shuffled([peers for regions in self._groups.values() for peers in regions.values()])",
         ("tests/swarm/finding/test_peer_requests.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
     ),
     Defence(
@@ -190,35 +189,35 @@ DEFENCES = (
     Defence(
         "circuits lead through known relays",
         "sapo_edge/swarm/finding/directory.py",
-        "if str(circuit.via) in relays)",
+        " if self._is_reached(circuit.via))",
         ")",
         ("tests/swarm/finding/test_peer_requests.py::test_circuits_lead_through_relays_that_the_node_reached_itself",),
     ),
     Defence(
         "a port is probed only if that is asked",
         "sapo_edge/swarm/finding/directory.py",
-        "if request.probe and seen and request.port:",
-        "if seen and request.port:",
+        "if request.probe and not is_fresh",
+        "if not is_fresh",
         ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "a port is not probed again soon",
         "sapo_edge/swarm/finding/directory.py",
-        "if fresh or not self._networks().may_dial(address)",
-        "if not self._networks().may_dial(address)",
+        "if request.probe and not is_fresh",
+        "if request.probe",
         ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "only harmless ports are probed",
         "sapo_edge/swarm/finding/directory.py",
-        "not self._networks().may_dial(address) or ",
+        "self._networks().may_dial(address) and ",
         "",
         ("tests/swarm/finding/test_peer_requests.py::test_only_a_port_of_the_asker_is_probed_and_not_again_soon",),
     ),
     Defence(
         "the rate of probes",
         "sapo_edge/swarm/finding/directory.py",
-        " or not self._probes.take():",
+        " and self._probes.take():",
         ":",
         ("tests/swarm/finding/test_peer_requests.py::test_probes_are_limited_in_rate",),
     ),
@@ -241,8 +240,8 @@ DEFENCES = (
     Defence(
         "peers of whom one asker is told",
         "sapo_edge/swarm/finding/directory.py",
-        "islice(in_turn, exchange.MAX_PEERS)",
-        "in_turn",
+        "if len(groups) == exchange.MAX_PEERS:",
+        "if False:",
         ("tests/swarm/finding/test_peer_requests.py::test_only_so_many_peers_are_remembered_and_told_of",),
     ),
     Defence(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 import trio
+from hypothesis import given
+from hypothesis import strategies as st
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, region
 from sapo_edge.swarm.finding.directory import MAX_ENTRIES, Directory
+from sapo_edge.swarm.finding.introductions import Introductions
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest
@@ -74,3 +78,45 @@ def test_a_relay_of_many_probes_more_ports_at_once(
 
     trio.run(scenario)
     assert probes <= len(probed) <= probes + 2
+
+
+class NeverWalked(dict[ID, None]):
+    """Connections that nobody may go through: there may be thousands, and each of them may ask."""
+
+    def __iter__(self) -> Iterator[ID]:
+        raise AssertionError("all connections are walked")
+
+    keys = items = values = __iter__  # type: ignore[assignment]
+
+
+def test_an_answer_does_not_walk_all_connections() -> None:
+    directory, ids = directory_of([f"9.{number}.9.9" for number in range(50)])
+    network = directory._host.get_network()
+    network.connections = NeverWalked(dict.fromkeys(map(ID.from_string, ids)))
+
+    async def scenario() -> None:
+        answer = await directory._answer(ExchangeRequest(TAG, 4001, (), False), ids[0], "9.0.9.9")
+        assert len(answer.peers) == MAX_PEERS
+
+    trio.run(scenario)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 3), st.integers(0, 3)), max_size=60))
+def test_all_members_are_drawn_once_and_in_turn(steps: list[tuple[int, int, int]]) -> None:
+    introductions, expected = Introductions(), dict[str, str]()
+    for number, swarm, network in steps:
+        peer = f"{number}"
+        address = direct_address(f"9.{network}.9.9", 4000 + number, Identity(bytes([number]) * 32).peer_id)
+        introductions.put(peer, bytes([swarm]), (address,) if network else ())
+        expected.pop(peer, None)
+        if network:
+            expected[peer] = f"{swarm} 9.{network}"
+    assert len(introductions) == len(expected)
+    for swarm in (1, 2, 3):
+        drawn = [peer for peer, _ in introductions.draw(bytes([swarm]))]
+        assert sorted(drawn) == sorted(peer for peer, place in expected.items() if place.startswith(f"{swarm} "))
+        turns = Counter[str]()
+        for peer in drawn:
+            turns[expected[peer]] += 1
+            left = Counter(expected[other] for other in drawn) - turns
+            assert turns[expected[peer]] <= 1 + min((turns[place] for place in left), default=99), "networks take turns"

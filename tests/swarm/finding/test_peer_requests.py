@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -33,13 +34,16 @@ class Lab:
         self.tally = Tally(lambda event: None)
         self.checked: list[Address] = []
         self.probed: list[tuple[str, int]] = []
+        self.open_ports: set[tuple[str, int]] = set()
         self.directory = Directory(self.host, TAG, lambda: HOME, tuple, self.checked.append, self.tally)
         self.directory.start()
 
         async def open_tcp_stream(host: str, port: int) -> object:
             await trio.lowlevel.checkpoint()
             self.probed.append((host, port))
-            raise OSError("nobody there")
+            if (host, port) not in self.open_ports:
+                raise OSError("nobody there")
+            return SimpleNamespace(aclose=trio.lowlevel.checkpoint)
 
         monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
 
@@ -98,6 +102,42 @@ def test_only_a_port_of_the_asker_is_probed_and_not_again_soon(monkeypatch: pyte
         await lab.ask("p4", probe=True)
         await lab.ask("p5", probe=True)
         assert lab.probed == [("9.9.9.9", 4001)], "no mail server, nobody who did not ask, no relay, no private network"
+
+    play(scenario)
+
+
+def test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+        asker = lab.connections["p2"]
+
+        async def reachable(remote: str, port: int = 4001, probe: bool = True) -> bool | None:
+            asker.remote = remote
+            answer = await lab.ask("p2", port=port, probe=probe)
+            assert answer is not None and answer.seen == remote
+            return answer.reachable
+
+        assert await reachable("9.9.9.9") is False
+        lab.open_ports.add(("2a00:1::1", 4001))
+        assert await reachable("2a00:1::1", probe=False) is None
+        assert await reachable("2a00:1::1") is True
+        assert await reachable("9.9.9.9", probe=False) is False
+        assert await reachable("2a00:1::1", port=4002, probe=False) is None
+        assert await lab.told("p3") == {"2a00:1::1"} and len(lab.probed) == 2
+
+    play(scenario)
+
+
+def test_nobody_is_told_of_peers_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
+        lab.open_ports.add(("9.9.9.9", 4001))
+        await lab.ask("p2", probe=True)
+        assert await lab.told("p3") == {"9.9.9.9"}
+        await lab.host.disconnect(lab.connections["p2"])
+        assert await lab.told("p3") == set()
+        lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(2)))
+        assert await lab.told("p3") == set(), "it was marked too late"
 
     play(scenario)
 

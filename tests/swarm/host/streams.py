@@ -72,13 +72,24 @@ class FakeHost:
     Attributes:
         handlers: by protocol.
         connections: connections by peer.
+        notifees: what is told when one ends.
     """
 
     def __init__(self, *connections: FakeConnection) -> None:
         self.handlers: dict[str, Callable[[Any], Awaitable[None]]] = {}
+        self.notifees: list[Any] = []
         self.connections: dict[ID, list[FakeConnection]] = {
             connection.peer_id: [connection] for connection in connections
         }
+
+    def register_notifee(self, notifee: Any) -> None:
+        self.notifees.append(notifee)
+
+    async def disconnect(self, connection: FakeConnection) -> None:
+        """End a connection."""
+        self.connections.pop(connection.peer_id)
+        for notifee in self.notifees:
+            await notifee.disconnected(self, connection)
 
     def set_stream_handler(self, protocol: str, handler: Callable[[Any], Awaitable[None]]) -> None:
         self.handlers[str(protocol)] = handler
