@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from libp2p.crypto.x25519 import create_new_key_pair as create_noise_key
 from libp2p.custom_types import TProtocol
 from libp2p.network.config import ConnectionConfig, RetryConfig
 from libp2p.peer.id import ID
+from libp2p.rcmgr.manager import ResourceLimits, ResourceManager
 from libp2p.security.noise.transport import PROTOCOL_ID as NOISE
 from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
@@ -35,9 +37,11 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS = 256
 """Most connections; the library refuses all others, whoever they are from. So that this is never reached, there is room
 for all inbound sockets (`traffic.MAX_SOCKETS`), for relayed connections, and for those that the node opens."""
+MAX_STREAMS = 10_000
+"""Most streams of all connections together; more of them wait."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
 MAX_REMEMBERED_PEERS = 256
@@ -103,6 +107,7 @@ def make_host(
             inbound_upgrade_timeout=UPGRADE_SECONDS,
             outbound_upgrade_timeout=UPGRADE_SECONDS,
         ),
+        resource_manager=_streams_only(),
     )
     use_own_muxer(host)
     network = host.get_network()
@@ -117,7 +122,26 @@ def make_host(
     # It would dial every address that a peer names, unchecked.
     network.auto_connector.run_background_task = _nothing
     network.auto_connector.maybe_connect = _nothing
+    # It would remember every peer that ever left.
+    network.auto_connector.record_disconnect = lambda peer_id: None
     return host
+
+
+def _streams_only() -> ResourceManager:
+    """A resource manager that bounds the number of streams, and nothing else.
+
+    The library's default one refuses the 257th inbound connection, whoever it is from, and looks through all of them at
+    each new one. `Meter` decides who gets a place.
+    """
+    return ResourceManager(
+        ResourceLimits(max_connections=sys.maxsize, max_streams=MAX_STREAMS),
+        enable_metrics=False,
+        enable_connection_tracking=False,
+        enable_memory_limits=False,
+        enable_circuit_breaker=False,
+        enable_graceful_degradation=False,
+        enable_rate_limiting=False,
+    )
 
 
 async def _nothing(*_: object) -> None:

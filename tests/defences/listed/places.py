@@ -72,7 +72,7 @@ DEFENCES = (
     Defence(
         "the library refuses no newcomer for whom a node makes room",
         "sapo_edge/swarm/host/host.py",
-        "MAX_CONNECTIONS = 128",
+        "MAX_CONNECTIONS = 256",
         "MAX_CONNECTIONS = 64",
         (_TESTS + "test_three_machines_do_not_fill_a_node",),
     ),
@@ -96,12 +96,5 @@ DEFENCES = (
         "Places(offer.circuits, offer.circuits)",
         "Places(10**6, 10**6)",
         (_RELAY_TESTS + "test_circuits_are_shared_between_addresses",),
-    ),
-    Defence(
-        "one node has a share of a relay's circuits",
-        _HOP,
-        "if displaced is scope or self._circuits[source] > self._offer.circuits_from_one:",
-        "if displaced is scope:",
-        (_RELAY_TESTS + "test_circuits_are_bounded",),
     ),
 )

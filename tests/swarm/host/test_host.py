@@ -7,6 +7,7 @@ import secrets
 import pytest
 import trio
 from libp2p.peer.id import ID
+from libp2p.rcmgr import Direction
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host import host as module
@@ -30,6 +31,28 @@ def test_the_librarys_key_signs_and_reveals_nothing() -> None:
     for reveal in (key.to_bytes, key.serialize):
         with pytest.raises(PermissionError):
             reveal()
+
+
+def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_STREAMS", 3)
+
+    async def scenario() -> None:
+        tally = Tally(lambda event: None)
+        network = make_host(IDENTITY, None, Meter(0, 0, tally), tally, 15.0, 2048).get_network()
+        manager, anywhere = network._resource_manager, Multiaddr("/ip4/0.0.0.0/tcp/0")
+        for number in range(1100):
+            peer = stranger()
+            assert manager.open_connection(peer, "9.9.9.9", "inbound") is not None
+            if manager.connection_lifecycle is not None:
+                # As `Swarm.add_conn` asks it.
+                await manager.connection_lifecycle.handle_established_inbound_connection(
+                    str(number), peer, anywhere, anywhere
+                )
+        assert [manager.acquire_stream("peer", Direction.INBOUND) for _ in range(4)] == [True, True, True, False]
+        assert network._stream_semaphore.value == 3
+        await trio.lowlevel.checkpoint()
+
+    trio.run(scenario)
 
 
 def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
