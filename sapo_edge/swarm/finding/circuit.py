@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ RENEW_SECONDS = 600.0
 REFUSED_SECONDS, FAILED_SECONDS = 20.0, 900.0
 """Seconds for which a relay is not asked again: one that refused a reservation, as members do until they know that
 others reach them, and one that carries nobody."""
+MAX_CIRCUITS_OF_RELAY = 16
+"""Most connections to this node through one relay: more would take the places that the library has for all."""
 MAX_PUNCHED = 4
 """Addresses of one peer that are dialled for a hole punch."""
 PUNCH_ATTEMPTS = 2
@@ -111,13 +114,30 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         super().__init__(host)
         self._reserved_at = reserved_at
         self._tally = tally
+        self._opening: Counter[str] = Counter()
 
     async def _handle_stop_stream(self, stream: INetStream) -> None:
-        if self._reserved_at(str(stream.muxed_conn.peer_id)) is None:
-            self._tally.count("circuits refused: no reservation with the relay")
+        relay = str(stream.muxed_conn.peer_id)
+        reason = ""
+        if self._reserved_at(relay) is None:
+            reason = "no reservation with the relay"
+        elif self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY:
+            reason = "too many of one relay"
+        if reason:
+            self._tally.count(f"circuits refused: {reason}")
             await quietly(stream.reset)
             return
-        await super()._handle_stop_stream(stream)
+        self._opening[relay] += 1
+        try:
+            await super()._handle_stop_stream(stream)
+        finally:
+            self._opening[relay] -= 1
+
+    def _open(self, relay: str) -> int:
+        """Connections through a relay."""
+        connections = self.host.get_network().get_connections()
+        paths = [str(address) for connection in connections for address in connection.get_transport_addresses()]
+        return sum(f"/p2p/{relay}/p2p-circuit" in path for path in paths)
 
     async def handle_incoming_connection(self, stream: INetStream, remote_peer_id: bytes) -> None:
         """Secure the connection inside the stream like any other."""

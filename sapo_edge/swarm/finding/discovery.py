@@ -117,8 +117,8 @@ class Discovery:
             config.min_members, config.max_members, tally,
         )  # fmt: skip
         self.relays = RelayClient(
-            host, self.directory.address_of, self._needs_relay, functools.partial(carries, host), self._own_addresses,
-            self._dial_checked, tally,
+            host, self.directory.address_of, self._needs_relay, functools.partial(carries, host, self._tag),
+            self._own_addresses, self._dial_checked, tally,
         )  # fmt: skip
 
     async def run(self, task_status: trio.TaskStatus[None]) -> None:
@@ -131,7 +131,9 @@ class Discovery:
         self.directory.start()
         if self._config.relay_rate:
             # From the start, because peers learn only when they connect that it is offered.
-            members_hop(self._host, self._tally, self._config.relay_rate, self._carries_for).start()
+            members_hop(
+                self._host, self._tally, self._config.relay_rate, self._reserves_for, self.directory.is_member
+            ).start()
         self._add_bootstrap()
         await trio.to_thread.run_sync(self._load)
         task_status.started()
@@ -179,8 +181,8 @@ class Discovery:
     def _needs_relay(self) -> bool:
         return not self._networks.loopback and self.outside.reaches(4) is not True
 
-    def _carries_for(self, peer_id: str) -> bool:
-        """Whether to carry connections to a peer: a member, as long as other networks reach this node.
+    def _reserves_for(self, peer_id: str) -> bool:
+        """Whether to carry connections of members to a peer: a member, as long as other networks reach this node.
 
         Neighbours on a private network would name it by an address that is of no use elsewhere.
         """

@@ -19,15 +19,18 @@ from libp2p.relay.circuit_v2.protocol import CircuitV2Protocol
 from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 
-from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.host.places import Places
+from sapo_edge.swarm.host.traffic import address_of
 from sapo_edge.swarm.tally import Tally
 
 RESERVATION_SECONDS = 1800
 """Duration of a reservation."""
 CHUNK = 64 * 1024
 """Bytes that are forwarded at a time."""
+INTRODUCTION_SECONDS = 3.0
+"""Time in which a peer that has just connected says which swarm it is in; nodes do so within a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,7 @@ class Offer:
         requests_of_one: most open requests of one node, its circuits included.
         circuit_seconds: longest duration of a circuit; its ends then open another one.
         circuit_bytes: most bytes of one circuit, both directions together.
+        openings: circuits a second, and at once: for each address, and for all that want more than that.
     """
 
     reservations: int = 1000
@@ -50,11 +54,12 @@ class Offer:
     requests_of_one: int = 24
     circuit_seconds: int = 3600
     circuit_bytes: int = 256 * 1024 * 1024
+    openings: tuple[float, float, float, float] = (0.1, 16.0, 5.0, 100.0)
 
 
 MEMBERS_OFFER = Offer(
     reservations=8, circuits=8, circuits_to_one=4, circuits_from_one=2, requests_of_one=4, circuit_seconds=1800,
-    circuit_bytes=32 * 1024 * 1024,
+    circuit_bytes=32 * 1024 * 1024, openings=(0.02, 2.0, 0.2, 8.0),
 )  # fmt: skip
 """What a member carries for others of its swarm: enough for them to find a direct way, or for their rollouts."""
 
@@ -69,8 +74,9 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         host: a host that listens.
         offer: what is carried.
         tally: counts.
-        wait: called with a number of bytes before they are forwarded; returns the seconds to wait first.
-        serves: whether a peer may have a reservation, by its id. Anyone may connect to a peer that has one.
+        wait: called with an address and a number of its bytes before they are forwarded; returns the seconds to wait.
+        reserves: whether a peer may have a reservation now, by its id.
+        connects: whether a peer may connect to those that have one, by its id.
     """
 
     def __init__(
@@ -78,8 +84,9 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         host: IHost,
         offer: Offer,
         tally: Tally,
-        wait: Callable[[int], float] = lambda size: 0.0,
-        serves: Callable[[str], bool] = lambda peer_id: True,
+        wait: Callable[[str, int], float] = lambda address, size: 0.0,
+        reserves: Callable[[str], bool] = lambda peer_id: True,
+        connects: Callable[[str], bool] = lambda peer_id: True,
     ) -> None:
         limits = RelayLimits(
             offer.circuit_seconds, offer.circuit_bytes, offer.circuits_to_one, offer.reservations, RESERVATION_SECONDS
@@ -88,7 +95,9 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         self._offer = offer
         self._tally = tally
         self._wait = wait
-        self._serves = serves
+        self._reserves = reserves
+        self._connects = connects
+        self._openings = Shares(*offer.openings)
         self._streams: Counter[ID] = Counter()
         self._circuits: Counter[ID] = Counter()
         self._places: Places[trio.CancelScope] = Places(offer.circuits, offer.circuits)
@@ -122,9 +131,8 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             self._release(self._streams, peer)
 
     async def _handle_reserve(self, stream: INetStream, msg: HopMessage) -> None:
-        if not self._serves(str(stream.muxed_conn.peer_id)):
-            self._tally.count("relaying refused: not offered")
-            await self._send_status(stream, StatusCode.PERMISSION_DENIED, "not offered")
+        if not self._reserves(str(stream.muxed_conn.peer_id)):
+            await self._refuse(stream, StatusCode.PERMISSION_DENIED, "relaying refused: not offered")
             return
         self._drop_absent()
         msg.ClearField("peer")
@@ -135,16 +143,20 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             # It is refused, so it must displace no other circuit.
             await super()._handle_connect(stream, msg)
             return
-        source = stream.muxed_conn.peer_id
-        remote = stream.muxed_conn.get_remote_address()
+        source, host = stream.muxed_conn.peer_id, _remote_host(stream)
+        if not await self._is_introduced(source):
+            await self._refuse(stream, StatusCode.PERMISSION_DENIED, "circuits refused: not a member")
+            return
+        if self._circuits[source] >= self._offer.circuits_from_one or self._openings.exhausted(address_of([host])):
+            await self._refuse(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "circuits refused: too many")
+            return
+        self._openings.charge(address_of([host]), 1.0)
         with trio.CancelScope() as scope:
-            displaced = self._places.add(scope, remote[0] if remote else str(source))
+            displaced = self._places.add(scope, host)
             self._circuits[source] += 1
             try:
-                if displaced is scope or self._circuits[source] > self._offer.circuits_from_one:
-                    self._tally.count("circuits refused: too many")
-                    await self._send_status(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "too many circuits")
-                    await quietly(stream.reset)
+                if displaced is scope:
+                    await self._refuse(stream, StatusCode.RESOURCE_LIMIT_EXCEEDED, "circuits refused: too many")
                     return
                 if displaced is not None:
                     self._tally.count("circuits displaced")
@@ -157,6 +169,17 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
                 self._release(self._circuits, source)
                 self._active_relays.clear()
 
+    async def _is_introduced(self, peer: ID) -> bool:
+        """Whether a peer may connect to others, now or once it has said which swarm it is in."""
+        deadline = trio.current_time() + INTRODUCTION_SECONDS
+        while not (connects := self._connects(str(peer))) and trio.current_time() < deadline:
+            await trio.sleep(0.1)
+        return connects
+
+    async def _refuse(self, stream: INetStream, code: StatusCode, reason: str) -> None:
+        self._tally.count(reason)
+        await self._send_status(stream, code, reason)
+
     async def _relay_data(
         self,
         src_stream: INetStream,
@@ -167,6 +190,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
     ) -> None:
         """Forward bytes in one direction until an end closes or a limit is reached; then end both directions."""
         budget = circuit_data_limit or [self._offer.circuit_bytes]
+        sender = address_of([_remote_host(src_stream)])
         circuit = frozenset((id(src_stream), id(dst_stream)))
         directions = self._directions.setdefault(circuit, [])
         try:
@@ -174,7 +198,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
                 directions.append(scope)
                 while budget[0] > 0 and (data := await src_stream.read(CHUNK)):
                     budget[0] -= len(data)
-                    if (delay := self._wait(len(data))) > 0:
+                    if (delay := self._wait(sender, len(data))) > 0:
                         await trio.sleep(delay)
                     await dst_stream.write(data)
         except ENDED:
@@ -201,19 +225,30 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             del counter[peer]
 
 
-def members_hop(host: IHost, tally: Tally, rate: int, serves: Callable[[str], bool]) -> Hop:
+def _remote_host(stream: INetStream) -> str:
+    """The IP address at the other end. The library refuses requests that come through another relay."""
+    remote = stream.muxed_conn.get_remote_address()
+    return str(remote[0]) if remote else "::"
+
+
+def members_hop(
+    host: IHost, tally: Tally, rate: int, reserves: Callable[[str], bool], connects: Callable[[str], bool]
+) -> Hop:
     """The small relay of a member.
 
     Args:
         host: a host that listens.
         tally: counts.
-        rate: bytes a second for all circuits together.
-        serves: whether a peer is a member, and this node one that others reach.
+        rate: bytes a second for all circuits together. Half of it is divided into as many shares as there may be
+            circuits, one for each address.
+        reserves: whether a peer is a member, and this node one that others reach.
+        connects: whether a peer is a member.
     """
-    bucket = TokenBucket(rate, 2.0 * rate)
+    share = rate / 2 / MEMBERS_OFFER.circuits
+    bytes_a_second = Shares(share, 2 * share, rate / 2, rate)
 
-    def wait(size: int) -> float:
-        bucket.charge(size)
-        return bucket.wait()
+    def wait(address: str, size: int) -> float:
+        bytes_a_second.charge(address, size)
+        return bytes_a_second.wait(address)
 
-    return Hop(host, MEMBERS_OFFER, tally, wait, serves)
+    return Hop(host, MEMBERS_OFFER, tally, wait, reserves, connects)

@@ -51,14 +51,22 @@ async def visiting_host(
         yield host
 
 
-async def connect(host: IHost, address: Address) -> bool:
-    """Connect to an address, direct or through a relay, and return whether that worked."""
+async def connect(host: IHost, address: Address, introduction: ExchangeRequest | None = None) -> bool:
+    """Connect to an address, direct or through a relay, and return whether that worked.
+
+    Args:
+        host: a running host.
+        address: where.
+        introduction: says to a relay which swarm this host visits; members relay for their own only.
+    """
     with trio.move_on_after(DIAL_SECONDS):
         try:
             via = address.via
             if not host.get_network().get_connections(ID.from_string(via.peer_id)):
                 await host.get_network().dial_addr(Multiaddr(str(via)), ID.from_string(via.peer_id))
             if address.relay is not None:
+                if introduction is not None:
+                    await ask(host, address.relay, introduction)
                 await dial_through(host, address)
             return True
         except FAILED:
@@ -86,7 +94,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
             address = parse_address(text)
         except ValueError:
             continue
-        if not await connect(host, address):
+        if not await connect(host, address, request):
             continue
         yield address.peer_id
         answer = await ask(host, address.peer_id, request)
@@ -97,6 +105,6 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
     for turn in itertools.zip_longest(*named, fillvalue=()):
         for group in turn:
             for other in group:
-                if await connect(host, other):
+                if await connect(host, other, request):
                     yield other.peer_id
                     break

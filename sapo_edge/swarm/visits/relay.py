@@ -130,7 +130,7 @@ async def run_relay(
         port, peer_id = listen_port(host), config.identity.peer_id
         names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
         own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
-        hop = Hop(host, config.offer, tally, wait=lambda size: meter.upload.wait())
+        hop = Hop(host, config.offer, tally, wait=lambda address, size: meter.upload.wait())
         hop.start()
         if config.psk is None:
             MeetingPlace(host, tally, CODE_SLOTS).start()

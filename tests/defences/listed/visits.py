@@ -32,8 +32,8 @@ DEFENCES = (
     Defence(
         "circuits from one node",
         _RELAY,
-        "or self._circuits[source] > self._offer.circuits_from_one:",
-        ":",
+        "self._circuits[source] >= self._offer.circuits_from_one or ",
+        "",
         ("tests/swarm/visits/test_relay.py::test_circuits_are_bounded",),
     ),
     Defence(
@@ -58,10 +58,58 @@ DEFENCES = (
         ("tests/swarm/visits/test_relay.py::test_the_end_of_one_circuit_leaves_the_others_alone",),
     ),
     Defence(
-        "a member relays for members only",
+        "a member relays to members only",
         _RELAY,
-        "        if not self._serves(str(stream.muxed_conn.peer_id)):\n",
+        "        if not self._reserves(str(stream.muxed_conn.peer_id)):\n",
         "        if False:\n",
         (_RELAY_TESTS + "test_a_member_serves_only_whom_it_wants_and_little",),
+    ),
+    Defence(
+        "a member relays from members only",
+        _RELAY,
+        "        if not await self._is_introduced(source):\n",
+        "        if False:\n",
+        (
+            _RELAY_TESTS + "test_a_member_serves_only_whom_it_wants_and_little",
+            _RELAY_TESTS + "test_a_member_connects_through_another_as_soon_as_it_has_said_its_swarm",
+        ),
+    ),
+    Defence(
+        "circuits are opened at a rate",
+        _RELAY,
+        " or self._openings.exhausted(address_of([host])):",
+        ":",
+        (_RELAY_TESTS + "test_circuits_are_opened_at_a_rate",),
+    ),
+    Defence(
+        "connections through one relay",
+        "sapo_edge/swarm/finding/circuit.py",
+        "self._opening[relay] + self._open(relay) >= MAX_CIRCUITS_OF_RELAY",
+        "False",
+        (_RELAY_TESTS + "test_a_relay_brings_a_bounded_number_of_connections",),
+    ),
+    Defence(
+        "streams of all connections",
+        "sapo_edge/swarm/host/host.py",
+        "max_streams=MAX_STREAMS",
+        "max_streams=10**9",
+        ("tests/swarm/host/test_host.py::test_the_library_refuses_no_connection_and_bounds_streams",),
+    ),
+    Defence(
+        "a probe is of one address",
+        "sapo_edge/swarm/finding/directory.py",
+        "if probe is None or probe.address != address:",
+        "if probe is None:",
+        (
+            "tests/swarm/finding/test_peer_requests.py"
+            "::test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port",
+        ),
+    ),
+    Defence(
+        "nobody is told of peers that left",
+        "sapo_edge/swarm/finding/directory.py",
+        "            self._introductions.remove(str(peer_id))\n",
+        "            pass\n",
+        ("tests/swarm/finding/test_peer_requests.py::test_nobody_is_told_of_peers_that_left",),
     ),
 )

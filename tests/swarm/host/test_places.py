@@ -10,15 +10,15 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.finding.circuit import MAX_RELAYS
+from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS
 from sapo_edge.swarm.finding.discovery import DiscoveryConfig
-from sapo_edge.swarm.finding.hop import Offer
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.relay import RelayConfig
 from tests.fakes import Clock
@@ -165,10 +165,9 @@ def test_three_machines_do_not_fill_a_node() -> None:
         newcomers = [meter.open(Stream(f"6.6.{number}.6", 1), inbound=True) for number in range(20)]
         assert all([await meter.admits(newcomer) for newcomer in newcomers])
         assert len(meter.sockets) == MAX_SOCKETS and not any(newcomer.gone.is_set() for newcomer in newcomers)
-        relayed, opened = (
-            MAX_RELAYS * Offer().circuits_to_one,
-            DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS,
-        )
+        # A relayed connection stays for a while beside the direct one that replaces it.
+        relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
+        opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
         assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
 
     trio.run(scenario)

@@ -26,10 +26,12 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from multiaddr import Multiaddr
 
 from sapo_edge.doctor.network import examine_network
-from sapo_edge.swarm.addresses import Address, direct_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
 from sapo_edge.swarm.finding import circuit
+from sapo_edge.swarm.finding import hop as hop_module
 from sapo_edge.swarm.finding.circuit import FAILED, Inbound, RelayClient, dial_through
-from sapo_edge.swarm.finding.hop import CHUNK, MEMBERS_OFFER, Hop, Offer
+from sapo_edge.swarm.finding.directory import Directory, ask
+from sapo_edge.swarm.finding.hop import CHUNK, MEMBERS_OFFER, Hop, Offer, members_hop
 from sapo_edge.swarm.finding.probe import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
@@ -37,6 +39,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
+from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.swarm.finding.processes import SWARM, Relay
 from tests.swarm.finding.test_named_addresses import nobody
 from tests.swarm.host.streams import FakeConnection, FakeStream
@@ -156,26 +159,105 @@ def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
     play(scenario)
 
 
-def test_a_member_serves_only_whom_it_wants_and_little() -> None:
-    wanted: set[str] = set()
-    asked: list[int] = []
+def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
+    served: set[str] = set()
+    members: set[str] = set()
+    asked: list[tuple[str, int]] = []
 
-    def wait(size: int) -> float:
-        asked.append(size)
+    def wait(address: str, size: int) -> float:
+        asked.append((address, size))
         return 0.0
 
     async def scenario() -> None:
         offer = replace(MEMBERS_OFFER, reservations=2)
-        async with lab(4, offer, serves=lambda peer: peer in wanted, wait=wait) as (hop, (first, second, third, last)):
+        async with lab(4, offer, reserves=served.__contains__, connects=members.__contains__, wait=wait) as (
+            hop,
+            (first, second, third, last),
+        ):
             assert await first.reserve() in REFUSED and hop.reservations == 0
-            wanted.update(host.id for host in (first, second, third))
+            served.update(host.id for host in (first, second, third))
             assert [await host.reserve() for host in (first, second)] == [OK, OK]
             assert await third.reserve() in REFUSED, "as many as it offers"
-            await third.reach(first)
-            assert await third.echoes(first) and sum(asked) > 0
             assert await last.reserve() in REFUSED
+            with pytest.raises(FAILED):
+                await third.reach(first)
+            assert hop.circuits == 0 and not asked, "strangers don't connect through a member"
+            members.update(host.id for host in (third, last))
+            await third.reach(first)
+            assert await third.echoes(first) and {address for address, _ in asked} == {"127.0.0.1"}
+            assert sum(size for _, size in asked) > 0
             await last.reach(first)
-            assert hop.circuits == 2, "anyone may connect to a member"
+            assert hop.circuits == 2, "a member needs no reservation to connect"
+
+    play(scenario)
+
+
+def test_a_member_connects_through_another_as_soon_as_it_has_said_its_swarm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tag, other_tag = b"t" * 32, b"o" * 32
+
+    async def scenario() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            relay, node, early = [await stack.enter_async_context(Host().running()) for _ in range(3)]
+            networks = LocalNetworks((), (), loopback=True)
+            directory = Directory(relay.host, tag, lambda: networks, tuple, lambda address: None, relay.tally)
+            directory.start()
+            members_hop(relay.host, relay.tally, 65536, lambda peer: True, directory.is_member).start()
+            for host in (node, early):
+                await host.join(relay.address)
+            assert await node.reserve() == OK
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(early.reach, node)
+                await trio.sleep(0.2)
+                assert not early.host.get_network().get_connections(ID.from_string(node.id))
+                await ask(early.host, relay.id, ExchangeRequest(tag, 0))
+            assert await early.echoes(node)
+            assert await carries(node.host, tag, relay.address), "the test of a relay introduces itself"
+            monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
+            assert not await carries(node.host, other_tag, relay.address)
+
+    play(scenario)
+
+
+def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() -> None:
+    host = Host()
+    hop = members_hop(host.host, host.tally, 65536, lambda peer: True, lambda peer: True)
+    assert hop._wait("9.9.9.9", 10_000_000) > 60
+    assert hop._wait("8.8.8.8", 1000) < 1, "another address has a share of its own"
+    for _ in range(20):
+        hop._openings.charge("9.9.9.9", 1.0)
+    assert hop._openings.exhausted("9.9.9.9")
+
+
+def test_circuits_are_opened_at_a_rate() -> None:
+    async def scenario() -> None:
+        offer = Offer(openings=(1e-6, 1.0, 1e-6, 1.0))  # and one on credit
+        async with lab(4, offer) as (hop, (attacker, *targets)):
+            for target in targets:
+                assert await target.reserve() == OK
+            await attacker.reach(targets[0])
+            await attacker.reach(targets[1])
+            with pytest.raises(FAILED):
+                await attacker.reach(targets[2])
+            assert hop.circuits == 2
+
+    play(scenario)
+
+
+def test_a_relay_brings_a_bounded_number_of_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit, "MAX_CIRCUITS_OF_RELAY", 2)
+
+    async def scenario() -> None:
+        async with lab(4) as (_, (target, *others)):
+            assert await target.reserve() == OK
+            for other in others[:2]:
+                await other.reach(target)
+            with pytest.raises(FAILED):
+                await others[2].reach(target)
+            assert target.tally.counts["circuits refused: too many of one relay"] == 1
+            assert await others[0].echoes(target)
 
     play(scenario)
 
@@ -244,14 +326,18 @@ class Endless(FakeStream):
         return bytes(n or 1)
 
 
+def circuit_of(incoming: Callable[[FakeConnection], FakeStream]) -> tuple[Any, FakeStream, FakeStream]:
+    """A relay and the two streams of a circuit; the first one is made by `incoming`."""
+    here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
+    host = Host()
+    return Hop(host.host, Offer(), host.tally), incoming(here), FakeStream(there, b"")
+
+
 def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
     async def scenario() -> None:
-        here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
-        host = Host()
-        hop: Any = Hop(host.host, Offer(), host.tally)
-        source, target = Endless(here, b""), FakeStream(there, b"")
+        hop, source, target = circuit_of(lambda connection: Endless(connection, b""))
         with trio.fail_after(5):
-            await hop._relay_data(source, target, here.peer_id, circuit_data_limit=[1_000_000])
+            await hop._relay_data(source, target, source.muxed_conn.peer_id, circuit_data_limit=[1_000_000])
         assert 1_000_000 <= len(target.written) < 1_000_000 + CHUNK
         assert source.was_reset and target.was_reset
 
@@ -260,13 +346,10 @@ def test_a_circuit_carries_a_bounded_number_of_bytes() -> None:
 
 def test_a_circuit_lasts_a_bounded_time() -> None:
     async def scenario() -> None:
-        here, there = (FakeConnection(Identity(bytes([number]) * 32).peer_id) for number in (1, 2))
-        host = Host()
-        hop: Any = Hop(host.host, Offer(), host.tally)
-        source, target = FakeStream(here, None), FakeStream(there, b"")
+        hop, source, target = circuit_of(lambda connection: FakeStream(connection, None))
         started = trio.current_time()
         with trio.fail_after(2 * Offer().circuit_seconds):
-            await hop._relay_data(source, target, here.peer_id)
+            await hop._relay_data(source, target, source.muxed_conn.peer_id)
         assert trio.current_time() - started == pytest.approx(Offer().circuit_seconds, abs=5)
 
     trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -337,7 +420,13 @@ def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
                 addresses[address.peer_id] = address
                 await node.join(address)
             client = RelayClient(
-                node.host, addresses.get, lambda: True, partial(carries, node.host), tuple, nobody, node.tally
+                node.host,
+                addresses.get,
+                lambda: True,
+                partial(carries, node.host, bytes(32)),
+                tuple,
+                nobody,
+                node.tally,
             )
             nursery = await stack.enter_async_context(trio.open_nursery())
             nursery.start_soon(client.run)
