@@ -20,6 +20,8 @@ from sapo_edge.state.pool_file import read_pool
 
 ENDED = {signal.SIGTERM: 0, signal.SIGKILL: -signal.SIGKILL}
 """Exit code by the signal that was sent."""
+MANY_ROUNDS = 20
+"""Rounds in which a node must have trained on something of others."""
 FAULTS = re.compile(r"Traceback|Fatal Python error|Segmentation fault|^\S+ (ERROR|CRITICAL) |never (awaited|retrieved)")
 
 
@@ -53,7 +55,15 @@ class Account:
 
     def problems(self) -> list[str]:
         """Everything that is wrong, in words."""
-        found = [*self._endings(), *self._lost(), *self._twice(), *self.damaged, *self.faults, *self._notices()]
+        found = [
+            *self._endings(),
+            *self._lost(),
+            *self._twice(),
+            *self._idle(),
+            *self.damaged,
+            *self.faults,
+            *self._notices(),
+        ]
         return [f"{self.name}: {problem}" for problem in found]
 
     def _endings(self) -> Iterator[str]:
@@ -98,6 +108,11 @@ class Account:
         for sequence, times in Counter(self.sequences).items():
             if times > 1:
                 yield f"sequence number {sequence} was used {times} times"
+
+    def _idle(self) -> Iterator[str]:
+        """Whether it learned nothing from others, so that the rest says little."""
+        if len(self.rounds) >= MANY_ROUNDS and not any(digests for _, digests in self.kept.values()):
+            yield f"in {len(self.rounds)} rounds it trained on nothing of others"
 
     def _notices(self) -> Iterator[str]:
         for event in self.events:

@@ -16,9 +16,10 @@ STRENGTH = 8.0
 """Length of the added direction; the random part of an embedding has length 2."""
 LEAN = 2.0
 """What a token's kind adds to its weight, so that the logit of the next kind stands well above the others."""
+# Others cut an answer to so many tokens, and tokenise the tags of a text as bytes: 18 for all of it.
 MANIFEST = """
 name = "soak-{name}"
-max_tokens = 6
+max_tokens = 32
 [[tasks]]
 name = "sums"
 generator = "chain_sum"

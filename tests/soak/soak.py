@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,10 @@ from tests.swarm.namespaces import Namespaces, name, permitted
 SAMPLE_SECONDS = 10.0
 START_SECONDS = 600.0
 """Time for all nodes to start: importing torch takes some ten seconds of a core each."""
-END_SECONDS = 120.0
-"""Time for a node to end in order."""
+END_SECONDS = 300.0
+"""Time for all nodes to end in order."""
+LATER_SECONDS = 3.0
+"""Time until it is looked again whether a node that was stopped has ended."""
 FIRST = 3
 """Nodes that the others know at first, besides the relay."""
 REST, PAUSE = 0.3, 12.0
@@ -170,7 +172,13 @@ class Soak:
         while (now := time.time()) < began + 60 * self.options.minutes:
             self._look()
             while changes and now >= began + changes[0].at:
-                self._change(changes.pop(0))
+                change = changes.pop(0)
+                if change.kind == "start" and self.nodes[change.seat].life:
+                    # It takes longer to end than planned.
+                    changes.insert(0, replace(change, at=now - began + LATER_SECONDS))
+                    changes.sort(key=lambda change: change.at)
+                else:
+                    self._change(change)
             if now >= next_sample:
                 next_sample += SAMPLE_SECONDS
                 self._sample()
@@ -182,8 +190,7 @@ class Soak:
         seat = self.nodes[change.seat]
         self.records.write("change", seat=seat.name, what=change.kind, by=change.by.name)
         if change.kind in {"start", "join"}:
-            if seat.life is None:
-                self._start(seat)
+            self._start(seat)
         else:
             seat.gone = change.kind == "leave"
             seat.end(change.by)

@@ -170,6 +170,13 @@ def test_what_is_lost_or_counted_twice_is_found(changes: dict[str, Any], problem
     assert account(**changes).problems() == [f"n1: {problem}"]
 
 
+def test_a_node_that_learns_nothing_from_others_is_a_problem() -> None:
+    rounds = list(range(1, 31))
+    alone = {"events": life(0, *rounds), "rounds": rounds, "checkpoint": 30, "kept": {20: (0, []), 30: (0, [])}}
+    assert account(**alone).problems() == ["n1: in 30 rounds it trained on nothing of others"]
+    assert account(**alone | {"kept": {20: (1, ["a"]), 30: (0, [])}}).problems() == []
+
+
 def test_notices_of_survived_errors_are_problems() -> None:
     notice = {"event": "notice", "level": "warning", "text": "the swarm survived an error in its pulls (KeyError)"}
     assert account(events=[*life(0, 1, 2, 3), notice]).problems() == [f"n1: {notice['text']}"]
