@@ -55,15 +55,8 @@ class Account:
 
     def problems(self) -> list[str]:
         """Everything that is wrong, in words."""
-        found = [
-            *self._endings(),
-            *self._lost(),
-            *self._twice(),
-            *self._idle(),
-            *self.damaged,
-            *self.faults,
-            *self._notices(),
-        ]
+        found = [*self._endings(), *self._lost(), *self._twice(), *self._idle(), *self._notices()]
+        found += [*self.damaged, *self.faults]
         return [f"{self.name}: {problem}" for problem in found]
 
     def _endings(self) -> Iterator[str]:

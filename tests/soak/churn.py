@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass
 
-PERIOD, AWAY = 180.0, 25.0
-"""Seconds from one stop to the next, and until the node is started again."""
+PERIOD, SHORTEST, AWAY = 180.0, 40.0, 25.0
+"""Seconds from one stop to the next, the least of them in a short soak, and until the node is started again."""
 QUIET = 0.1
 """Last part of the time, in which nobody comes or goes: what is published then has to reach everybody."""
 
@@ -34,8 +34,8 @@ def plan(seconds: float, nodes: int) -> list[Change]:
     The second half of the nodes, without the last one, is stopped in turn, by SIGTERM and SIGKILL; the first half
     stays. The last node leaves for good after a third of the time, and a fresh one joins.
     """
-    period = min(PERIOD, seconds / 6)
-    away = min(AWAY, period / 2)
+    period = min(PERIOD, max(SHORTEST, seconds / 6))
+    away = min(AWAY, period / 4)
     leaves = seconds / 3 + period / 4
     changes = [Change(leaves, nodes - 1, "leave", signal.SIGKILL), Change(leaves + away, nodes, "join")]
     restless = list(range(nodes // 2, nodes - 1)) or [0]

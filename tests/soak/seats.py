@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import signal
 import subprocess
@@ -137,6 +138,12 @@ class Seat:
         if life := self.life:
             life.asked = number
             life.process.send_signal(number)
+
+    def ready_since(self) -> float:
+        """When its last process began to work, Unix seconds; infinite before. From then on it ends in order."""
+        started = self.events("node_started")
+        ready = bool(started) and started[-1]["time"] > self.lives[-1].begun
+        return float(started[-1]["time"]) if ready else math.inf
 
     def look(self) -> Life | None:
         """The process that ended since the last look."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import os
 import signal
 import subprocess
 import threading
@@ -28,12 +30,16 @@ from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, name, permitted
 
 SAMPLE_SECONDS = 10.0
+TRACE_SECONDS = 60.0
+"""Between two looks at what was allocated meanwhile, where that is asked for."""
 START_SECONDS = 600.0
 """Time for all nodes to start: importing torch takes some ten seconds of a core each."""
 END_SECONDS = 300.0
 """Time for all nodes to end in order."""
 LATER_SECONDS = 3.0
-"""Time until it is looked again whether a node that was stopped has ended."""
+"""Time until it is looked again whether a node has started or ended."""
+HEARD_SECONDS = 60.0
+"""Last part of the time, at least, in which each node has to hear from each other one."""
 FIRST = 3
 """Nodes that the others know at first, besides the relay."""
 REST, PAUSE = 0.3, 12.0
@@ -168,23 +174,32 @@ class Soak:
 
     def _watch(self, began: float) -> None:
         changes = plan(60 * self.options.minutes, self.options.nodes)
-        next_sample = began
+        next_sample = next_trace = began
         while (now := time.time()) < began + 60 * self.options.minutes:
             self._look()
             while changes and now >= began + changes[0].at:
                 change = changes.pop(0)
-                if change.kind == "start" and self.nodes[change.seat].life:
-                    # It takes longer to end than planned.
-                    changes.insert(0, replace(change, at=now - began + LATER_SECONDS))
-                    changes.sort(key=lambda change: change.at)
-                else:
+                if self._is_possible(change):
                     self._change(change)
+                else:
+                    changes.append(replace(change, at=now - began + LATER_SECONDS))
+                    changes.sort(key=lambda change: change.at)
             if now >= next_sample:
                 next_sample += SAMPLE_SECONDS
                 self._sample()
+            if "SAPO_SOAK_TRACE" in os.environ and now >= next_trace:
+                next_trace += TRACE_SECONDS
+                for seat in self.nodes:
+                    if seat.life and seat.ready_since() < math.inf:
+                        seat.life.process.send_signal(signal.SIGUSR1)
             for attacker in self.attackers.values():
                 self._read(attacker)
             time.sleep(0.2)
+
+    def _is_possible(self, change: Change) -> bool:
+        """Whether the node has started that is to be stopped, or ended that is to be started: either takes time."""
+        seat = self.nodes[change.seat]
+        return seat.life is None if change.kind in {"start", "join"} else seat.ready_since() < math.inf
 
     def _change(self, change: Change) -> None:
         seat = self.nodes[change.seat]
@@ -247,8 +262,8 @@ class Soak:
                 problems=account.problems(),
             )
         # Who was there when nobody came or went any more.
-        there = [seat for seat in self.nodes if not seat.gone and seat.lives]
-        quiet = began + seconds * (1 - QUIET / 2)
+        quiet = began + min(seconds * (1 - QUIET / 2), seconds - HEARD_SECONDS)
+        there = [seat for seat in self.nodes if not seat.gone and seat.lives and seat.ready_since() < quiet]
         problems = silent([accounts[seat.name] for seat in there], {seat.name: seat.peer_id for seat in there}, quiet)
         self.records.write("arrivals", pairs=len(there) * (len(there) - 1), problems=problems)
 
