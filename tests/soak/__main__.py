@@ -25,6 +25,7 @@ def main() -> int:
         "--attackers", type=int, choices=range(4), default=None, help="default: 3, or 1 for a few nodes"
     )
     parser.add_argument("--to", type=Path, default=None, help="directory for homes and records")
+    parser.add_argument("--trace", default="", metavar="NODE", help="trace the allocations of a node, such as n11")
     parser.add_argument("--report", type=Path, help="records of a soak; runs nothing")
     arguments = parser.parse_args()
     directory = arguments.report
@@ -33,8 +34,9 @@ def main() -> int:
         attackers = arguments.attackers if arguments.attackers is not None else 3 if arguments.nodes >= 8 else 1
         # An end that leaves no process and no namespace behind.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+        options = Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute(), arguments.trace)
         try:
-            with prepared(Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute())) as soak:
+            with prepared(options) as soak:
                 soak.run()
         except NotPermittedError as error:
             sys.exit(str(error))

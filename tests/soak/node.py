@@ -3,8 +3,8 @@
 Each of them is bounded, but takes hours to fill: 32,768 digests of rollouts, 16,384 marks of used ones. While they
 fill, memory grows by megabytes an hour, and a leak of that size could not be told from it. Nothing else is changed.
 
-With `SAPO_SOAK_TRACE` in the environment, the node traces its allocations, and writes the largest differences since the
-last time to the file of that name at each SIGUSR1.
+With `SAPO_SOAK_FILE` in the environment, the node traces its allocations, and at each SIGUSR1 writes the largest
+differences since the first one to the file of that name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 import signal
 from types import FrameType
 
-SMALLER = 4
+SMALLER = 16
 """By what the memories are divided."""
 
 
@@ -48,7 +48,7 @@ def shrink() -> None:
 
 
 def trace(path: str) -> None:
-    """Write what has been allocated since the last signal to a file, at each SIGUSR1."""
+    """Write what has been allocated since the first signal to a file, at each SIGUSR1."""
     import gc
     import tracemalloc
 
@@ -62,17 +62,18 @@ def trace(path: str) -> None:
             size, _ = tracemalloc.get_traced_memory()
             file.write(f"== {size / 1e6:.2f} MB traced\n")
             if snapshots:
-                for difference in snapshot.compare_to(snapshots[-1], "traceback")[:12]:
+                for difference in snapshot.compare_to(snapshots[0], "traceback")[:20]:
                     file.write(f"{difference.size_diff / 1e3:+.0f} kB {difference.count_diff:+d}\n")
                     file.writelines(f"  {line}\n" for line in difference.traceback.format()[-8:])
-        snapshots[:] = [snapshot]
+            else:
+                snapshots.append(snapshot)
 
     signal.signal(signal.SIGUSR1, write)
 
 
 if __name__ == "__main__":
     shrink()
-    if path := os.environ.get("SAPO_SOAK_TRACE"):
+    if path := os.environ.get("SAPO_SOAK_FILE"):
         trace(path)
     from sapo_edge.cli.main import main
 

@@ -62,6 +62,7 @@ class Seat:
         home: of all its lives.
         lives: oldest first.
         gone: whether it left for good.
+        traced: whether its allocations are traced, which needs memory and time.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Seat:
     bootstrap: tuple[str, ...] = ()
     lives: list[Life] = field(default_factory=list)
     gone: bool = False
+    traced: bool = False
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
@@ -120,7 +122,7 @@ class Seat:
     def start(self) -> Life:
         """Start a process over the state that is there."""
         number = len(self.lives) + 1
-        trace = {"SAPO_SOAK_TRACE": str(self.home / "trace")} if "SAPO_SOAK_TRACE" in os.environ else {}
+        trace = {"SAPO_SOAK_FILE": str(self.home / "trace")} if self.traced else {}
         with self.events_file.open("ab") as out, self.errors_file.open("ab") as errors:
             # A killed process may have left half a line.
             out.write(b"\n")

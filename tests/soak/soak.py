@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import signal
 import subprocess
 import threading
@@ -55,12 +54,14 @@ class Options:
         nodes: at the same time.
         attackers: 0 to 3.
         directory: for homes and records.
+        traced: name of the node whose allocations are traced, such as "n11"; "" for none.
     """
 
     minutes: float
     nodes: int
     attackers: int
     directory: Path
+    traced: str = ""
 
 
 class Records:
@@ -95,6 +96,7 @@ class Soak:
         ]
         known = tuple(seat.address for seat in (*self.nodes[:FIRST], self.relay))
         for seat in self.nodes:
+            seat.traced = seat.name == options.traced
             seat.bootstrap = tuple(address for address in known if address != seat.address)
         self.seats = [self.relay, *self.nodes]
         self.attackers: dict[str, LineProcess] = {}
@@ -187,10 +189,10 @@ class Soak:
             if now >= next_sample:
                 next_sample += SAMPLE_SECONDS
                 self._sample()
-            if "SAPO_SOAK_TRACE" in os.environ and now >= next_trace:
+            if now >= next_trace:
                 next_trace += TRACE_SECONDS
                 for seat in self.nodes:
-                    if seat.life and seat.ready_since() < math.inf:
+                    if seat.traced and seat.life and seat.ready_since() < math.inf:
                         seat.life.process.send_signal(signal.SIGUSR1)
             for attacker in self.attackers.values():
                 self._read(attacker)
