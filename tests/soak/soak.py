@@ -100,7 +100,8 @@ class Soak:
             seat.bootstrap = tuple(address for address in known if address != seat.address)
         self.seats = [self.relay, *self.nodes]
         self.attackers: dict[str, LineProcess] = {}
-        self._machines = {kind: settle(lab, kind[:8], 210 + number) for number, kind in enumerate(KINDS)}
+        for number, kind in enumerate(KINDS):
+            settle(lab, kind[:8], 210 + number)
         self._reported: dict[str, int] = {}
         self._executor = ThreadPoolExecutor(8)
 
