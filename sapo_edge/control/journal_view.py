@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from sapo_edge.advantage import informative
 from sapo_edge.events import Event
-from sapo_edge.state.journal import Journal, JournaledRollout, reported_errors, rollout_from_row
+from sapo_edge.state.journal import Journal, JournaledRollout, reported_damage, reported_errors, rollout_from_row
 from sapo_edge.swarm.joining.identity import readable_name
 
 Origin = Literal["any", "own", "external"]
@@ -206,13 +206,14 @@ class JournalReader:
         with self._connection() as connection:
             query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
             row = connection.execute(query, (round, position)).fetchone()
-        return None if row is None else rollout_from_row(row)
+            return None if row is None else rollout_from_row(row)
 
     @contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
         uri = f"{self._path.absolute().as_uri()}?mode=ro"
         with (
             reported_errors(self._path),
+            reported_damage(self._path),
             closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
         ):
             yield connection
@@ -267,4 +268,4 @@ def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | Non
 
 def _contains(search: str, question: str, answers: str) -> bool:
     """Whether the question or an answer contains a text. Compared here, because SQLite folds the case of ASCII only."""
-    return search in question.casefold() or any(search in text.casefold() for text, _ in json.loads(answers))
+    return search in question.casefold() or any(search in str(text).casefold() for text, _ in json.loads(answers))

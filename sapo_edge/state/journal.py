@@ -10,17 +10,19 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sapo_edge import events
 from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.durable import make_private_directory
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 4
 """Version of the tables below; `Journal` upgrades those of earlier ones."""
@@ -200,8 +202,8 @@ class Journal:
 
     def counter(self, name: str) -> int:
         """The number stored under a name, 0 if there is none."""
-        rows = self._rows("SELECT value FROM counters WHERE name = ?", (name,))
-        return int(rows[0][0]) if rows else 0
+        values = self._decoded(int, "SELECT value FROM counters WHERE name = ?", (name,))
+        return values[0] if values else 0
 
     def last_round(self) -> int | None:
         """The newest round; None before the first."""
@@ -210,15 +212,12 @@ class Journal:
 
     def rounds(self, limit: int = 100) -> list[RoundFinished]:
         """The newest rounds, at most `MAX_ROWS`, oldest first."""
-        rounds = [events.from_json(row[0]) for row in self._newest("event FROM rounds", "round DESC", limit)]
+        rounds = self._newest(events.from_json, "event FROM rounds", "round DESC", limit)
         return [event for event in rounds if isinstance(event, RoundFinished)]
 
     def held_out(self, limit: int = 100) -> list[HeldOut]:
         """The newest held-out evaluations, at most `MAX_ROWS`, oldest first."""
-        return [
-            _held_out_from_row(row)
-            for row in self._newest(f"{_HELD_OUT} FROM held_out", "round DESC, time DESC", limit)
-        ]
+        return self._newest(_read_held_out, f"{_HELD_OUT} FROM held_out", "round DESC, time DESC", limit)
 
     def held_out_course(self) -> tuple[HeldOut, HeldOut] | None:
         """The first and the last evaluation on the questions of the last one; None before the first."""
@@ -226,20 +225,22 @@ class Journal:
         if not last:
             return None
         query = f"SELECT {_HELD_OUT} FROM held_out WHERE split = ? AND questions = ? ORDER BY round LIMIT 1"
-        (row,) = self._rows(query, (last[0].split, last[0].questions))
-        return _held_out_from_row(row), last[0]
+        (first,) = self._decoded(_read_held_out, query, (last[0].split, last[0].questions))
+        return first, last[0]
 
     def held_out_after(self, round: int, split: str) -> HeldOut | None:
         """The evaluation of one set after one round; None if there is none."""
-        rows = self._rows(f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?", (round, split))
-        return _held_out_from_row(rows[0]) if rows else None
+        query = f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?"
+        evaluations = self._decoded(_read_held_out, query, (round, split))
+        return evaluations[0] if evaluations else None
 
     def best_held_out(self, split: str, questions: int) -> tuple[int, HeldOut | None]:
         """The number of evaluations on these questions with single answers, and the best one, the earliest on a tie."""
         asked = "FROM held_out WHERE split = ? AND questions = ? AND answers != ''"
         (count,) = self._rows(f"SELECT count(*) {asked}", (split, questions))[0]
-        rows = self._rows(f"SELECT {_HELD_OUT} {asked} ORDER BY correct DESC, round LIMIT 1", (split, questions))
-        return count, _held_out_from_row(rows[0]) if rows else None
+        query = f"SELECT {_HELD_OUT} {asked} ORDER BY correct DESC, round LIMIT 1"
+        best = self._decoded(_read_held_out, query, (split, questions))
+        return count, best[0] if best else None
 
     def external_since_evaluation(self, split: str) -> int:
         """Most external rollouts in one update since the last evaluation of a set; 0 without any."""
@@ -252,25 +253,24 @@ class Journal:
     def last_comparison(self) -> Comparison | None:
         """The last comparison of base model and adapter; None before the first."""
         query = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-        rows = self._rows(query, (Comparison.event,))
-        event = events.from_json(rows[0][0]) if rows else None
-        return event if isinstance(event, Comparison) else None
+        last = self._decoded(events.from_json, query, (Comparison.event,))
+        return last[0] if last and isinstance(last[0], Comparison) else None
 
     def used_external(self, limit: int) -> list[tuple[str, str, TaskRef]]:
         """Id, author and task reference of the newest external rollouts that were trained on, oldest first."""
         columns = "digest, author, entry, version, seed, task_index"
         order = "ORDER BY round DESC, position DESC LIMIT ?"
-        rows = self._rows(f"SELECT {columns} FROM rollouts WHERE own = 0 AND digest != '' {order}", (limit,))
-        return [(digest, author, TaskRef(*ref)) for digest, author, *ref in reversed(rows)]
+        query = f"SELECT {columns} FROM rollouts WHERE own = 0 AND digest != '' {order}"
+        return self._decoded(lambda digest, author, *ref: (digest, author, TaskRef(*ref)), query, (limit,))[::-1]
 
     def events(self, limit: int = 100) -> list[Event]:
         """The newest other events, at most `MAX_ROWS`, oldest first."""
-        return [events.from_json(row[0]) for row in self._newest("event FROM events", "id DESC", limit)]
+        return self._newest(events.from_json, "event FROM events", "id DESC", limit)
 
     def rollouts(self, round: int) -> list[JournaledRollout]:
         """The rollouts of one round, own ones first; empty if they are no longer kept."""
-        rows = self._rows("SELECT * FROM rollouts WHERE round = ? ORDER BY position", (round,))
-        return [rollout_from_row(row) for row in rows]
+        query = "SELECT * FROM rollouts WHERE round = ? ORDER BY position"
+        return self._decoded(lambda *row: rollout_from_row(row), query, (round,))
 
     def _prepare(self, needs_check: bool) -> None:
         connection = self._connection
@@ -309,8 +309,12 @@ class Journal:
         if self.keep_rollouts:
             connection.execute("DELETE FROM rollouts WHERE round <= ?", (round - self.keep_rollouts,))
 
-    def _newest(self, source: str, order: str, limit: int) -> list[tuple[Any, ...]]:
-        return self._rows(f"SELECT {source} ORDER BY {order} LIMIT ?", (min(limit, MAX_ROWS),))[::-1]
+    def _newest(self, decode: Callable[..., T], source: str, order: str, limit: int) -> list[T]:
+        return self._decoded(decode, f"SELECT {source} ORDER BY {order} LIMIT ?", (min(limit, MAX_ROWS),))[::-1]
+
+    def _decoded(self, decode: Callable[..., T], query: str, arguments: tuple[int | str, ...]) -> list[T]:
+        with reported_damage(self.path):
+            return [decode(*row) for row in self._rows(query, arguments)]
 
     def _rows(self, query: str, arguments: tuple[int | str, ...]) -> list[tuple[Any, ...]]:
         with self._guard, reported_errors(self.path):
@@ -359,6 +363,19 @@ def reported_errors(path: Path) -> Iterator[None]:
         raise StateError(f"the journal {path} can't be used: {error}", remedy) from error
 
 
+@contextmanager
+def reported_damage(path: Path) -> Iterator[None]:
+    """Turn an error of decoding a row into one with a remedy: to SQLite, changed bytes within a text are a text.
+
+    Raises:
+        StateError: for any ValueError, TypeError or RecursionError of the block.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _damaged(path, "a row can't be read") from error
+
+
 def _damaged(path: Path, problem: object) -> StateError:
     # The whole directory: SQLite would replay a write-ahead log that stays behind into the new journal.
     return StateError(
@@ -382,10 +399,12 @@ def _needs_check(path: Path) -> bool:
     return path.with_name(f"{path.name}-wal").exists()
 
 
-def _held_out_from_row(row: tuple[Any, ...]) -> HeldOut:
-    # SQLite stores NaN as NULL.
-    values: list[Any] = [math.nan if value is None else value for value in row]
-    return HeldOut(**dict(zip(_HELD_OUT.split(", "), values, strict=True)))
+def _read_held_out(*row: object) -> HeldOut:
+    # SQLite stores NaN as NULL, as JSON does.
+    fields = dict(zip(_HELD_OUT.split(", "), row, strict=True))
+    event = events.from_dict({"v": events.VERSION, "event": HeldOut.event, **fields})
+    assert isinstance(event, HeldOut)
+    return event
 
 
 def _row(round: int, position: int, scored: JournaledRollout) -> tuple[Any, ...]:

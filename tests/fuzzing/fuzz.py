@@ -25,7 +25,6 @@ START_SECONDS = 180.0
 """Time for importing and instrumenting, beyond that of fuzzing."""
 
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
-_PEAK = re.compile(r"stat::peak_rss_mb:\s+(\d+)")
 _CRASH = re.compile(r"Test unit written to (\S+)")
 _REASON = re.compile(r"=== Uncaught Python exception: ===\n(.*)|ERROR: (libFuzzer: .*)")
 
@@ -86,28 +85,34 @@ def fuzz(name: str, directory: Path, seconds: int, flags: Sequence[str] = ()) ->
             command, cwd=ROOT, stdout=output, stderr=output, timeout=seconds + START_SECONDS, check=False,
             env={**os.environ, "PYTHONHASHSEED": "0"},
         )  # fmt: skip
-    return read(name, log.read_text("utf-8", "replace"), report, process.returncode, seconds)
+    return read(name, log.read_text("utf-8", "replace"), report, process.returncode)
 
 
-def read(name: str, log: str, report: Path, code: int, seconds: int) -> Run:
+def read(name: str, log: str, report: Path, code: int) -> Run:
     """The result in a log of libFuzzer and a worker's report."""
-    # libFuzzer ends the process without a report when an input is endless or takes all memory.
+    # There is none if the first input ends the process.
     own: dict[str, Any] = json.loads(report.read_text()) if report.exists() else {}
     progress = _PROGRESS.findall(log)
     edges, features, corpus = map(int, progress[-1]) if progress else (0, 0, 0)
-    peak, crash, reason = _PEAK.search(log), _CRASH.search(log), _REASON.search(log)
+    crash, reason = _CRASH.search(log), _REASON.search(log)
     if code and crash is None:
         raise RuntimeError(f"the process of {name} failed:\n{log[-2000:]}")
     return Run(
         name,
-        own.get("inputs", 0),
-        own.get("inputs", 0) // max(1, seconds),
+        _statistic(log, "number_of_executed_units"),
+        _statistic(log, "average_exec_per_sec"),
         edges,
         features,
         corpus,
         own.get("seconds", math.nan),
         own.get("memory", 0),
-        int(peak[1]) if peak else 0,
+        _statistic(log, "peak_rss_mb"),
         Path(crash[1]) if crash else None,
         (reason[1] or reason[2] if reason else "") if crash else "",
     )
+
+
+def _statistic(log: str, name: str) -> int:
+    """One of libFuzzer's final statistics; 0 if it is missing."""
+    number = re.search(rf"stat::{name}:\s+(\d+)", log)
+    return int(number[1]) if number else 0

@@ -57,4 +57,4 @@ def seeds() -> list[bytes]:
     return [b"g" + RIGHT, b"g" + guess, b"h" + INVITER.hello, b"h" + hello, b"s" + sealed, b"hB" + b"\xff" * 32]
 
 
-TARGET = Target(check, seeds, 256, 256 * KIB, 64, short=6)
+TARGET = Target(check, seeds, 256, 256 * KIB, 64, short=2)

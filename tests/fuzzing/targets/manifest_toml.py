@@ -40,4 +40,4 @@ def seeds() -> list[bytes]:
 
 
 # Python's objects are many times as large as their text.
-TARGET = Target(check, seeds, MAX_MANIFEST_BYTES, MIB, 256, short=20)
+TARGET = Target(check, seeds, MAX_MANIFEST_BYTES, MIB, 256, short=8)

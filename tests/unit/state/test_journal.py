@@ -4,11 +4,13 @@ import math
 import os
 import sqlite3
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
@@ -284,6 +286,37 @@ def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path, content: byte
     (tmp_path / "journal.sqlite").write_bytes(content)
     with pytest.raises(StateError, match="damaged"):
         Journal(tmp_path / "journal.sqlite")
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        ("rounds SET event = '{\"v\":'", lambda journal: journal.rounds()),
+        ("rounds SET event = 7", lambda journal: journal.rounds()),
+        ("events SET event = 'x'", lambda journal: journal.events()),
+        ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
+        ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
+        ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
+        (
+            "rollouts SET answers = '[]['",
+            lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a")),
+        ),
+        ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
+        ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
+    ],
+)
+def test_a_row_that_is_damaged_is_reported_as_damage(
+    journal: Journal, change: str, read: Callable[[Journal], object]
+) -> None:
+    # To SQLite, a text with changed bytes is a text.
+    journal.record(finished(1), [scored()], {"sequence": 1})
+    journal.record(held_out(1))
+    journal.record(compared(1))
+    read(journal)
+    journal._rows(f"UPDATE {change}", ())
+    with pytest.raises(StateError, match="is damaged") as caught:
+        read(journal)
+    assert "rename" in caught.value.remedy
 
 
 def test_a_database_of_another_program_is_rejected(tmp_path: Path) -> None:

@@ -1,0 +1,154 @@
+"""Each line of a client gets one answer, which is JSON, and no error of a program; settings stay within their bounds.
+
+The bytes arrive at the real server in two parts. Its threads do their work here one after the other, and the node
+behind it is real where it reads the journal and changes settings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
+
+from sapo_edge.config.settings import SETTINGS, Settings
+from sapo_edge.control import server as module
+from sapo_edge.control.connection import ClientConnection
+from sapo_edge.control.protocol import MAX_REPLY_BYTES, MAX_REQUEST_BYTES
+from sapo_edge.control.server import ControlServer
+from sapo_edge.events import Event, Notice
+from sapo_edge.node.controlled import NodeControl
+from sapo_edge.node.methods import handlers
+from sapo_edge.person import PersonAnswers
+from sapo_edge.rollout import MAX_INTEGER
+from tests.fuzzing.files import file
+from tests.fuzzing.target import KIB, MIB, Target
+from tests.fuzzing.targets.journal import good
+
+
+class Node(NodeControl):
+    """A node that is asked; what would need a model or a swarm is answered with what arrived."""
+
+    def __init__(self) -> None:
+        path = file("control.sqlite")
+        path.write_bytes(good())
+        stop = SimpleNamespace(**dict.fromkeys(("pause", "resume", "after_round", "immediately"), lambda *reason: None))
+        super().__init__(
+            cast(Any, SimpleNamespace(store=SimpleNamespace(journal=SimpleNamespace(path=path)), stop=stop)), None
+        )
+        self.node.settings = Settings()
+
+    def status(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def roll_back(self, round: int | None) -> Mapping[str, Any]:
+        """The round."""
+        assert round is None or 0 <= round <= MAX_INTEGER
+        return {"to": round}
+
+    def question(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def share_answers(self, given: PersonAnswers) -> Mapping[str, Any]:
+        """The answers, read once more."""
+        assert PersonAnswers.from_dict(given.as_dict()) == given
+        return given.as_dict()
+
+
+class Server(ControlServer):
+    """A server whose threads and whose queue wait in one line."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(file("control.sock"), handlers(node), past)
+        self.waiting: deque[Callable[[], None]] = deque()
+
+    def _post(self, action: Callable[[], None]) -> None:
+        self.waiting.append(action)
+
+    def thread(self, target: Callable[[], None], **options: object) -> Any:
+        """In place of a thread."""
+        return SimpleNamespace(start=lambda: self.waiting.append(target))
+
+    def serve(self, client: ClientConnection) -> None:
+        """Read once, and do all work."""
+        client.receive()
+        with patch.object(module, "threading", SimpleNamespace(Thread=self.thread)):
+            self._read_lines(client)
+            while self.waiting:
+                self.waiting.popleft()()
+
+
+def past(count: int) -> Sequence[Event]:
+    """Past events."""
+    return [Notice(level="info", text=str(number), time=float(number)) for number in range(min(count, 3))]
+
+
+@cache
+def served() -> tuple[Node, Server]:
+    """One of each for all inputs: a server holds a file descriptor."""
+    node = Node()
+    return node, Server(node)
+
+
+def check(data: bytes) -> None:
+    """A client that sends these bytes."""
+    node, server = served()
+    node.node.settings = Settings()
+    parts = [data[: len(data) // 2], data[len(data) // 2 :]]
+    client = ClientConnection(cast(Any, SimpleNamespace(recv=lambda size: parts.pop(0))))
+    for _ in range(2):
+        if client.wants_to_read:
+            server.serve(client)
+    replies = [json.loads(line) for line in client._waiting]
+    assert all(len(line) <= MAX_REPLY_BYTES and line.isascii() for line in client._waiting)
+    assert not client.busy
+    own = [reply for reply in replies if "event" not in reply]
+    if client.closing is None and not client.ended:
+        assert len(own) == sum(bool(line.strip()) for line in data.split(b"\n")[:-1]), "an answer for each line"
+    for reply in own:
+        error = reply.get("end") or reply.get("error")
+        assert error is not None or "result" in reply
+        assert error is None or (error["message"] and error["remedy"] and error["code"])
+        assert error is None or error["message"] != "the node failed to answer", "a program's error"
+    for name, value in node.node.settings.as_dict().items():
+        assert not SETTINGS[name].live or SETTINGS[name].check(value, "settings") == value
+
+
+def seeds() -> list[bytes]:
+    """Every method, right and wrong."""
+    answers = {"ref": ["sums", "0.1.25", 7, 1], "answers": ["4"], "manifest": "ab" * 32, "time": 1.0}
+    query = {
+        "limit": 5,
+        "before": [2, 0],
+        "origin": "own",
+        "author": "me",
+        "informative": True,
+        "search": "Ä",
+        "entry": "sums",
+    }
+    requests: list[tuple[str, object]] = [
+        ("status", {}), ("peers", None), ("history", {"points": 10}), ("rollouts", query), ("rollouts", {"limit": 0}),
+        ("rollout", {"round": 1, "position": 0}), ("rollout", {"round": 9, "position": 0}),
+        ("pause", {}), ("resume", {}),
+        ("stop", {"when": "at_once"}), ("stop", {"when": 1}), ("rollback", {"round": 3}), ("question", {}),
+        ("settings", {"share": 4, "temperature": 0.5}), ("settings", {"share": "1e999", "x": 1}),
+        ("share_answers", answers), ("subscribe", {"replay": 3, "progress": False}), ("no such", {}),
+    ]  # fmt: skip
+    lines = [
+        json.dumps({"id": number, "method": method, "params": params}).encode() + b"\n"
+        for number, (method, params) in enumerate(requests)
+    ]
+    odd = (
+        b"[" * 3000 + b"\n",
+        b'{"id": "' + b"9" * 5000 + b'", "method": "status"}\n',
+        b'{"id": NaN, "method": 1}\n\n \n',
+    )
+    return [*lines, b"".join(lines), *odd, b"x" * (MAX_REQUEST_BYTES + 1), b'{"id": ' + b"9" * 5000 + b"}\n"]
+
+
+TARGET = Target(check, seeds, 4 * KIB, 2 * MIB, 256, short=200)

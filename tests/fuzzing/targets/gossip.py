@@ -1,0 +1,102 @@
+"""Whatever frames a neighbour sends, its stream ends at most: no fault is counted, nothing of other topics is kept."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+from libp2p.abc import IHost
+from libp2p.peer.id import ID
+from libp2p.pubsub.pb import rpc_pb2
+
+from sapo_edge.swarm.host.gossip import Gossip
+from sapo_edge.swarm.host.pubsub import MAX_RPC_BYTES, Verdict
+from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.tally import Tally
+from tests.fuzzing.target import MIB, Target
+from tests.fuzzing.targets.address import ONE
+from tests.swarm.host.victims import TOPIC, bare_host, frame, signed
+
+CONTENT = b"signed by a peer"
+PEER = ID.from_base58(ONE)
+
+
+class Stream:
+    """A neighbour's stream, which ends after its data."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.muxed_conn = SimpleNamespace(peer_id=PEER)
+
+    async def read(self, size: int) -> bytes:
+        """The next bytes."""
+        assert 0 < size <= MAX_RPC_BYTES
+        part, self.data = self.data[:size], self.data[size:]
+        return part
+
+    async def reset(self) -> None:
+        """Nothing."""
+
+
+@cache
+def host() -> IHost:
+    """A host that is not running."""
+    return bare_host()
+
+
+def check(data: bytes) -> None:
+    """The bytes as a whole stream, and as one frame."""
+    for content in (data, frame(data)):
+        trio.run(read, content)
+
+
+async def read(content: bytes) -> None:
+    """Read a stream with a router of its own."""
+    tally = Tally(lambda event: None)
+    taken: list[bytes] = []
+
+    def take(message: bytes, forwarder: str, origin: str) -> Verdict:
+        taken.append(message)
+        return Verdict.ACCEPT
+
+    gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally), tally)
+    pubsub, router = gossip.pubsub, gossip.router
+    router.attach(pubsub)
+    try:
+        with trio.move_on_after(5.0) as scope:
+            await pubsub.stream_handler(cast(Any, Stream(content)))
+    finally:
+        pubsub.seen_messages._stop_event.set()
+    assert not scope.cancelled_caught and not tally.faults, tally.faults
+    assert {*pubsub.peer_topics} <= {TOPIC} and {*router.mesh} <= {TOPIC}
+    assert {*taken} <= {CONTENT}, "no fuzzer can sign another"
+
+
+def seeds() -> list[bytes]:
+    """Frames of every kind of content, of this topic and of others."""
+    graft = rpc_pb2.ControlMessage(
+        graft=[rpc_pb2.ControlGraft(topicID=TOPIC)], prune=[rpc_pb2.ControlPrune(topicID=TOPIC, backoff=60)],
+        ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=[b"ab" * 20] * 3)],
+        iwant=[rpc_pb2.ControlIWant(messageIDs=[b"ab" * 20, b"x", b""])],
+    )  # fmt: skip
+    message = signed(host(), CONTENT, 1)
+    forged = rpc_pb2.Message(data=b"x", topicIDs=[TOPIC], from_id=bytes(38), seqno=bytes(8), signature=bytes(64))
+    subscribe = [
+        rpc_pb2.RPC.SubOpts(subscribe=flag, topicid=topic) for flag, topic in ((True, TOPIC), (False, "other"))
+    ]
+    frames = [
+        rpc_pb2.RPC(control=graft), rpc_pb2.RPC(publish=[message, forged]), rpc_pb2.RPC(subscriptions=subscribe),
+        rpc_pb2.RPC(publish=[message], control=graft, subscriptions=subscribe),
+    ]  # fmt: skip
+    whole = [frame.SerializeToString() for frame in frames]
+    return [*whole, b"".join(map(framed, whole))]
+
+
+def framed(data: bytes) -> bytes:
+    """A frame with its length."""
+    return frame(data)
+
+
+TARGET = Target(check, seeds, 4096, 4 * MIB, 256, short=20)

@@ -1,0 +1,114 @@
+"""What a peer answers to identify ends the exchange at most, and what is kept of it is bounded and readable."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import trio
+from libp2p.identity.identify.pb.identify_pb2 import Identify
+from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from libp2p.utils.varint import encode_uvarint
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.host import identify
+from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, MAX_PROTOCOLS
+from tests.fuzzing.target import MIB, Target
+from tests.fuzzing.targets.address import ONE
+from tests.fuzzing.targets.frame import Stream
+
+PEER = ID.from_base58(ONE)
+
+
+class AnyStream(Stream):
+    """A stream that may be asked for any number of bytes up to the bound of an answer."""
+
+    async def read(self, size: int) -> bytes:
+        """The next bytes."""
+        assert 0 < size <= MAX_IDENTIFY_BYTES
+        part, self.data = self.data[:size], self.data[size:]
+        return part
+
+    async def close(self) -> None:
+        """Nothing."""
+
+
+class Host:
+    """As much of a host as the exchange uses, with the library's store."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.store = PeerStore()
+        self.seen: list[Multiaddr] = []
+        self._stream = AnyStream(answer, MAX_IDENTIFY_BYTES)
+        muxed = SimpleNamespace(peer_id=PEER, get_remote_address=lambda: ("198.51.100.23", 4001))
+        opened = trio.Event()
+        opened.set()
+        self._connection = SimpleNamespace(event_started=opened, muxed_conn=muxed)
+        self.connections = {PEER: [self._connection]}
+        self._observed_addr_manager = SimpleNamespace(record_observation=self._observe)
+
+    def get_network(self) -> Any:
+        """Itself."""
+        return self
+
+    def get_connections(self, peer_id: ID) -> list[Any]:
+        """The one connection."""
+        return self.connections[peer_id]
+
+    def get_peerstore(self) -> PeerStore:
+        """The library's."""
+        return self.store
+
+    def get_transport_addrs(self) -> list[Multiaddr]:
+        """None."""
+        return []
+
+    async def new_stream(self, peer_id: ID, protocols: Any) -> AnyStream:
+        """The stream with the answer."""
+        return self._stream
+
+    def kept(self) -> tuple[list[str], list[Multiaddr]]:
+        """Protocols and addresses of the peer in the store."""
+        data = self.store.peer_data_map.get(PEER)
+        return ([], []) if data is None else (list(data.get_protocols()), list(data.get_addrs()))
+
+    def _observe(self, connection: Any, seen_at: Multiaddr, own: Any) -> None:
+        self.seen.append(seen_at)
+
+
+def check(data: bytes) -> None:
+    """The bytes as a whole stream, and as a message with its length before it."""
+    for stream in (data, bytes(encode_uvarint(len(data))) + data):
+        host = Host(stream)
+        is_read = trio.run(exchange, host)
+        protocols, addresses = host.kept()
+        assert is_read or not (protocols or addresses or host.seen), "half an answer is kept"
+        assert len(protocols) <= MAX_PROTOCOLS and all(len(name) <= MAX_ADDRESS_BYTES for name in protocols)
+        assert len(addresses) <= MAX_ADDRESSES and len(host.seen) <= 1
+        assert all(len(address.to_bytes()) <= MAX_ADDRESS_BYTES and str(address) for address in addresses)
+
+
+async def exchange(host: Host) -> bool:
+    """Run the exchange, and return whether there was a readable answer."""
+    try:
+        await identify._identify(cast(Any, host), PEER)
+    except Exception:  # noqa: BLE001 - as its caller does: a peer chooses what the library reads
+        return False
+    return True
+
+
+def seeds() -> list[bytes]:
+    """Answers with addresses of many kinds, one of another protocol, and one that is too long."""
+    texts = (f"/ip4/192.0.2.1/tcp/4001/p2p/{ONE}", "/ip6/::1/udp/1/quic-v1", "/dns/a.example/tcp/443/tls/ws", "/unix/a")
+    listen = [Multiaddr(text).to_bytes() for text in texts]
+    usual = Identify(
+        protocol_version="ipfs/0.1.0", agent_version="sapo-edge", public_key=bytes(36), listen_addrs=listen,
+        observed_addr=listen[0], protocols=["/ipfs/id/1.0.0", "/meshsub/1.1.0"],
+    )  # fmt: skip
+    many = Identify(protocols=[f"/{number}" for number in range(100)], listen_addrs=listen * 10)
+    answers = [usual, many, Identify(listen_addrs=[b"", b"\xff" * 400, b"\x04"]), Identify(agent_version="x" * 9000)]
+    return [answer.SerializeToString() for answer in answers]
+
+
+TARGET = Target(check, seeds, MAX_IDENTIFY_BYTES + 1024, 2 * MIB, 64, short=40)
