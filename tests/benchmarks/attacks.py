@@ -90,10 +90,18 @@ ATTACKS = (
 
 @dataclass
 class Phase:
-    """What happened to the node in a time: seconds of processor time, memory and traffic."""
+    """What happened to the node in a time: seconds of processor time, memory and traffic.
+
+    Attributes:
+        processor: of the whole process.
+        charged: what the node charged to attackers' addresses, or of those that carry an attack on.
+        waited: time in which the process could have run, and others did.
+    """
 
     seconds: float
     processor: float
+    charged: float
+    waited: float
     highest: float
     last: float
     sent: int
@@ -112,6 +120,12 @@ class Node(MemberProcess):
         """Seconds of processor time since its start."""
         times = self.used.cpu_times()
         return float(times.user + times.system)
+
+    def waited(self) -> float:
+        """Seconds for which its busiest thread was ready to run, and did not."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        _, waited = max(tuple(map(int, task.read_text().split()[:2])) for task in tasks)
+        return waited / 1e9
 
     def memory(self) -> float:
         """MiB that it has in memory."""
@@ -207,7 +221,7 @@ class Lab:
 
     def phase(self, name: str, seconds: float, newcomer: bool = False) -> Phase:
         """Let honest members publish for a time, and watch the node."""
-        begin = time.monotonic()
+        begin, waited = time.monotonic(), self.node.waited()
         status, processor = self.node.status(), self.node.processor()
         published, highest = begin - PUBLISH_SECONDS, self.node.memory()
         while (now := time.monotonic()) < begin + seconds:
@@ -221,7 +235,8 @@ class Lab:
             time.sleep(0.2)
         after = self.node.status()
         return Phase(
-            time.monotonic() - begin, self.node.processor() - processor, highest, self.node.memory(),
+            time.monotonic() - begin, self.node.processor() - processor, _charged(after) - _charged(status),
+            self.node.waited() - waited, highest, self.node.memory(),
             after["bytes_in"] - status["bytes_in"], after["bytes_out"] - status["bytes_out"],
         )  # fmt: skip
 
@@ -238,6 +253,11 @@ class Lab:
                 received.setdefault(line["author"], set()).add(line["rollout"])
         counts = self.published.get(name, {}).items()
         return " ".join(f"{len(of & received.get(author, set()))}/{len(of)}" for author, of in counts)
+
+
+def _charged(status: Mapping[str, Any]) -> float:
+    charged: Mapping[str, float] = status["charged"]
+    return sum(seconds for address, seconds in charged.items() if address.startswith("20.9."))
 
 
 def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: float) -> dict[str, Any]:
@@ -263,10 +283,12 @@ def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: f
             "attack": attack.name,
             "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
             "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
-            "done": [line.get("result") or line["failed"] for line in lines],
+            "done": [line.get("result", line.get("failed")) for line in lines],
             "memory": max(half.highest for half in halves) - quiet.last,
             "memory after": after.last - quiet.last,
             "quiet": rate,
+            "charged": sum(half.charged for half in halves) / sum(half.seconds for half in halves),
+            "waited": sum(half.waited for half in halves) / sum(half.seconds for half in halves),
             "share": sum(half.processor for half in halves) / sum(half.seconds for half in halves) - rate,
             "later share": halves[1].processor / halves[1].seconds - rate,
             "honest": [lab.arrived(name) for name in ("before", "during", "after")],
@@ -279,8 +301,8 @@ def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: f
 
 
 HEAD = """\
-| attack | KB/s | MiB, most and after | share of a core, second half | honest rollouts before; during; after | faults |
-|---|---|---|---|---|---|"""
+| attack | KB/s | MiB, most, after | of a core, second half, charged | waited | honest before; during; after | faults |
+|---|---|---|---|---|---|---|"""
 
 
 def run(names: Sequence[str], seconds: float, output: Path | None) -> None:
@@ -304,7 +326,8 @@ def _line(row: Mapping[str, Any]) -> str:
         row["attack"],
         f"{row['sends'] / 1000:.0f}",
         f"{row['memory']:+.1f}, {row['memory after']:+.1f}",
-        f"{row['share']:.2f}, {row['later share']:.2f}",
+        f"{row['share']:.2f}, {row['later share']:.2f}, {row['charged']:.2f}",
+        f"{row['waited']:.2f}",
         "; ".join(row["honest"]),
         f"{sum(row['faults'].values())}{' **above**' if is_above else ''}",
     )

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -116,6 +117,7 @@ def main(options: dict[str, Any]) -> None:
     options["bootstrap"] = tuple(options.get("bootstrap", ()))
     if "source" in options:
         dial_from([options.pop("source")])
+    charged = _count_charges()
     config = SwarmConfig(identity, source.manifest, **{"listen": "loopback", "mdns": False, **options})
     swarm = swarm_id(bytes.fromhex(source.manifest.digest), options.get("psk"))
     admission = Admission(swarm, source, Reputation(), own=identity.peer_id)
@@ -142,12 +144,27 @@ def main(options: dict[str, Any]) -> None:
             transport.publish(rollouts)
             say(published=[item.sequence for item in rollouts], seconds=time.monotonic() - started)
         elif command["do"] == "status":
-            say(status=transport.status().as_dict())
+            say(status=transport.status().as_dict() | {"charged": dict(charged)})
         elif command["do"] == "fall":
             _fall(transport, command["what"])
         elif command["do"] == "close":
             transport.close()
             say(closed=time.monotonic() - started)
+
+
+def _count_charges() -> Counter[str]:
+    """Seconds of processor time that this node charges to each address from now on."""
+    from sapo_edge.swarm.host.work import Work
+
+    charged: Counter[str] = Counter()
+    spend = Work._spend
+
+    def counted(work: Work, address: str, seconds: float) -> None:
+        charged[address] += seconds  # type: ignore[assignment] # not whole ones
+        spend(work, address, seconds)
+
+    Work._spend = counted  # type: ignore[assignment, method-assign] # for this process
+    return charged
 
 
 def _fall(transport: Any, what: str) -> None:
