@@ -7,7 +7,7 @@ import string
 from hashlib import sha256
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from nacl.bindings import (
@@ -129,6 +129,7 @@ def test_the_right_code_brings_the_invite_once() -> None:
 
 
 @given(CODES, CODES)
+@example(Code(7, ("guitar", "guitar")), CODE)
 @settings(max_examples=25, deadline=None)
 def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
     """Also at another number, with the same words."""
