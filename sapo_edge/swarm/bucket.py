@@ -56,6 +56,25 @@ class TokenBucket:
         return max(0.0, (level - self.level()) / self.rate) if self.rate else 0.0
 
 
+class Buckets(Recent[str, TokenBucket]):
+    """A bucket for each of the names that were used last.
+
+    Args:
+        limit: most names.
+        make: makes the bucket of an unknown name.
+    """
+
+    def __init__(self, limit: int, make: Callable[[], TokenBucket]) -> None:
+        super().__init__(limit)
+        self._make = make
+
+    def of(self, name: str) -> TokenBucket:
+        """The bucket of a name, which becomes the newest one."""
+        bucket = self.get(name) or self._make()
+        self[name] = bucket
+        return bucket
+
+
 class Shares:
     """A budget for many: each has a share of its own, and whoever has used that up takes from what all have in common.
 
@@ -78,11 +97,11 @@ class Shares:
     ) -> None:
         self._rate, self._burst, self._clock = rate, burst, clock
         self._common = TokenBucket(common_rate, common_burst, clock)
-        self._shares: Recent[str, TokenBucket] = Recent(MAX_SHARES)
+        self._shares = Buckets(MAX_SHARES, self._empty)
 
     def charge(self, name: str, tokens: float) -> None:
         """Spend tokens of a share and, where it has too few, of what is common."""
-        self._share(name).charge(tokens)
+        self._shares.of(name).charge(tokens)
         self._settle(name)
 
     def exhausted(self, name: str) -> bool:
@@ -97,17 +116,14 @@ class Shares:
             return 0.0
         return max(1e-3, -self._settle(name) / (self._rate + self._common.rate))
 
-    def _share(self, name: str) -> TokenBucket:
-        share = self._shares.get(name)
-        if share is None:
-            share = TokenBucket(self._rate, self._burst, self._clock)
-            share.charge(self._burst)
-        self._shares[name] = share
+    def _empty(self) -> TokenBucket:
+        share = TokenBucket(self._rate, self._burst, self._clock)
+        share.charge(self._burst)
         return share
 
     def _settle(self, name: str) -> float:
         """Pay a debt of a share from what is common, as far as that goes; the level of the share then."""
-        share = self._share(name)
+        share = self._shares.of(name)
         payment = min(-share.level(), self._common.level())
         if payment > 0:
             self._common.charge(payment)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.bucket import MAX_SHARES, Shares
+from sapo_edge.swarm.bucket import MAX_SHARES, Buckets, Shares, TokenBucket
 from tests.fakes import Clock
 
 RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
@@ -55,6 +55,15 @@ def test_who_needs_less_than_its_share_never_waits_long_for_those_who_want_all(s
         assert not shares.exhausted("modest")
         shares.charge("modest", 0.9 * RATE)
         clock.now += 1.0
+
+
+def test_a_name_keeps_its_bucket_until_others_were_used_since() -> None:
+    buckets = Buckets(2, lambda: TokenBucket(0.001, 1.0))
+    assert buckets.of("a").take() and not buckets.of("a").take()
+    assert buckets.of("b").take() and not buckets.of("a").take()
+    # "b" is the oldest now.
+    assert buckets.of("c").take() and len(buckets) == 2
+    assert not buckets.of("a").take() and buckets.of("b").take()
 
 
 def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() -> None:

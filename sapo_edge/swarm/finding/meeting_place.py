@@ -15,10 +15,9 @@ from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 
 from sapo_edge.swarm.addresses import holder
-from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.claim import (
     MAX_CLAIM_BYTES,
@@ -78,7 +77,7 @@ class MeetingPlace:
         self._own: dict[int, Meet] = {}
         self._waiting: dict[int, _Waiting] = {}
         self._streams = 0
-        self._buckets: Recent[str, TokenBucket] = Recent(MAX_ADDRESSES)
+        self._buckets = Buckets(MAX_ADDRESSES, lambda: TokenBucket(RATE, BURST, trio.current_time))
 
     def start(self) -> None:
         """Answer from now on."""
@@ -92,7 +91,7 @@ class MeetingPlace:
         remote = stream.muxed_conn.get_remote_address()
         # Everybody who comes through a relay counts as one.
         address = holder(remote[0]) if remote else ""
-        if self._streams >= self._slots + MAX_SERVED or not self._admits(address):
+        if self._streams >= self._slots + MAX_SERVED or not self._buckets.of(address).take():
             self._tally.count("codes refused: too many claims")
             await quietly(stream.reset)
             return
@@ -156,11 +155,6 @@ class MeetingPlace:
             self._tally.count("codes passed on")
         finally:
             waiting.ended.set()
-
-    def _admits(self, address: str) -> bool:
-        bucket = self._buckets.get(address) or TokenBucket(RATE, BURST, trio.current_time)
-        self._buckets[address] = bucket
-        return bucket.take()
 
 
 async def _answer(stream: INetStream, answer: Answer) -> None:

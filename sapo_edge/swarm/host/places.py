@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from sapo_edge.swarm.addresses import holder, neighbourhood
-from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.recent import Recent
+from sapo_edge.swarm.bucket import Buckets, TokenBucket
 
 LONGEST_WAIT = 5.0
 """Seconds for which a newcomer waits for its turn; half of what the other end allows for a handshake."""
@@ -124,7 +123,7 @@ class Arrivals:
         self._per_second = capacity.per_second
         self._burst = capacity.burst
         self._clock = clock
-        self._networks: Recent[str, TokenBucket] = Recent(MAX_NETWORKS)
+        self._networks = Buckets(MAX_NETWORKS, lambda: TokenBucket(self._rate, self._burst, self._clock))
         self._rate = self._per_second / 2
         self._recount_due = 0.0
 
@@ -134,8 +133,7 @@ class Arrivals:
         origin = Origin.of(host)
         # In a network of one's own, each address is another machine.
         name = origin.address if origin.network in {"private", "loopback"} else origin.network
-        bucket = self._networks.get(name) or TokenBucket(self._rate, self._burst, self._clock)
-        self._networks[name] = bucket
+        bucket = self._networks.of(name)
         bucket.rate = self._rate
         delay = bucket.wait(1.0)
         if delay > LONGEST_WAIT:

@@ -15,9 +15,8 @@ from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.bucket import TokenBucket
+from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.host.hardening import Blame, quietly
-from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally, innermost
 
 MAX_REMEMBERED_PEERS = 256
@@ -86,7 +85,7 @@ class RequestServer:
     ) -> None:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
-        self._buckets: Recent[str, TokenBucket] = Recent(MAX_REMEMBERED_PEERS)
+        self._buckets = Buckets(MAX_REMEMBERED_PEERS, lambda: TokenBucket(protocol.rate, protocol.burst))
         self.serving = 0
 
     def start(self) -> None:
@@ -121,9 +120,7 @@ class RequestServer:
         await stream.close()
 
     def _refusal(self, peer_id: str) -> str:
-        bucket = self._buckets.get(peer_id) or TokenBucket(self._protocol.rate, self._protocol.burst)
-        self._buckets[peer_id] = bucket
-        if not bucket.take():
+        if not self._buckets.of(peer_id).take():
             return "rate"
         return self._other_refusal(peer_id) or ("busy" if self.serving >= self._protocol.max_served else "")
 

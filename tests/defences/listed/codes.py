@@ -58,7 +58,7 @@ DEFENCES = (
     Defence(
         "rate of claims of one address",
         _PLACE,
-        "or not self._admits(address)",
+        "or not self._buckets.of(address).take()",
         "",
         (_PLACE_TESTS + "test_one_address_tries_few_numbers",),
     ),

@@ -8,7 +8,7 @@ DEFENCES = (
     Defence(
         "the rate of requests of one peer",
         "sapo_edge/swarm/host/requests.py",
-        """        if not bucket.take():
+        """        if not self._buckets.of(peer_id).take():
             return "rate"
 """,
         "",
@@ -61,8 +61,8 @@ DEFENCES = (
     Defence(
         "peers whose rate of requests is remembered",
         "sapo_edge/swarm/host/requests.py",
-        "Recent(MAX_REMEMBERED_PEERS)",
-        "Recent(10**9)",
+        "Buckets(MAX_REMEMBERED_PEERS, ",
+        "Buckets(10**9, ",
         ("tests/swarm/host/test_requests.py::test_the_oldest_rates_are_forgotten",),
     ),
     Defence(
