@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from textual import _wait
+from textual.css.model import RuleSet
+from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
 
 from sapo_edge.tui.node.clock import RoundClock
@@ -18,6 +20,20 @@ from tests.tui.shell import still
 # After each key Textual waits twice until the process has used hardly any processor time for this long; its own 20 ms
 # would be most of the time of these tests.
 _wait.SLEEP_GRANULARITY = 0.01
+
+_parse_rules = Stylesheet._parse_rules
+_parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+
+
+def _parse_once(self: Stylesheet, css: str, *where: Any, **more: Any) -> list[RuleSet]:
+    key = (css, *where, *more.items(), *self._variables.items())
+    if key not in _parsed:
+        _parsed[key] = _parse_rules(self, css, *where, **more)
+    return _parsed[key]
+
+
+# Every app parses the same styles at its start, which takes a good part of a test.
+Stylesheet._parse_rules = _parse_once  # type: ignore[method-assign]
 
 
 @pytest.fixture

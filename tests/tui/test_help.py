@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Input, Static
 
+from sapo_edge.tui import app as app_module
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
 from sapo_edge.tui.node.state import Standing
@@ -178,14 +179,23 @@ async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
         assert "On every screen" in picture(app)
 
 
+@pytest.fixture
+def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file whose name is as long for everybody: the help shows it, on two lines of 80 columns."""
+    monkeypatch.setattr(app_module, "KEYS_FILE", f"/home/somebody/{'a-long-name/' * 5}keys.toml")
+
+
+@pytest.mark.usefixtures("keys_file")
 def test_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
     assert _snap(launcher, snap_compare, (80, 24))
 
 
+@pytest.mark.usefixtures("keys_file")
 def test_wide_pictures(launcher: FakeLauncher, snap_compare: Any) -> None:
     assert _snap(launcher, snap_compare, (120, 40))
 
 
+@pytest.mark.usefixtures("keys_file")
 def test_pictures_without_colours(launcher: FakeLauncher, snap_compare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert _snap(launcher, snap_compare, (80, 24))
