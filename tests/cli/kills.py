@@ -29,7 +29,8 @@ from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import quick
-from tests.cli.process import reward_by_length, server
+from tests.cli.process import reward_by_length
+from tests.forked import server
 from tests.models import SHAPES, write_model
 
 EVERY = 2

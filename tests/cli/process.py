@@ -6,9 +6,9 @@ does; it only starts in a tenth of a second. `test_process.py` runs a few throug
 
 from __future__ import annotations
 
+import gc
 import io
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -23,11 +23,8 @@ from sapo_edge.cli.signals import AGAIN_SECONDS
 from sapo_edge.control.client import connect
 from sapo_edge.errors import NoNodeError
 from sapo_edge.state.paths import Paths
+from tests.forked import Forked, server
 
-HEAVY = [
-    "torch", "transformers", "peft", "llama_cpp", "reasoning_gym", "sapo_edge.cli.main", "sapo_edge.cli.narrator",
-    "sapo_edge.control.server", "sapo_edge.node.controlled",
-]  # fmt: skip
 TIMEOUT = 90
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
 """Environment of a node that leaves the other cores to other tests."""
@@ -71,6 +68,12 @@ def start(*arguments: str | Path, directory: Path, before: str = "", **options: 
     )  # fmt: skip
 
 
+def fork(*arguments: str | Path, directory: Path, before: str = "") -> Forked:
+    """The same in a process that is forked."""
+    code = f"{before}\nfrom sapo_edge.cli.main import main\nmain()"
+    return Forked("-c", code, *map(str, arguments), directory=directory, environment={**os.environ, **ONE_THREAD})
+
+
 def kill_node(home: Path) -> None:
     """Kill the node of this home, if one runs."""
     try:
@@ -78,13 +81,6 @@ def kill_node(home: Path) -> None:
             os.kill(client.hello["pid"], signal.SIGKILL)
     except NoNodeError:
         pass
-
-
-def server() -> multiprocessing.context.ForkServerContext:
-    """The process to fork from."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(HEAVY)
-    return context
 
 
 def run(
@@ -119,6 +115,7 @@ def run(
 
 
 def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, environment: dict[str, str]) -> None:
+    gc.freeze()
     os.chdir(directory)
     _take_signals()
     # Alone, unless a test says otherwise: nodes of tests that run at the same time would find each other.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,8 @@ from sapo_edge.swarm.joining.code import Code, parse_code, word_list
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.inprocess import Invoke
-from tests.cli.process import TIMEOUT, Result, assert_refused, start
+from tests.cli.process import TIMEOUT, Result, assert_refused, fork
+from tests.forked import Forked
 from tests.swarm.finding.processes import Relay
 from tests.swarm.joining.test_invite import HERE
 
@@ -36,11 +36,10 @@ def homes(tmp_path: Path, invoke: Invoke) -> tuple[Path, Path]:
 
 
 @contextmanager
-def offering(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], Code, list[str]]]:
+def offering(home: Path, *arguments: str) -> Iterator[tuple[Forked, Code, list[str]]]:
     """A running `sapo swarm invite --code`, its code, and the commands for the other side."""
-    process = start("swarm", "invite", "--code", "--json", "--home", home, *arguments, directory=home)
+    process = fork("swarm", "invite", "--code", "--json", "--home", home, *arguments, directory=home)
     try:
-        assert process.stdout is not None
         offer = json.loads(process.stdout.readline())
         yield process, parse_code(offer["code"]), [way["command"] for way in offer["commands"]]
     finally:
@@ -48,13 +47,13 @@ def offering(home: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str
         process.communicate()
 
 
-def ended(process: subprocess.Popen[str]) -> Result:
+def ended(process: Forked) -> Result:
     out, err = process.communicate(timeout=TIMEOUT)
-    return Result(process.returncode, out, err)
+    return Result(process.wait(), out, err)
 
 
 def run(home: Path, *arguments: str) -> Result:
-    return ended(start(*arguments, "--home", home, directory=home))
+    return ended(fork(*arguments, "--home", home, directory=home))
 
 
 def test_a_code_brings_somebody_nearby_into_a_private_swarm(homes: tuple[Path, Path]) -> None:

@@ -20,7 +20,7 @@ from sapo_edge.control.client import connect
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
-from tests.cli.process import start
+from tests.cli.process import fork
 
 WAIT = 60.0
 INTERVAL = 0.2
@@ -35,18 +35,16 @@ pauses.AutoPause = functools.partial(pauses.AutoPause, interval={INTERVAL})
 @contextmanager
 def node(model: Path, home: Path, *more: str) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], dict[str, Any]]]:
     """A running node; gives a function that waits for the next event that meets a condition."""
-    with start(*quick(model, home, "--solo", "--json", *more), directory=home, before=IMPATIENT) as process:
+    with fork(*quick(model, home, "--solo", "--json", *more), directory=home, before=IMPATIENT) as process:
         watchdog = threading.Timer(WAIT, process.kill)
         watchdog.start()
 
         def following(condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-            assert process.stdout is not None
             return next(event for event in map(json.loads, process.stdout) if condition(event))
 
         try:
             yield following
             process.send_signal(signal.SIGINT)
-            assert process.stdout is not None
             process.stdout.read()
             assert process.wait(WAIT) == 0
         finally:

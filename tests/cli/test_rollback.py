@@ -13,7 +13,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import assert_refused, start
+from tests.cli.process import assert_refused, fork
 
 
 def checkpoints(home: Path) -> list[str]:
@@ -81,7 +81,7 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_kill_in_the_middle_leaves_one_state_or_the_other(home: Path, tmp_path: Path, place: str) -> None:
     kill = "import os, signal; setattr(owner, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))"
-    process = start("rollback", "--round", "4", "--home", home, directory=tmp_path, before=f"{PLACES[place]}\n{kill}")
+    process = fork("rollback", "--round", "4", "--home", home, directory=tmp_path, before=f"{PLACES[place]}\n{kill}")
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
     expected = 5 if place == "not decided" else 4
@@ -96,9 +96,8 @@ def test_a_node_that_runs_returns(sapo: Command, model: Path, home: Path, tmp_pa
     """The whole way: socket, round in progress, checkpoint, and a restart."""
     before = "from tests.cli.process import reward_by_length; reward_by_length()"
     settings = ("--set", "network=solo", "--set", "keep_checkpoints=50", "--rounds", "0", "--json")
-    process = start(*quick(model, home, *settings), directory=Path.cwd(), before=before)
+    process = fork(*quick(model, home, *settings), directory=Path.cwd(), before=before)
     try:
-        assert process.stdout is not None
         for line in process.stdout:
             event = json.loads(line)
             if event["event"] == "checkpoint" and event["round"] == 7:

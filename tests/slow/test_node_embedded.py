@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +12,7 @@ import pytest
 from sapo_edge import events
 from sapo_edge.backends.model.find import embedded_model
 from sapo_edge.state.journal import Journal
+from tests.cli.process import Result, fork
 
 pytestmark = [
     pytest.mark.slow,
@@ -24,15 +22,15 @@ pytestmark = [
 QUESTIONS = "8"
 SHAPE = (
     "--own", "4", "--external", "0", "--answers", "6", "--seed", "3", "--threads", "1", "--set", "temperature=0.7",
-    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3",
+    "--set", f"held_out={QUESTIONS}", "--set", "evaluate_every=3", "--solo",
 )  # fmt: skip
 """With this seed the second round has a gradient, so the third samples from an adapter that was loaded again."""
 
 
-def sapo(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sapo_edge", *map(str, arguments), "--home", str(home), "--json"]
-    environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_NETWORK": "solo"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+def sapo(home: Path, *arguments: str | Path) -> Result:
+    process = fork(*arguments, "--home", home, "--json", directory=home.parent)
+    out, err = process.communicate(240)
+    return Result(process.wait(), out, err)
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +44,8 @@ def reported(home: Path) -> list[events.Event]:
     lines: list[str] = []
     for rounds in ("2", "3"):
         ended = sapo(home, "run", "--rounds", rounds, *SHAPE)
-        assert ended.returncode == 0, ended.stderr
-        lines += ended.stdout.splitlines()
+        assert ended.code == 0, ended.err
+        lines += ended.out.splitlines()
     return [events.from_json(line) for line in lines]
 
 
@@ -79,7 +77,7 @@ def test_an_uninterrupted_run_gives_the_same_answers_and_weights_bit_for_bit(
     # A copied cache, because the file to sample from is measured and a second measurement might choose another.
     shutil.copytree(home / "cache", tmp_path / "home" / "cache")
     ended = sapo(tmp_path / "home", "run", "--rounds", "3", *SHAPE)
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     assert answers(tmp_path / "home") == answers(home)
     checkpoint = Path("state", "checkpoints", "round-000003")
     for name in ("adapter_model.safetensors", "optimizer.safetensors"):
@@ -90,8 +88,8 @@ def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> N
     (compared,) = (event for event in reported if isinstance(event, events.Comparison))
     adapter = home / "state" / "checkpoints" / f"round-{compared.round:06d}"
     ended = sapo(home, "eval", "--adapter", adapter, "--questions", QUESTIONS, "--threads", "1")
-    assert ended.returncode == 0, ended.stderr
-    record = json.loads(ended.stdout)
+    assert ended.code == 0, ended.err
+    record = json.loads(ended.out)
     assert (record["base"]["correct"], record["adapter"]["correct"]) == (compared.base, compared.adapter)
 
 
@@ -105,7 +103,7 @@ def test_the_exported_adapter_is_the_one_that_was_trained(
         ("mlx", "mlx/adapters.safetensors"),
     ):
         ended = sapo(home, "export", tmp_path / form, "--to", form, "--adapter", adapter)
-        assert ended.returncode == 0, ended.stderr
+        assert ended.code == 0, ended.err
         assert (tmp_path / form / name).stat().st_size > 100_000
     name = "adapter_model.safetensors"
     assert (tmp_path / "peft" / name).read_bytes() == (adapter / name).read_bytes()

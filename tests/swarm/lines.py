@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from tests.forked import Forked
+
 ROOT = Path(__file__).parents[2]
 Line = dict[str, Any]
 PATIENCE = 60.0
@@ -34,25 +36,38 @@ def dial_from(addresses: Sequence[str]) -> None:
     trio.open_tcp_stream = open_tcp_stream
 
 
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
+
+
+def _fork(arguments: Sequence[str]) -> Forked:
+    return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2)
+
+
+def _start(command: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=_environment(),
+        # Shells without job control start background jobs with an ignored SIGINT, which tests stop processes with.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 class LineProcess:
     """A running Python program. `lines` has all that it printed.
 
     Args:
         arguments: of Python.
         before: words of the command before them.
+        fork: start it in a process that has loaded the libraries; without `before`.
     """
 
-    def __init__(self, *arguments: str, before: tuple[str, ...] = ()) -> None:
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self.process = subprocess.Popen(
-            [*before, sys.executable, *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path},
-            # Shells without job control start background jobs with an ignored SIGINT, which tests stop processes with.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+    def __init__(self, *arguments: str, before: tuple[str, ...] = (), fork: bool = False) -> None:
+        self.process = _fork(arguments) if fork and not before else _start([*before, sys.executable, *arguments])
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.lines: list[Line] = []

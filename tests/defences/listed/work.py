@@ -17,14 +17,14 @@ DEFENCES = (
     Defence(
         "the share of one address",
         _BUCKET,
-        "        self._share(name).charge(tokens)\n",
+        "        self._shares.of(name).charge(tokens)\n",
         "        pass\n",
         (_BUCKET_TESTS + "test_a_wait_ends_when_a_debt_is_paid",),
     ),
     Defence(
         "a new address brings nothing with it",
         _BUCKET,
-        "            share.charge(self._burst)\n",
+        "        share.charge(self._burst)\n",
         "",
         (_BUCKET_TESTS + "test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing",),
     ),
@@ -38,8 +38,8 @@ DEFENCES = (
     Defence(
         "shares that are remembered",
         _BUCKET,
-        "Recent(MAX_SHARES)",
-        "Recent(2**30)",
+        "Buckets(MAX_SHARES, ",
+        "Buckets(2**30, ",
         (_BUCKET_TESTS + "test_shares_are_remembered_up_to_a_bound",),
     ),
     Defence(

@@ -18,7 +18,7 @@ class Process(LineProcess):
     """A running program, perhaps in a network namespace."""
 
     def __init__(self, *arguments: str, namespace: str | None = None) -> None:
-        super().__init__(*arguments, before=("ip", "netns", "exec", namespace) if namespace else ())
+        super().__init__(*arguments, before=("ip", "netns", "exec", namespace) if namespace else (), fork=True)
 
     def stop(self, kind: signal.Signals = signal.SIGINT) -> int:
         if self.process.poll() is None:

@@ -43,7 +43,7 @@ class HostilePeer(LineProcess):
     """
 
     def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), before=before)
+        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), before=before, fork=True)
         self._numbers = itertools.count(1)
 
     def begin(self, attack: str, **arguments: Any) -> int:

@@ -28,7 +28,7 @@ class MemberProcess(LineProcess):
     """
 
     def __init__(self, before: tuple[str, ...] = (), **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options), before=before)
+        super().__init__("-m", "tests.swarm.member.member_processes", json.dumps(options), before=before, fork=True)
 
     def tell(self, command: str, **arguments: Any) -> None:
         """Send a command."""

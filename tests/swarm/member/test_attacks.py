@@ -37,24 +37,31 @@ from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.member.hostile import HostilePeer
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 NODE = """
-import functools, sys
+import functools, sys, time
 from sapo_edge.swarm.host import host
 from sapo_edge.swarm.judging import reputation
 from sapo_edge.swarm.member import config
 reputation.ESTABLISHED_SECONDS = 8.0
 host.UPGRADE_SECONDS = float(sys.argv.pop(1))
 config.SwarmConfig = functools.partial(config.SwarmConfig, keepalive=float(sys.argv.pop(1)))
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+generate = LlamaCppPolicy.generate
+def rest_and_generate(self, prompts, answers, tokens, *more, **options):
+    time.sleep(0.5)
+    return generate(self, prompts, answers, min(tokens, 16), *more, **options)
+LlamaCppPolicy.generate = rest_and_generate
 from sapo_edge.cli.main import main
 main()
 """
 """`python -m sapo_edge` with the time limit of handshakes and the keepalive as arguments. Peers are established after
-8 s instead of minutes."""
+8 s instead of minutes, and a round takes about a second, in which the processor is mostly free for other tests."""
 UPGRADE_SECONDS = 5.0
 """Time limit of a handshake at the node, half of the default."""
 PATIENCE = 40.0
@@ -75,9 +82,9 @@ class RunningNode:
         self.home = directory / "home"
         self._out = directory / "events"
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
-        # Answers of some length: a round takes about a second, not a tenth of one.
-        self._command = [
-            *before, sys.executable, "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
+        self._before = before
+        self._arguments = [
+            "-c", NODE, str(UPGRADE_SECONDS), str(keepalive),
             "run", "--json", "--model", str(model), "--home", str(self.home),
             "--own", "1", "--external", "4", "--answers", "8", "--threads", "1", "--seed", "3",
             *(f"--set={setting}" for setting in ("rank=2", "max_tokens=96", "held_out=0", "evaluate_every=0")),
@@ -89,10 +96,16 @@ class RunningNode:
         """Start it, for the first time or again."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "SAPO_EDGE_MDNS": "off",
                        "SAPO_EDGE_NETWORK": "swarm"}  # fmt: skip
-        with self._out.open("ab") as out:
-            self.process = subprocess.Popen(
-                self._command, stdout=out, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment
-            )
+        self.process: subprocess.Popen[bytes] | Forked
+        with self._out.open("ab") as out, open(os.devnull, "wb") as nothing:
+            if self._before:
+                command = [*self._before, sys.executable, *self._arguments]
+                self.process = subprocess.Popen(command, stdout=out, stderr=nothing, cwd=ROOT, env=environment)
+            else:
+                self.process = Forked(
+                    *self._arguments, directory=ROOT, environment=environment,
+                    stdout=out.fileno(), stderr=nothing.fileno(),
+                )  # fmt: skip
         self.memory = psutil.Process(self.process.pid)
         wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))
 

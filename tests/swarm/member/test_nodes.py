@@ -44,7 +44,7 @@ class Running(LineProcess):
             "-m", "sapo_edge", "run", "--json", "--home", str(home), "--model", str(model),
             "--own", "2", "--external", "2", "--answers", "8", "--threads", "1",
             "--set", "rank=2", "--set", "held_out=0", "--set", "strategy=uniform",
-            "--set", f"mdns={mdns}", "--set", f"listen={listen}", *more,
+            "--set", f"mdns={mdns}", "--set", f"listen={listen}", *more, fork=True,
         )  # fmt: skip
 
     def started(self) -> float:
