@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -190,10 +190,10 @@ class Session:
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
             is_established = self.member.admission.reputation.is_established(signed.rollout.author)
             queue = self._established if is_established else self._newcomers
-            if len(queue) < MAX_UNCHECKED:
-                queue.append((signed, network))
-                self._has_unchecked.set()
-            else:
+            queue.append((signed, network))
+            self._has_unchecked.set()
+            if len(queue) > MAX_UNCHECKED:
+                _make_room(queue)
                 self.tally.count("rollouts dropped: too many wait for their check")
 
     async def _check_tasks(self) -> None:
@@ -304,6 +304,12 @@ class Session:
             self.member.rejections_of(text),
             self.gossip.score(peer_id),
         )
+
+
+def _make_room(queue: deque[tuple[SignedRollout, str]]) -> None:
+    """Drop the newest rollout of the network from which most wait, so that a flood drops its own."""
+    ((most, _),) = Counter(network for _, network in queue).most_common(1)
+    del queue[max(place for place, (_, network) in enumerate(queue) if network == most)]
 
 
 def _remote_address(connection: Any) -> str:

@@ -50,9 +50,16 @@ DEFENCES = (
     Defence(
         "rollouts that wait for their check",
         "sapo_edge/swarm/member/session.py",
-        "            if len(queue) < MAX_UNCHECKED:",
-        "            if True:",
+        "            if len(queue) > MAX_UNCHECKED:",
+        "            if False:",
         ("tests/swarm/member/test_session.py::test_rollouts_of_established_authors_wait_in_a_queue_of_their_own",),
+    ),
+    Defence(
+        "a flood that waits for its check drops its own",
+        "sapo_edge/swarm/member/session.py",
+        " if network == most)]",
+        ")]",
+        ("tests/swarm/member/test_session.py::test_a_flood_that_waits_for_its_check_drops_its_own_rollouts",),
     ),
     Defence(
         "a forwarder of garbage loses score",
