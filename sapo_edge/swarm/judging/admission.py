@@ -137,7 +137,8 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             # Before anything is decompressed: that costs more than all of this.
             if not self.reputation.allows(publisher, sender):
-                if sender == publisher:
+                # A newcomer's budget is used up by others, too.
+                if sender == publisher and self.reputation.overdraws(publisher):
                     self.reputation.penalize(sender, WEIGHTS[Rejection.RATE])
                 return CheckResult(rejections=(Rejection.RATE,))
             try:
@@ -145,7 +146,9 @@ class Admission:
             except WireError as error:
                 self.reputation.penalize(sender, WEIGHTS[error.reason])
                 return CheckResult(rejections=(error.reason,))
-            result = self._check_records(message.records, sender, publisher)
+            # An honest peer forwards what is new to it, as often as the publisher repeats the rest of the message.
+            may_repeat = bool(message.announced) and sender != publisher
+            result = self._check_records(message.records, sender, publisher, may_repeat=may_repeat)
             size = max(len(data), sum(len(record.body) for record in message.records))
             if result.accepted:
                 # All of it is forwarded, what was known and what is ignored included.
@@ -191,13 +194,16 @@ class Admission:
             raise WireError(Rejection.SHAPE, "the message has records of others than its publisher")
         return message
 
-    def _check_records(self, records: Sequence[RawRecord], sender: str, publisher: str = "") -> CheckResult:
+    def _check_records(
+        self, records: Sequence[RawRecord], sender: str, publisher: str = "", *, may_repeat: bool = True
+    ) -> CheckResult:
         """Check records that arrived together.
 
         Args:
             records: to check.
             sender: from which they arrived.
             publisher: their author, whose rate was checked, if they arrived in a message.
+            may_repeat: whether an honest sender may send all of them again and again.
         """
         accepted: list[SignedRollout] = []
         rejections: list[Rejection] = []
@@ -217,7 +223,7 @@ class Admission:
             self.reputation.credit(signed.rollout.author, 0, neighbour=sender)
         if accepted:
             self.reputation.credit(sender)
-        is_repeated = bool(publisher) and self._is_repeated(records, sender, rejections)
+        is_repeated = not may_repeat and self._is_repeated(records, sender, rejections)
         for reason, count in Counter(rejections).items():
             self.reputation.penalize(sender, _sender_weight(reason, count, is_repeated=is_repeated))
         return CheckResult(tuple(accepted), (), tuple(rejections))

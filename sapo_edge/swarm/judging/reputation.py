@@ -103,8 +103,8 @@ class _Kind(IntEnum):
 
 
 class _Use(Enum):
-    """What a budget is for: an established author's own rollouts, those of all newcomers that arrive through a
-    neighbour, and digests that it announces without rollouts."""
+    """What a budget is for: an established author's or a neighbour's own rollouts, those of all newcomers that arrive
+    through a neighbour, and digests that it announces without rollouts."""
 
     OWN = "own"
     NEWCOMERS = "newcomers"
@@ -113,7 +113,7 @@ class _Use(Enum):
 
 @dataclass(slots=True)
 class _Peer:
-    """Conduct of one peer. Times are Unix seconds, and may jump when the user sets the clock.
+    """Conduct of one peer. Times are steady seconds, which do not jump when the user sets the clock.
 
     Attributes:
         source: see the head of this file; "" while it is unknown.
@@ -139,12 +139,10 @@ class _Peer:
 
     def forgive(self, now: float) -> None:
         """Let penalty and strikes decay up to now."""
-        elapsed = max(0.0, now - self.updated)
+        elapsed = now - self.updated
         self.updated = now
         self.penalty *= 0.5 ** (elapsed / HALF_LIFE)
         self.strikes *= 0.5 ** (elapsed / STRIKE_HALF_LIFE)
-        # If the clock was set back, nobody is ignored for longer because of it.
-        self.ignored_until = min(self.ignored_until, now + LONGEST_IGNORED)
 
     def penalize(self, weight: float, now: float) -> None:
         self.penalty += weight
@@ -217,10 +215,10 @@ class Reputation:
         network_of: the public network of a connected neighbour; "" if it has none or is not connected.
 
     Args:
-        now: Unix seconds.
+        now: steady seconds.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.network_of: Callable[[str], str] = lambda peer_id: ""
         self._now = now
         self._newcomers = _Shelf(MAX_NEWCOMERS)
@@ -289,9 +287,22 @@ class Reputation:
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""
         with self._lock:
-            self._budget(author, neighbour)[0].charge(rollouts)
+            budget = self._budget(author, neighbour)[0]
+            budget.charge(rollouts)
+            if author == neighbour and (own := self._own_budget(author)) is not budget:
+                own.charge(rollouts)
             if self._are_strangers(author, neighbour):
                 self._strangers.charge(self.network_of(neighbour), rollouts)
+
+    def overdraws(self, author: str) -> bool:
+        """Whether a neighbour that publishes beyond its budget has published too much itself; charges the attempt.
+
+        A newcomer's budget, and that of all newcomers, is used up by others, too, which nobody is blamed for.
+        """
+        with self._lock:
+            own = self._own_budget(author)
+            own.charge(1.0)
+            return own.level() <= 0
 
     def take_announced(self, neighbour: str, digests: float) -> bool:
         """Charge announced digests to a neighbour, and return whether its budget for them was not used up before.
@@ -361,6 +372,10 @@ class Reputation:
         newcomer = self._newcomers.peers.get(author)
         reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not via else 0.0
         return via.budget(_Use.NEWCOMERS, self._now), reserve
+
+    def _own_budget(self, author: str) -> TokenBucket:
+        """The budget of what a peer publishes itself."""
+        return self._remember(author).budget(_Use.OWN, self._now)
 
     def _deserves_a_rate(self, peer: _Peer) -> bool:
         """Whether a newcomer fulfils the conditions for being established."""

@@ -108,13 +108,6 @@ DEFENCES = (
         (_REPUTATION_TESTS + "test_an_established_peer_that_is_ignored_becomes_a_newcomer",),
     ),
     Defence(
-        "a clock set back ignores nobody for longer",
-        _REPUTATION,
-        "        self.ignored_until = min(self.ignored_until, now + LONGEST_IGNORED)\n",
-        "",
-        (_REPUTATION_TESTS + "test_a_clock_that_is_set_back_keeps_nobody_ignored_for_hours",),
-    ),
-    Defence(
         "a message from an ignored neighbour is not decoded",
         "sapo_edge/swarm/judging/admission.py",
         "                return CheckResult(rejections=(Rejection.IGNORED,))\n            # Before",
@@ -309,9 +302,25 @@ DEFENCES = (
     Defence(
         "whoever forwards a flood is not blamed",
         "sapo_edge/swarm/judging/admission.py",
-        "                if sender == publisher:\n",
-        "                if True:\n",
+        "                if sender == publisher and self.reputation.overdraws(publisher):\n",
+        "                if self.reputation.overdraws(publisher):\n",
         ("tests/swarm/judging/test_admission.py::test_whoever_forwards_a_flood_is_not_blamed",),
+    ),
+    Defence(
+        "nobody is blamed for a budget that others used up",
+        "sapo_edge/swarm/judging/admission.py",
+        "                if sender == publisher and self.reputation.overdraws(publisher):\n",
+        "                if sender == publisher:\n",
+        ("tests/swarm/judging/test_admission.py::test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up",),
+    ),
+    Defence(
+        "whoever forwards news is not blamed for what its publisher repeats",
+        "sapo_edge/swarm/judging/admission.py",
+        "may_repeat = bool(message.announced) and sender != publisher",
+        "may_repeat = False",
+        (
+            "tests/swarm/judging/test_admission.py::test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats",
+        ),
     ),
     Defence(
         "the author of a false task is penalized",

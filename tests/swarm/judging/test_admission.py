@@ -356,6 +356,22 @@ def test_whoever_forwards_a_flood_is_not_blamed(gate: Gate) -> None:
     assert rejections == [Rejection.RATE] and not gate.blamed()
 
 
+def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
+    for author in range(1000, 1000 + int(STRANGERS_BURST)):
+        gate.send(gate.record(1, author), sender=identity(author).peer_id)
+    assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
+
+
+def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate: Gate) -> None:
+    """An attacker that repeats a record beside new digests would else have its neighbours ignored by theirs."""
+    relay, old = Gate(own=identity(2).peer_id), gate.record(1)
+    for number in range(50):
+        message = encode_message(SWARM, [old], [bytes([number]) * 32])
+        assert relay.admission.check_message(message, AUTHOR, AUTHOR).may_forward
+        gate.admission.check_message(message, "relay", AUTHOR)
+    assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
+
+
 def test_records_pulled_from_an_ignored_peer_are_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize("neighbour", IGNORE_AT)
     result = gate.admission.check_records([gate.record(1), gate.record(2)], "neighbour")
@@ -438,6 +454,17 @@ def test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody() -> None:
     gate = Gate(own=AUTHOR)
     assert gate.admission.check_records([gate.record()], "neighbour").rejections == (Rejection.DUPLICATE,)
     assert not gate.blamed()
+
+
+@given(st.permutations([(author, age) for author in (1, 2) for age in (0, 600, 1800, 3500)]), st.integers(0, 8))
+@settings(max_examples=20, deadline=None)
+def test_the_order_of_arrival_within_an_hour_changes_nothing(order: list[tuple[int, int]], pulled: int) -> None:
+    gate = Gate()
+    for number, (author, age) in enumerate(order):
+        record = gate.record(age, author, age=age)
+        result = gate.admission.check_records([record], "peer") if number < pulled else gate.check(record)
+        assert len(result.accepted) == 1
+    assert not gate.blamed(identity(2).peer_id, "peer")
 
 
 def test_remembered_rollouts_are_duplicates(gate: Gate) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
+import time
 import tracemalloc
 from collections.abc import Sequence
 
@@ -108,13 +110,15 @@ def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_ti
     assert seconds_ignored(reputation, clock, "liar") == pytest.approx(FIRST_IGNORED, abs=5)
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_ignored_for_hours(reputation: Reputation, clock: Clock) -> None:
-    clock.now += DAY
-    reputation.penalize("peer", 2 * FORGED)
-    clock.now -= DAY
-    assert reputation.is_ignored("peer")
-    clock.now += LONGEST_IGNORED + 1
-    assert not reputation.is_ignored("peer")
+def test_the_machines_date_which_may_jump_is_not_the_clock() -> None:
+    assert inspect.signature(Reputation).parameters["now"].default is time.monotonic
+
+
+def test_nobody_is_blamed_for_a_budget_that_others_used_up(reputation: Reputation, clock: Clock) -> None:
+    assert accepted_now(reputation, "sybil", "newcomer") == BURST
+    assert not reputation.allows("newcomer", "newcomer") and not reputation.overdraws("newcomer")
+    clock.now += 60
+    assert accepted_now(reputation, "newcomer", "newcomer") == BURST and reputation.overdraws("newcomer")
 
 
 def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation, clock: Clock) -> None:

@@ -1,0 +1,24 @@
+"""How long hypothesis's state machines run: a moment in CI, for long with `pytest --hypothesis-profile=long`."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+LONG = "long"
+settings.register_profile(LONG)
+
+
+def machine_settings(examples: int, steps: int, long: int) -> settings:
+    """Settings of a state machine.
+
+    Args:
+        examples, steps: runs in CI, and most steps of each; a long run has four times as many steps.
+        long: runs with the profile `long`.
+    """
+    is_long = settings.get_current_profile_name() == LONG
+    return settings(
+        max_examples=long if is_long else examples,
+        stateful_step_count=4 * steps if is_long else steps,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
