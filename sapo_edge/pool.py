@@ -175,7 +175,7 @@ class Pool:
         """Remove rollouts that were trained on, and remember their tasks and texts."""
         with self._lock:
             for rollout in rollouts:
-                self._use(rollout.id)
+                self._use(rollout.id, rollout.author, rollout.ref)
 
     def reject(self, rollouts: Sequence[Rollout]) -> None:
         """Remove rollouts that must not be trained on. Another author's rollout with their text may still come."""
@@ -192,9 +192,8 @@ class Pool:
         """
         with self._lock:
             for identity, author, ref in used:
-                self._use(identity)
+                self._use(identity, author, ref)
                 _set_newest(self._removed, identity, None, self.limits.remembered)
-                _set_newest(self._used_tasks, task_mark(author, ref), None, self.limits.remembered)
 
     def save(self, path: Path) -> None:
         """Write the pool and what it remembers to a file, for the next start.
@@ -321,23 +320,22 @@ class Pool:
         self._by_neighbourhood.add(entry.neighbourhood, sign, sign * entry.size)
         self._bytes += sign * entry.size
 
-    def _use(self, identity: str) -> None:
+    def _use(self, identity: str, author: str, ref: TaskRef) -> None:
         """Remove a rollout that was trained on, and others of its task or text; remember both.
 
-        They may be there if it left the pool while it was trained on.
+        They may be there if it left the pool while it was trained on. Its text is forgotten if many others left, too.
         """
         entry = self._held.get(identity)
         marks = self._removed.get(identity) if entry is None else (entry.task, entry.text)
         if entry is not None:
             self._remove(identity)
-        if marks is None:
-            return
-        task, text = marks
-        for mark in marks if self.limits.distinct else ():
-            if (copy := self._marks.get(mark)) is not None:
+        task, text = task_mark(author, ref), None if marks is None else marks[1]
+        for mark in (task, text) if self.limits.distinct else ():
+            if mark is not None and (copy := self._marks.get(mark)) is not None:
                 self._remove(copy)
         _set_newest(self._used_tasks, task, None, self.limits.remembered)
-        _set_newest(self._used_texts, text, None, self.limits.used_texts)
+        if text is not None:
+            _set_newest(self._used_texts, text, None, self.limits.used_texts)
 
 
 def _entry(rollout: Rollout, arrival: float, neighbourhood: str) -> _Entry:

@@ -221,6 +221,16 @@ def test_a_rollout_that_expires_while_it_is_trained_on_counts_as_used() -> None:
     assert pool.add(again(first, 2)) is PoolOutcome.SAME_TASK
 
 
+def test_a_task_counts_as_used_however_many_rollouts_leave_the_pool_while_it_is_trained_on() -> None:
+    pool = Pool("me", PoolLimits(rollouts=2, author_share=1.0, remembered=4))
+    first = make_rollout("a", 1)
+    pool.add(first)
+    for number in range(10):
+        pool.add(make_rollout("flood", number))
+    pool.take([first])
+    assert pool.add(again(first, 2)) is PoolOutcome.SAME_TASK
+
+
 def test_how_often_an_answer_occurs_makes_another_text() -> None:
     pool = Pool("me")
     first = make_rollout("a", 1, ["4", "5", "5"], question="q")
@@ -349,3 +359,12 @@ def test_the_bounds_hold_for_any_arrivals(
         assert pool.bytes == sum(rollout.size_bytes() for rollout in held) <= size
         assert all(count <= max(1, int(rollouts * share)) for count in authors.values()) and "m" not in authors
         assert len({rollout.id for rollout in held}) == len(held)
+
+
+@given(st.permutations(range(12)))
+@settings(max_examples=20, deadline=None)
+def test_within_the_bounds_the_order_of_arrival_changes_nothing(order: list[int]) -> None:
+    pool = Pool("me", PoolLimits(rollouts=12, author_share=0.5))
+    for number in order:
+        assert pool.add(make_rollout("abc"[number % 3], number), f"9.9.{number % 2}.0/24") is PoolOutcome.ADDED
+    assert {rollout.sequence for rollout in pool.candidates()} == set(range(12)) and pool.authors() == 3
