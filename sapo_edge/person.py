@@ -240,20 +240,13 @@ class Outbox:
             self._warn(f"{self.path} is damaged: it was renamed to {aside.name}, and the answers in it are not shared")
             return []
 
-    def take(self, manifest: str) -> list[PersonAnswers]:
-        """Remove and return the answers to questions of a manifest.
-
-        Args:
-            manifest: its digest (hex).
+    def remove(self, shared: Sequence[PersonAnswers]) -> None:
+        """Remove answers that were shared; those that came meanwhile stay.
 
         Raises:
             StateError: if the file can't be read or written.
         """
-        waiting = self.read()
-        taken = [answers for answers in waiting if answers.manifest == manifest]
-        if taken:
-            self._write([answers for answers in waiting if answers.manifest != manifest])
-        return taken
+        self._write([answers for answers in self.read() if answers not in shared])
 
     def _write(self, waiting: Sequence[PersonAnswers]) -> None:
         with reported("write", self.path):

@@ -36,25 +36,39 @@ class OutboxSharer:
         self._node, self._is_connected = node, is_connected
         self._outbox = Outbox(outbox, self._warn)
         self._last_warning = ""
+        # Published, but still in the file, because that could not be written.
+        self._shared: list[PersonAnswers] = []
 
     def __call__(self) -> None:
-        """Publish all answers of the outbox; drop those that can't be verified, with a notice."""
+        """Publish the answers of the outbox; drop those that can't be verified, with a notice.
+
+        They leave the file last: a node that is killed, or can't write, shares them again, and peers take each once.
+        """
         if not self._outbox.path.exists() or not self._is_connected():
             return
         try:
-            waiting = self._outbox.take(self._node.source.manifest.digest)
+            self._share()
         except StateError as error:
             # They wait in the file for the next time.
             self._warn(f"a person's answers are not shared yet: {error}")
-            return
+
+    def _share(self) -> None:
+        digest = self._node.source.manifest.digest
+        waiting = [answers for answers in self._outbox.read() if answers.manifest == digest]
         shared = 0
-        for given in waiting:
+        for answers in waiting:
+            if answers in self._shared:
+                continue
             try:
-                share(self._node, given, shared=True)
+                share(self._node, answers, shared=True)
             except UnknownTaskError as error:
                 self._warn(f"a person's answers were not shared: {error.message}")
             else:
+                self._shared.append(answers)
                 shared += 1
+        if waiting:
+            self._outbox.remove(waiting)
+            self._shared.clear()
         if shared:
             self._node.emit(Notice(level="info", text=f"shared a person's answers to {shared} questions"))
 

@@ -166,7 +166,7 @@ def test_answers_wait_for_a_node_if_none_runs(
     assert result.code == 0 and result.out == f"right  {right}\nwrong  {wrong}\n"
     assert question.text in result.err and "control characters" in result.err and "too long" in result.err
     assert "\x1b" not in result.err and "1 set of answers wait" in result.err
-    (given,) = Outbox(tmp_path / "state" / "outbox.json", pytest.fail).take(STARTER.digest)
+    (given,) = Outbox(tmp_path / "state" / "outbox.json", pytest.fail).read()
     task, rewards = verify_answers(source, given)
     rollout = person_rollout(task, given, author="me", round=3, sequence=4)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
@@ -224,17 +224,18 @@ def test_a_question_with_escape_sequences_is_not_printed_raw(
     assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in result.err
 
 
-def test_the_outbox_is_bounded_and_sorted_by_manifest(tmp_path: Path) -> None:
+def test_the_outbox_is_bounded_and_forgets_what_was_shared(tmp_path: Path) -> None:
     warnings: list[str] = []
     outbox = Outbox(tmp_path / "outbox.json", warnings.append)
     ref = TaskRef("sums", "1", 1, 1)
     for number in range(MAX_OUTBOX + 5):
         outbox.add(PersonAnswers(ref, (str(number),), "a" if number % 2 else "b"))
     assert len(outbox.read()) == MAX_OUTBOX
-    assert [given.answers[0] for given in outbox.take("b")] == [str(number) for number in range(6, MAX_OUTBOX + 5, 2)]
+    outbox.remove([answers for answers in outbox.read() if answers.manifest == "b"])
+    assert [answers.answers[0] for answers in outbox.read()] == [str(number) for number in range(5, MAX_OUTBOX + 5, 2)]
     for _ in range(12):
         outbox.add(PersonAnswers(ref, tuple("\x01" * 8192 for _ in range(32)), "c"))
-    assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.take("c")
+    assert outbox.path.stat().st_size <= MAX_OUTBOX_BYTES and outbox.read()[-1].manifest == "c"
     assert warnings == []
 
 
@@ -245,7 +246,7 @@ def test_a_damaged_outbox_is_set_aside_and_new_answers_are_kept(tmp_path: Path, 
     answers = PersonAnswers(TaskRef("sums", "1", 1, 1), ("1",), "a")
     for number in (1, 2):
         outbox.path.write_text(content)
-        assert outbox.add(answers) == 1 and outbox.take("a") == [answers]
+        assert outbox.add(answers) == 1 and outbox.read() == [answers]
         assert len(warnings) == number and "is damaged: it was renamed to outbox.json.damaged" in warnings[-1]
     assert sorted(path.name for path in tmp_path.glob("*.damaged*")) == ["outbox.json.damaged", "outbox.json.damaged-2"]
     assert (tmp_path / "outbox.json.damaged").read_text() == content

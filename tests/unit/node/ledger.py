@@ -1,0 +1,102 @@
+"""A node whose policy's whole state is the list of what it was trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from sapo_edge.config.settings import Settings
+from sapo_edge.errors import UnknownTaskError
+from sapo_edge.node.rounds import Node
+from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.rollout import Rollout, Task, TaskRef
+from sapo_edge.state.store import Store
+from sapo_edge.tasks.held_out import Split
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Receiver
+from tests.fakes import RIGHT, WRONG, FakePolicy, first_is_right, make_rollout
+
+MANIFEST = load_manifest("starter")
+SETTINGS = Settings(
+    own=1, external=2, answers=2, rounds=0, held_out=0, evaluate_every=0, keep_checkpoints=3, seed=5,
+    network="swarm", strategy="uniform", protect="off",
+)  # fmt: skip
+UNKNOWN = TaskRef("sums", "1", 0, 9)
+"""A reference to a task that the manifest does not have."""
+
+
+class Numbered(TaskSource):
+    """Tasks without a library: right is `RIGHT`."""
+
+    def __init__(self) -> None:
+        super().__init__(MANIFEST)
+
+    def regenerate(self, ref: TaskRef) -> Task:
+        if ref == UNKNOWN:
+            raise UnknownTaskError("there is no such task", "answer another question")
+        return Task(ref, f"question {ref.seed} {ref.index}?", "")
+
+    def training_tasks(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+        refs = (TaskRef("sums", "1", seed, index) for index in range(cursor, cursor + count))
+        return tuple(map(self.regenerate, refs)), cursor + count
+
+    def held_out(self, split: Split, count: int) -> tuple[Task, ...]:
+        return ()
+
+    def is_drawn(self, ref: TaskRef) -> bool:
+        return True
+
+    def is_held_out(self, question: str) -> bool:
+        return False
+
+    def score(self, task: Task, text: str) -> float:
+        return float(text == RIGHT)
+
+
+class Ledger(FakePolicy):
+    """A policy whose state is the questions that it was trained on."""
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
+    ) -> UpdateStatistics:
+        self.state = json.dumps([*self.trained, *(group.prompt[-1].content for group in groups)])
+        return UpdateStatistics(groups=len(groups), informative=len(groups), steps=1)
+
+    @property
+    def trained(self) -> list[str]:
+        return [] if self.state == "fresh" else list(json.loads(self.state))
+
+
+class Wire:
+    """A transport that remembers what was published."""
+
+    def __init__(self) -> None:
+        self.published: list[Rollout] = []
+        self.receivers: list[Receiver] = []
+
+    def publish(self, rollouts: Sequence[Rollout]) -> None:
+        self.published += rollouts
+
+    def subscribe(self, receiver: Receiver) -> None:
+        self.receivers[:] = [receiver]
+
+    def close(self) -> None:
+        pass
+
+
+def peers_rollout(number: int) -> Rollout:
+    author = f"peer {number % 3}"
+    question = Numbered().regenerate(TaskRef("sums", "1", 1, number)).question
+    rollout = make_rollout(author, number, [RIGHT, WRONG, f"{number}"], "sums", question)
+    return Rollout(
+        TaskRef("sums", "1", 1, number), question, "", rollout.answers, author, 1, number, 1.5, f"{number:064x}"
+    )
+
+
+def open_node(store: Store, wire: Wire) -> tuple[Node, Ledger]:
+    """A node on an open state directory, as it continues, and its policy."""
+    policy = Ledger(script=first_is_right)
+    node = Node(SETTINGS, Numbered(), store, policy, wire, lambda event: None)
+    node.open()
+    return node, policy
