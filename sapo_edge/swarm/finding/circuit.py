@@ -353,10 +353,11 @@ class RelayClient:
             if stream is not None:
                 await quietly(stream.reset)
             return
-        duration = max(20.0, response.reservation.expire - time.time())
+        # By the relay's clock: if that or this one is wrong, it may seem to have ended already, or to last for days.
+        duration = response.reservation.expire - time.time()
         if peer_id not in self._reservations:
             self._tally.count("reservations with relays")
-        self._reservations[peer_id] = now + min(duration / 2, RENEW_SECONDS)
+        self._reservations[peer_id] = now + (min(duration / 2, RENEW_SECONDS) if duration > 20 else RENEW_SECONDS)
 
     def is_relay(self, peer_id: str) -> bool:
         """Whether a connected peer that this node dialled relays: a relay, or a member that may offer places."""

@@ -226,7 +226,9 @@ class PeerBook:
         addresses = check_list("addresses", entry.get("addresses"))
         reached = check_integer("reached", entry.get("reached"))
         proven = check_integer("proven", entry.get("proven", 0))
-        if not time.time() - SAVED_FOR < reached <= time.time() + 60:
+        # If the clock was ahead then, the peer was reached before now all the same.
+        reached = min(reached, int(time.time()))
+        if reached < time.time() - SAVED_FOR:
             return False
         peer = None
         for text in reversed(addresses[:MAX_ADDRESSES]):

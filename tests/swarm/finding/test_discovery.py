@@ -338,6 +338,10 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path:
             PeerBook(OWN).load(data)
     old = {"v": 1, "peers": [{**entry, "reached": 1}]}
     assert PeerBook(OWN).load(json.dumps(old).encode()) == 0
+    ahead = {"v": 1, "peers": [{**entry, "reached": int(time.time()) + 86_400}]}
+    book = PeerBook(OWN)
+    assert book.load(json.dumps(ahead).encode()) == 1, "the clock was ahead when it was saved"
+    assert book.peers[OTHER].last_connected <= time.time()
 
 
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:

@@ -7,6 +7,7 @@ import secrets
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +19,7 @@ import pytest
 import trio
 import trio.testing
 from libp2p.peer.id import ID
-from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage
+from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage, Reservation
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import PeerId as CircuitPeer
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
 from libp2p.relay.circuit_v2.protocol import STOP_PROTOCOL_ID
@@ -438,6 +439,24 @@ def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
             nursery.cancel_scope.cancel()
 
     play(scenario)
+
+
+@pytest.mark.parametrize("ahead", [-86_400, 0, 86_400])
+def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed(
+    ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def request(_stream: object, _message: object) -> HopMessage:
+        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600 - ahead))
+
+    async def do(*_arguments: object) -> Any:
+        return SimpleNamespace(close=do)
+
+    monkeypatch.setattr(circuit, "_request", request)
+    host: Any = SimpleNamespace(new_stream=do)
+    client = RelayClient(host, lambda peer: None, lambda: True, do, tuple, do, Tally(lambda event: None))
+    relay = Identity(bytes(32)).peer_id
+    trio.run(client._reserve, relay, 1000.0)
+    assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
 
 
 @pytest.mark.parametrize("trial", range(20))
