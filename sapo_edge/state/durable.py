@@ -38,6 +38,17 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
 
+def is_read_only(path: Path) -> bool:
+    """Whether `path`, or the nearest directory above it that exists, is on a file system that is read-only now."""
+    if not hasattr(os, "statvfs"):
+        return False
+    try:
+        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+        return bool(os.statvfs(nearest).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
+
+
 def check_space(directory: Path, needed: int) -> None:
     """Check that `needed` bytes fit on the disk of `directory`, with a margin.
 
@@ -64,7 +75,7 @@ def state_error(error: OSError, action: str, path: Path, elsewhere: str = _ELSEW
     message = f"can't {action} {path}: {error.strerror or error}"
     if error.errno in _FULL:
         remedy = f"free some space on that disk, or {elsewhere}"
-    elif error.errno == errno.EROFS:
+    elif error.errno == errno.EROFS or is_read_only(path):
         remedy = f"that file system is read-only: {elsewhere}"
     elif error.errno in {errno.EACCES, errno.EPERM}:
         remedy = f"change the owner or the permissions of that path, or {elsewhere}"

@@ -20,7 +20,7 @@ from sapo_edge import events
 from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
-from sapo_edge.state.durable import make_private_directory
+from sapo_edge.state.durable import is_disk_full, is_read_only, make_private_directory
 
 T = TypeVar("T")
 
@@ -354,10 +354,13 @@ def reported_errors(path: Path) -> Iterator[None]:
         code = getattr(error, "sqlite_errorname", "") or ""
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
             raise _damaged(path, error) from error
-        if code.startswith("SQLITE_FULL"):
-            remedy = "free some space on that disk, or use --home to keep state elsewhere"
-        elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             remedy = "another program has locked it: close that program, then try again"
+        elif code.startswith("SQLITE_FULL") or (path.parent.exists() and is_disk_full(error, path.parent)):
+            # Without room for the shared memory beside it, SQLite reports an input or output error.
+            remedy = "free some space on that disk, or use --home to keep state elsewhere"
+        elif is_read_only(path):
+            remedy = "that file system is read-only: make it writable, or use --home to keep state elsewhere"
         else:
             remedy = "check the owner and the permissions of its directory, or use --home to keep state elsewhere"
         raise StateError(f"the journal {path} can't be used: {error}", remedy) from error
