@@ -1,0 +1,128 @@
+"""`python -m tests.swarm.member.network_faults`: three members, a bad network, and one that falls into two parts.
+
+Needs root and iproute2. Prints how long rollouts took to arrive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from tests.swarm.member.cables import Cables, address, cables, machine
+from tests.swarm.member.member_processes import MemberProcess
+from tests.swarm.namespaces import NotPermittedError, name
+
+MEMBERS = 3
+PORT = 4001
+PATIENCE = 60.0
+"""Seconds to wait for rollouts, and for a partition to heal."""
+
+
+class Trial:
+    """Members on machines of their own.
+
+    Args:
+        network: the cables between the machines.
+        members: in the order of their machines, from 1.
+    """
+
+    def __init__(self, network: Cables, members: Sequence[MemberProcess]) -> None:
+        self.network, self.members = network, members
+
+    def exchange(self, count: int = 1) -> float:
+        """Publish rollouts of every member, wait until each arrived at all others, and return the seconds."""
+        started = time.monotonic()
+        published = [(member, member.publish(count)) for member in self.members]
+        for author, sequences in published:
+            for member in self.members:
+                if member is not author:
+                    member.gets(author, sequences, PATIENCE)
+        return time.monotonic() - started
+
+    def bad_network(self, loss: float, delay: float, rounds: int) -> list[float]:
+        """Exchange rollouts while packets are lost and late; seconds of each exchange."""
+        self.network.loss, self.network.delay = loss, delay
+        self.network.passed = self.network.lost = 0
+        try:
+            return [self.exchange() for _ in range(rounds)]
+        finally:
+            self.network.loss = self.network.delay = 0.0
+
+    def partition(self, seconds: float) -> tuple[float, float]:
+        """Separate the last member from the others, publish on both sides, heal, and exchange rollouts.
+
+        Returns:
+            Seconds from healing until all of these arrived, and those of an exchange afterwards.
+        """
+        *most, last = self.members
+        number = len(self.members)
+        self.network.separate(range(1, number), [number])
+        started = time.monotonic()
+        meanwhile = {member: member.publish() for member in (most[0], last)}
+        for member in most[1:]:
+            member.gets(most[0], meanwhile[most[0]])
+        time.sleep(max(0.0, started + seconds - time.monotonic()))
+        assert not last.received(most[0]) & meanwhile[most[0]], "the parts are separate"
+        self.network.heal()
+        healed = time.monotonic()
+        last.gets(most[0], meanwhile[most[0]], PATIENCE)
+        for member in most:
+            member.gets(last, meanwhile[last], PATIENCE)
+        return time.monotonic() - healed, self.exchange()
+
+
+@contextlib.contextmanager
+def trial(number: int = MEMBERS) -> Iterator[Trial]:
+    """So many connected members for the duration of this context.
+
+    Raises:
+        NotPermittedError: if this machine can't have them.
+    """
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(cables(number))
+        first = stack.enter_context(_member(1, []))
+        bootstrap = [f"/ip4/{address(1)}/tcp/{PORT}/p2p/{first.peer_id}"]
+        others = [stack.enter_context(_member(place, bootstrap)) for place in range(2, number + 1)]
+        members = [first, *others]
+        for member in members:
+            member.until(lambda status: sum(peer["subscribed"] for peer in status["peers"]) == number - 1)
+        yield Trial(network, members)
+
+
+def _member(number: int, bootstrap: list[str]) -> MemberProcess:
+    inside = ("ip", "netns", "exec", name(machine(number)))
+    return MemberProcess(before=inside, member=number, listen="all", port=PORT, bootstrap=bootstrap)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.swarm.member.network_faults", description=__doc__)
+    parser.add_argument("--loss", type=float, default=0.1, help="share of packets that are lost")
+    parser.add_argument("--delay", type=float, default=0.2, help="seconds that each packet takes")
+    parser.add_argument("--rounds", type=int, default=10, help="exchanges over the bad network")
+    parser.add_argument("--partition", type=float, default=30.0, help="seconds for which one member is cut off")
+    arguments = parser.parse_args()
+    try:
+        with trial() as it:
+            seconds = sorted(it.bad_network(arguments.loss, arguments.delay, arguments.rounds))
+            lost = it.network.lost / (it.network.lost + it.network.passed)
+            print(
+                f"{100 * lost:.0f} % of packets lost, {arguments.delay:.1f} s each: all rollouts of {len(seconds)}",
+                end=" ",
+            )
+            print(f"exchanges arrived, in {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s at most")
+            healing, after = it.partition(arguments.partition)
+            print(
+                f"a partition of {arguments.partition:.0f} s: what both sides published arrived {healing:.1f} s",
+                end=" ",
+            )
+            print(f"after it, and an exchange then took {after:.1f} s")
+    except NotPermittedError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
