@@ -12,6 +12,8 @@ from tests.undisturbed import UNDISTURBED
 
 # Before anything starts a process, which takes them from here.
 os.environ.update(UNDISTURBED)
+# Threads that wait for each other leave the processor to other tests.
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = ("slow", "swarm", "cli", "tui", "packaging", "contract", "unit")
@@ -24,6 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave all modules out of later garbage collections, which took a third of some tests' time to look at them."""
+    """Collect garbage seldom: the apps of the terminal app's tests are cycles, and a third of their time went there."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 50, 10)

@@ -181,8 +181,8 @@ async def test_it_fits_a_tiny_terminal(launcher: FakeLauncher) -> None:
 
 @pytest.fixture
 def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose name is as long for everybody: the help shows it, on two lines of 80 columns."""
-    monkeypatch.setattr(app_module, "KEYS_FILE", f"/home/somebody/{'a-long-name/' * 5}keys.toml")
+    """A file whose name has the same length wherever the tests run: two lines of 80 columns, one of 120."""
+    monkeypatch.setattr(app_module, "KEYS_FILE", f"/home/somebody/{'a-long-name/' * 4}keys.toml")
 
 
 @pytest.mark.usefixtures("keys_file")
