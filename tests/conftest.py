@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hub import hub, repositories  # noqa: F401 - fixtures
 from tests.undisturbed import UNDISTURBED
 
 # Before anything starts a process, which takes them from here.

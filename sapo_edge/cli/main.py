@@ -23,6 +23,7 @@ from sapo_edge.cli import (
     doctor,
     experiment,
     identity,
+    models,
     relay,
     rollback,
     run,
@@ -89,6 +90,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 for name, command in _COMMANDS.items():
     app.command(name)(command)
 app.add_typer(config.app, name="config")
+app.add_typer(models.app, name="models")
 app.add_typer(swarm.app, name="swarm")
 app.add_typer(identity.app, name="identity")
 

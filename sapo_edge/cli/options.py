@@ -14,7 +14,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 JsonEvents = Annotated[bool, typer.Option("--json", help="Print one event a line on stdout as JSON.")]
 Model = Annotated[
     str | None,
-    typer.Option("--model", help="A GGUF file, a directory, or hf:ORGANISATION/MODEL; default: the embedded model."),
+    typer.Option(
+        "--model", help="A GGUF file, a directory, or hf:ORGANISATION/MODEL[:FILE]; default: the embedded model."
+    ),
 ]
 Backend = Annotated[str | None, typer.Option("--backend", help="auto, llama_cpp, torch, mlx, or an installed one.")]
 ManifestName = Annotated[

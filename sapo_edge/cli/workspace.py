@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sapo_edge.cli.download import DownloadReport
 from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
 
@@ -80,7 +81,11 @@ class Workspace:
         """
         from sapo_edge.backends.model.find import find_model
 
-        return find_model(self.settings.model)
+        report = DownloadReport(self.settings.model)
+        try:
+            return find_model(self.settings.model, progress=report)
+        finally:
+            report.close()
 
     def require_manifest(self) -> Manifest:
         """The manifest, for a command that doesn't wait for the network.
@@ -258,7 +263,7 @@ def storable(name: str, value: str) -> str:
         name: of the setting.
         value: as typed; of `model` a path unless it is empty or names the hub, of `manifest` one if it is a file's.
     """
-    from sapo_edge.backends.model.find import HUB
+    from sapo_edge.backends.hub.name import HUB
     from sapo_edge.tasks.manifest import shipped_manifests
 
     path = Path(value).expanduser()

@@ -107,28 +107,45 @@ def model_check(settings: Settings) -> Check:
     return Check("model", Status.PASS, f"{source.model_name}, {source.architecture}, {size / 1e6:.0f} MB")
 
 
-def memory_check(settings: Settings, shape: RoundShape) -> Check:
-    """Check that a round fits into the memory that the node's backend would use."""
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Bytes of memory that a round needs and that are free, on the machine or on its GPU."""
+
+    needed: int
+    free: int
+    on_device: bool
+
+
+def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNeed | None:
+    """Memory of a round with a model on the backend that would run it; None where it can't be told."""
     import psutil
 
     from sapo_edge.backends.choose import detect, registry
     from sapo_edge.backends.machine.host import this_host
 
-    machine = int(psutil.virtual_memory().available)
-    unknown = Check(
-        "memory", Status.WARN, f"{machine / 1e9:.1f} GB available, need unknown", "solve the failed checks first"
-    )
-    model = local_model(settings)
     try:
         backend = registry.find_backend(detect.detect(settings.backend, model).name)
-        if backend.estimate is None or model is None:
-            return unknown
-        need = backend.estimate(model, shape).total
+        if backend.estimate is None:
+            return None
+        needed = backend.estimate(model, shape).total
     except SapoError:
-        return unknown
+        return None
     on_device = backend.look(this_host(), model).free
-    free = on_device or machine
-    detail = f"{free / 1e9:.1f} GB available{' on the GPU' if on_device else ''}, about {need / 1e9:.1f} GB needed"
-    if need > free:
+    return MemoryNeed(needed, on_device or int(psutil.virtual_memory().available), bool(on_device))
+
+
+def memory_check(settings: Settings, shape: RoundShape) -> Check:
+    """Check that a round fits into the memory that the node's backend would use."""
+    import psutil
+
+    model = local_model(settings)
+    memory = None if model is None else memory_need(model, settings, shape)
+    if memory is None:
+        machine = psutil.virtual_memory().available
+        detail = f"{machine / 1e9:.1f} GB available, need unknown"
+        return Check("memory", Status.WARN, detail, "solve the failed checks first")
+    where = " on the GPU" if memory.on_device else ""
+    detail = f"{memory.free / 1e9:.1f} GB available{where}, about {memory.needed / 1e9:.1f} GB needed"
+    if memory.needed > memory.free:
         return Check("memory", Status.FAIL, detail, MEMORY_REMEDY)
     return Check("memory", Status.PASS, detail)

@@ -11,16 +11,8 @@ from sapo_edge.backends.model import find
 from sapo_edge.backends.model.find import embedded_model, find_model
 from sapo_edge.errors import ModelError
 from tests.directories import write_directory
+from tests.hub import Hub
 from tests.models import SHAPES
-
-
-@pytest.fixture
-def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The hub's empty cache on this machine."""
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    return tmp_path / "hub"
 
 
 def test_no_name_is_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,30 +50,20 @@ def test_a_directory_without_a_model_names_the_files_that_are_one(models: dict[s
     assert str(file) in caught.value.remedy
 
 
-def test_a_model_of_the_hub_comes_from_the_local_cache(hub: Path, tmp_path: Path) -> None:
-    directory = write_directory(tmp_path / "model", SHAPES["llama"])
-    commit = "0123456789012345678901234567890123456789"
-    cached = hub / "models--someone--tiny"
-    (cached / "refs").mkdir(parents=True)
-    (cached / "refs" / "main").write_text(commit)
-    shutil.copytree(directory, cached / "snapshots" / commit)
-    assert find_model("hf:someone/tiny", download=False) == cached / "snapshots" / commit
-
-
 @pytest.mark.parametrize(
     ("name", "problem", "remedy"),
     [
-        ("someone/else", "is not on this machine yet", "sapo run downloads it"),
+        ("someone/else", "is not on this machine yet", "sapo models pull hf:someone/else"),
         ("../else", "is no name of a model", "hf:ORGANISATION/MODEL"),
         ("", "is no name of a model", "hf:ORGANISATION/MODEL"),
     ],
 )
-def test_a_model_of_the_hub_that_is_not_cached_is_not_downloaded_unasked(
-    hub: Path, name: str, problem: str, remedy: str
+def test_a_model_of_the_hub_that_is_not_here_is_not_downloaded_unasked(
+    hub: Hub, name: str, problem: str, remedy: str
 ) -> None:
     with pytest.raises(ModelError, match=problem) as caught:
         find_model(f"hf:{name}", download=False)
-    assert remedy in caught.value.remedy
+    assert remedy in caught.value.remedy and hub.requests == []
 
 
 @pytest.mark.parametrize(
@@ -93,7 +75,7 @@ def test_a_model_of_the_hub_that_is_not_cached_is_not_downloaded_unasked(
     ],
 )
 def test_each_failure_of_a_download_has_its_remedy(
-    hub: Path, monkeypatch: pytest.MonkeyPatch, kind: str, problem: str, remedy: str
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, kind: str, problem: str, remedy: str
 ) -> None:
     import huggingface_hub
 
@@ -102,7 +84,7 @@ def test_each_failure_of_a_download_has_its_remedy(
     def fail(*_arguments: object, **_options: object) -> None:
         raise error.__new__(error)
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
     with pytest.raises(ModelError, match=problem) as caught:
         find_model("hf:someone/tiny")
     assert remedy in caught.value.remedy

@@ -1,0 +1,148 @@
+"""The hub's models on this machine. They are in the hub's own cache, which other programs share."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sapo_edge.backends.hub.name import HubName, belongs
+from sapo_edge.errors import ModelError
+
+if TYPE_CHECKING:
+    from huggingface_hub import CachedRepoInfo
+
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptModel:
+    """A model of the hub on this machine.
+
+    Attributes:
+        name: as the setting `model` takes it.
+        path: of the GGUF file or directory.
+        bytes: on the disk.
+        licence: its name; "" if it is not known.
+        complete: whether all of its files are here.
+    """
+
+    name: str
+    path: Path
+    bytes: int
+    licence: str
+    complete: bool
+
+
+def on_this_machine(name: HubName) -> Path | None:
+    """A model's file or directory if all of it is here."""
+    repository = next((found for found in _cached_repositories() if found.repo_id == name.repository), None)
+    snapshot = _snapshot(repository) if repository is not None else None
+    if snapshot is None:
+        return None
+    if not name.file:
+        return snapshot if is_complete(snapshot) else None
+    here = [file.relative_to(snapshot).as_posix() for file in _files(snapshot)]
+    exact = [file for file in here if file == name.file]
+    # A part of a name may mean another file on the hub; what was downloaded by it is the only one here.
+    found = exact or [file for file in here if file.endswith(".gguf") and name.file.casefold() in file.casefold()]
+    return snapshot / found[0] if len(found) == 1 else None
+
+
+def kept_models() -> list[KeptModel]:
+    """The hub's models on this machine: directories with safetensors, and each GGUF file."""
+    models: list[KeptModel] = []
+    for repository in _cached_repositories():
+        snapshot = _snapshot(repository)
+        if snapshot is None:
+            continue
+        licence = _licence(snapshot)
+        if (snapshot / "config.json").exists():
+            directory = [file for file in _files(snapshot) if belongs(file.relative_to(snapshot).as_posix())]
+            size = sum(file.stat().st_size for file in directory)
+            models.append(KeptModel(str(HubName(repository.repo_id)), snapshot, size, licence, is_complete(snapshot)))
+        models += [
+            KeptModel(
+                str(HubName(repository.repo_id, file.relative_to(snapshot).as_posix())), file, file.stat().st_size,
+                licence, complete=True,
+            )
+            for file in _files(snapshot) if file.suffix == ".gguf"
+        ]  # fmt: skip
+    return sorted(models, key=lambda model: model.name.casefold())
+
+
+def remove_model(name: HubName) -> int:
+    """Remove a model from this machine; a file of a repository leaves the others. Returns the bytes that this frees.
+
+    Raises:
+        ModelError: if it is not here.
+    """
+    kept = {model.name: model for model in kept_models()}
+    path = on_this_machine(name) if name.file else None
+    model = kept.get(str(name)) or next((other for other in kept.values() if path and other.path == path), None)
+    if model is None:
+        known = ", ".join(kept) or "none"
+        raise ModelError(f"the model {name} is not on this machine", f"of the hub's models there are here: {known}")
+    if name.file:
+        files = [model.path]
+    else:
+        files = [file for file in _files(model.path) if belongs(file.relative_to(model.path).as_posix())]
+    for file in files:
+        # The cache holds each file once, under its checksum, and a link to it in the snapshot.
+        blob = file.resolve()
+        file.unlink()
+        if blob != file:
+            blob.unlink(missing_ok=True)
+    repository = next(repo for repo in _cached_repositories() if repo.repo_id == name.repository)
+    if not any(_files(repository.repo_path / "snapshots")):
+        shutil.rmtree(repository.repo_path)
+    return model.bytes
+
+
+def _cached_repositories() -> list[CachedRepoInfo]:
+    from huggingface_hub import constants, scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        return [
+            repository for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos if repository.repo_type == "model"
+        ]
+    except CacheNotFound:
+        return []
+
+
+def _snapshot(repository: CachedRepoInfo) -> Path | None:
+    """The newest version of a repository that is here."""
+    revision = repository.refs.get("main") or max(
+        repository.revisions, key=lambda revision: revision.last_modified, default=None
+    )
+    return None if revision is None else revision.snapshot_path
+
+
+def _files(directory: Path) -> Iterator[Path]:
+    return (path for path in sorted(directory.rglob("*")) if path.is_file())
+
+
+def is_complete(directory: Path) -> bool:
+    """Whether a directory has a configuration and all of its weights."""
+    weights = [WEIGHTS]
+    if (directory / INDEX).is_file():
+        try:
+            weights = list(set(json.loads((directory / INDEX).read_bytes())["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return False
+    return all((directory / name).is_file() for name in ("config.json", *map(str, weights)))
+
+
+def _licence(snapshot: Path) -> str:
+    """The licence that a model's page names; "" without one."""
+    from huggingface_hub import ModelCard
+
+    try:
+        card = ModelCard.load(snapshot / "README.md", ignore_metadata_errors=True)
+    except (OSError, ValueError):
+        return ""
+    return str(card.data.license or "")

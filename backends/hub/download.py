@@ -1,0 +1,176 @@
+"""Downloads models of the Hugging Face hub, and compares what arrives with its checksums.
+
+The hub then sees this machine's address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sapo_edge.backends.hub.cache import is_complete
+from sapo_edge.backends.hub.name import FORM, HubName, belongs
+from sapo_edge.errors import ModelError
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo, RepoSibling
+
+SPARE = 200_000_000
+"""Bytes of disk space that a download leaves free."""
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with bytes so far and bytes in all."""
+
+
+def download(name: HubName, progress: Progress) -> Path:
+    """Download a model's file or directory; one that was interrupted goes on where it ended.
+
+    Args:
+        name: of the model.
+        progress: told about it.
+
+    Raises:
+        ModelError: if the repository has no such model, the disk is too full, or what arrived is damaged.
+        OSError, ValueError, RuntimeError: of the hub's client.
+    """
+    from huggingface_hub import HfApi, constants, hf_hub_download
+
+    info = HfApi(endpoint=constants.ENDPOINT).model_info(name.repository, files_metadata=True)
+    files = _wanted(name, info)
+    total = sum(file.size or 0 for file in files)
+    _check_space(name, total)
+    done = 0
+    progress(0, total)
+    path = Path()
+    for file in files:
+        bar = _reporting(partial(_add, progress, done, total))
+        path = Path(
+            hf_hub_download(
+                name.repository, file.rfilename, revision=info.sha, cache_dir=constants.HF_HUB_CACHE,
+                endpoint=constants.ENDPOINT, tqdm_class=bar,
+            )
+        )  # fmt: skip
+        _check_sum(name, path, file)
+        done += file.size or 0
+        progress(done, total)
+    _remember_newest(name, str(info.sha))
+    if name.file:
+        return path
+    return _snapshot_of(name, path, files[-1].rfilename)
+
+
+def _add(progress: Progress, before: int, total: int, bytes: int) -> None:
+    progress(before + bytes, total)
+
+
+def _snapshot_of(name: HubName, path: Path, file: str) -> Path:
+    """The directory of a snapshot, from the path of one of its files."""
+    snapshot = path.parents[len(Path(file).parts) - 1]
+    if not is_complete(snapshot):
+        raise ModelError(f"the model {name} has no weights as safetensors", f"use another model: {FORM}")
+    return snapshot
+
+
+def _remember_newest(name: HubName, commit: str) -> None:
+    """Note which snapshot is the newest, as the hub's own client does after a download by branch."""
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+
+    folder = Path(constants.HF_HUB_CACHE) / repo_folder_name(repo_id=name.repository, repo_type="model")
+    (folder / "refs").mkdir(exist_ok=True)
+    (folder / "refs" / "main").write_text(commit)
+
+
+def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
+    """The files to download, small ones first.
+
+    Raises:
+        ModelError: if the repository has none of them.
+    """
+    files = {file.rfilename: file for file in info.siblings or ()}
+    if name.file:
+        return [files[_chosen(name, sorted(files))]]
+    if "config.json" not in files:
+        ggufs = [file for file in sorted(files) if file.endswith(".gguf")]
+        remedy = "name one: " + " ".join(str(HubName(name.repository, file)) for file in ggufs) if ggufs else FORM
+        raise ModelError(f"the model {name} has no config.json", remedy)
+    return sorted((file for path, file in files.items() if belongs(path)), key=lambda file: file.size or 0)
+
+
+def _chosen(name: HubName, files: Sequence[str]) -> str:
+    """The GGUF file that a name means.
+
+    Raises:
+        ModelError: if there is none, several, or it is a part of a larger one.
+    """
+    ggufs = [file for file in files if file.endswith(".gguf")]
+    found = [file for file in ggufs if file == name.file]
+    found = found or [file for file in ggufs if name.file.casefold() in file.casefold()]
+    if len(found) != 1:
+        problem = "has no GGUF file of this name" if not found else "has several GGUF files of this name"
+        listed = " ".join(found or ggufs) or "none"
+        raise ModelError(f"the model {name} {problem}", f"it has: {listed}")
+    if fnmatch(found[0], "*-[0-9]*-of-[0-9]*.gguf"):
+        raise ModelError(f"{found[0]} is one part of a larger file", "use a smaller format, whose file has one part")
+    return found[0]
+
+
+def _check_space(name: HubName, total: int) -> None:
+    from huggingface_hub import constants
+
+    cache = Path(constants.HF_HUB_CACHE)
+    existing = next(parent for parent in (cache, *cache.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
+    if free < total + SPARE:
+        raise ModelError(
+            f"the model {name} has {total / 1e9:.1f} GB, and {existing} has {free / 1e9:.1f} GB free",
+            "free some disk space, or set HF_HOME to a directory on a larger disk",
+        )
+
+
+def _check_sum(name: HubName, path: Path, file: RepoSibling) -> None:
+    """Compare a file with the hub's SHA-256, which it has of large ones; a damaged one is removed.
+
+    Raises:
+        ModelError: if they differ.
+    """
+    expected = file.lfs.sha256 if file.lfs is not None else None
+    with path.open("rb") as opened:
+        if expected is None or hashlib.file_digest(opened, "sha256").hexdigest() == expected:
+            return
+    blob = path.resolve()
+    path.unlink()
+    blob.unlink(missing_ok=True)
+    raise ModelError(
+        f"{file.rfilename} of the model {name} arrived damaged: its checksum is not the hub's",
+        "try again; it has been removed",
+    )
+
+
+def _reporting(report: Callable[[int], None]) -> Any:
+    """A progress bar class, as the hub's client takes it, that shows nothing and reports."""
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    class Reporting(tqdm):  # type: ignore[misc] # it has no types
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            # The client has names of its own for bars, and disables them where there is no terminal.
+            options.pop("name", None)
+            super().__init__(*arguments, **options | {"disable": False})
+
+        def display(self, *_arguments: Any, **_options: Any) -> bool:
+            report(int(self.n))
+            return True
+
+        def update(self, n: float | None = 1) -> None:
+            super().update(n)
+            report(int(self.n))
+
+        def close(self) -> None:
+            self.disable = True
+
+    return Reporting

@@ -1,0 +1,201 @@
+"""`sapo models`: the models on this machine, and those of the Hugging Face hub."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from sapo_edge.cli.download import DownloadReport, megabytes
+from sapo_edge.cli.options import Backend, Home, Json
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.errors import ModelError, SapoError
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.hub.cache import KeptModel
+    from sapo_edge.backends.hub.name import HubName
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, download, show and remove models.")
+Name = Annotated[str, typer.Argument(help="hf:ORGANISATION/MODEL, or hf:ORGANISATION/MODEL:FILE for a GGUF file.")]
+EMBEDDED = "embedded"
+"""What the embedded model is called in lists; as a setting its name is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A model as the lists show it.
+
+    Attributes:
+        name: as the setting `model` takes it.
+        path: file or directory.
+        bytes: on the disk.
+        architecture, weights, context: of the model; 0 or "" if it can't be used here.
+        licence: its name; "" if it is not known.
+        backend: that would run it; "" if none can.
+        needed, free: bytes of memory that a round needs and that are available; 0 where that can't be told.
+        problem: why it can't be used; "" if it can.
+    """
+
+    name: str
+    path: Path
+    bytes: int
+    architecture: str = ""
+    weights: int = 0
+    context: int = 0
+    licence: str = ""
+    backend: str = ""
+    needed: int = 0
+    free: int = 0
+    problem: str = ""
+
+    @property
+    def fits(self) -> str:
+        """Whether a round fits into the free memory, in a word."""
+        if self.problem or not self.needed:
+            return "no" if self.problem else "unknown"
+        return "yes" if self.needed <= self.free else "too large"
+
+
+@app.command("list")
+def list_models(backend: Backend = None, home: Home = None, json: Json = False) -> None:
+    """List the models on this machine: size, licence, and whether a round of training fits into the free memory."""
+    from sapo_edge.backends.hub.cache import kept_models
+    from sapo_edge.backends.model.find import embedded_model
+
+    workspace = open_workspace(home, {"backend": backend})
+    embedded = embedded_model()
+    models = [] if embedded is None else [describe(workspace, EMBEDDED, embedded, "apache-2.0")]
+    models += [_kept(workspace, model) for model in kept_models()]
+    if json:
+        print_json({"models": [_record(model) for model in models]})
+        return
+    if not models:
+        narrate("no model is here; download one with: sapo models pull hf:ORGANISATION/MODEL")
+        return
+    width = max(len(model.name) for model in models)
+    print(f"{'model':{width}}  {'disk':>7}  {'weights':>7}  {'memory':>7}  {'fits':9}  licence")
+    for model in models:
+        memory = megabytes(model.needed) if model.needed else "-"
+        weights = f"{model.weights / 1e6:.0f} M" if model.weights else "-"
+        row = f"{model.name:{width}}  {megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}"
+        print(f"{row}  {model.licence or '-'}{f'; {model.problem}' if model.problem else ''}")
+
+
+@app.command()
+def pull(name: Name, home: Home = None, json: Json = False) -> None:
+    """Download a model, or go on with a download that was interrupted; `sapo run --model NAME` does it, too."""
+    from sapo_edge.backends.hub.find import hub_model
+
+    report = DownloadReport(name)
+    try:
+        path = hub_model(_hub_name(name), fetch=True, progress=report)
+    finally:
+        report.close()
+    model = describe(open_workspace(home), name, path)
+    if json:
+        print_json(_record(model))
+        return
+    print(path)
+    if model.problem:
+        narrate(f"it can't be trained here: {model.problem}")
+    else:
+        narrate(f"train it with: sapo run --model {name} --home DIRECTORY")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A model of the list, a GGUF file, or a directory.")] = EMBEDDED,
+    backend: Backend = None, home: Home = None, json: Json = False,
+) -> None:  # fmt: skip
+    """Show what a model is, which backend would run it, and the memory that it needs."""
+    from sapo_edge.backends.hub.cache import kept_models
+    from sapo_edge.backends.model.find import find_model
+
+    path = find_model("" if name == EMBEDDED else name, download=False)
+    licence = next((model.licence for model in kept_models() if model.path == path), "")
+    model = describe(open_workspace(home, {"backend": backend}), name, path, licence)
+    if json:
+        print_json(_record(model))
+        return
+    free = f" of {megabytes(model.free)} available" if model.free else ""
+    rows = {
+        "path": str(model.path), "on disk": megabytes(model.bytes), "architecture": model.architecture,
+        "weights": f"{model.weights / 1e6:.0f} million" if model.weights else "",
+        "context": f"{model.context} tokens" if model.context else "", "licence": model.licence or "not known",
+        "backend": model.backend, "memory": f"{megabytes(model.needed)}{free}" if model.needed else "",
+        "problem": model.problem,
+    }  # fmt: skip
+    for key, value in rows.items():
+        if value:
+            print(f"{key:12} {value}")
+
+
+@app.command()
+def remove(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove a model of the hub from this machine; other programs that use the hub's cache lose it as well."""
+    from sapo_edge.backends.hub.cache import remove_model
+
+    if not yes and not json and not typer.confirm(f"Remove {name} from this machine?", err=True):
+        narrate("nothing was removed")
+        return
+    freed = remove_model(_hub_name(name))
+    if json:
+        print_json({"done": "remove", "model": name, "bytes": freed})
+    else:
+        narrate(f"removed {name}: {megabytes(freed)}")
+
+
+def describe(workspace: Workspace, name: str, path: Path, licence: str = "") -> Described:
+    """What a model is and whether it fits, without loading it."""
+    from sapo_edge.backends.choose import detect
+    from sapo_edge.backends.model.hf_directory import HfDirectory
+    from sapo_edge.backends.model.source import open_source, shape_of
+    from sapo_edge.doctor.backends import memory_need
+
+    model = Described(name, path, _size(path), licence=licence)
+    try:
+        source = open_source(path, mlx=True)
+        shape = shape_of(source)
+        if not licence and not isinstance(source, HfDirectory):
+            model = replace(model, licence=str(source.metadata.get("general.license", "")))
+        model = replace(
+            model, architecture=source.architecture, weights=shape.block_weights + shape.table_weights,
+            context=shape.context, backend=detect.detect(workspace.settings.backend, path).name,
+        )  # fmt: skip
+    except SapoError as error:
+        return replace(model, problem=error.message)
+    size = workspace.round_shape()
+    memory = None if size is None else memory_need(path, workspace.settings, size)
+    return model if memory is None else replace(model, needed=memory.needed, free=memory.free)
+
+
+def _kept(workspace: Workspace, model: KeptModel) -> Described:
+    if not model.complete:
+        problem = f"it is not complete; go on with: sapo models pull {model.name}"
+        return Described(model.name, model.path, model.bytes, licence=model.licence, problem=problem)
+    return describe(workspace, model.name, model.path, model.licence)
+
+
+def _size(path: Path) -> int:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def _record(model: Described) -> dict[str, object]:
+    return {**asdict(model), "path": str(model.path), "fits": model.fits}
+
+
+def _hub_name(name: str) -> HubName:
+    from sapo_edge.backends.hub.name import FORM, HUB, HubName
+
+    if not name.startswith(HUB):
+        raise ModelError(f"{name} is no name of a model on the hub", f"give {FORM}")
+    return HubName.parse(name)

@@ -1,0 +1,163 @@
+"""A small Hugging Face hub on this machine: what the hub's own client asks for, and faults."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.directories import write_directory
+from tests.models import SHAPES, write_model
+
+FILE = "/{repo_id}/resolve/{revision}/{filename}"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """Serves the repositories below a directory, as "organisation/model" of it.
+
+    Attributes:
+        directory: with the repositories.
+        cuts: by file, after how many bytes a response ends; each once.
+        damaged: files whose contents arrive changed.
+        requests: each with its method, path and range.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.cuts: dict[str, int] = {}
+        self.damaged: set[str] = set()
+        self.requests: list[tuple[str, str, str]] = []
+        hub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_HEAD(self) -> None:
+                hub.answer(self, body=False)
+
+            def do_GET(self) -> None:
+                hub.answer(self, body=True)
+
+            def log_message(self, *_arguments: Any) -> None:
+                """Nothing: the tests read `requests`."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def answer(self, handler: BaseHTTPRequestHandler, *, body: bool) -> None:
+        path = handler.path.partition("?")[0]
+        self.requests.append((handler.command, path, handler.headers.get("Range", "")))
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(/revision/[^/]+)?", path):
+            self._describe(handler, self.directory / match[1])
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/[^/]+/(.+)", path):
+            self._send(handler, self.directory / match[1] / match[2], body=body)
+        else:
+            self._missing(handler, "EntryNotFound")
+
+    def _describe(self, handler: BaseHTTPRequestHandler, repository: Path) -> None:
+        if not repository.is_dir():
+            self._missing(handler, "RepoNotFound")
+            return
+        siblings = []
+        for file in sorted(path for path in repository.rglob("*") if path.is_file()):
+            content = file.read_bytes()
+            sibling = {"rfilename": file.relative_to(repository).as_posix(), "size": len(content), "blobId": "b" * 40}
+            if is_large(file):
+                digest = hashlib.sha256(content).hexdigest()
+                sibling["lfs"] = {"sha256": digest, "size": len(content), "pointerSize": 130}
+            siblings.append(sibling)
+        name = repository.relative_to(self.directory).as_posix()
+        record = {"id": name, "modelId": name, "sha": COMMIT, "siblings": siblings, "tags": [], "downloads": 0}
+        self._reply(handler, 200, json.dumps(record).encode(), {"Content-Type": "application/json"})
+
+    def _send(self, handler: BaseHTTPRequestHandler, file: Path, *, body: bool) -> None:
+        if not file.is_file():
+            self._missing(handler, "EntryNotFound")
+            return
+        content = file.read_bytes()
+        digest = hashlib.sha256(content).hexdigest() if is_large(file) else hashlib.sha1(content).hexdigest()
+        if file.name in self.damaged:
+            content = content[:-1] + bytes([content[-1] ^ 1])
+        headers = {"ETag": f'"{digest}"', "X-Repo-Commit": COMMIT, "Accept-Ranges": "bytes"}
+        status, start = 200, 0
+        if match := re.fullmatch(r"bytes=(\d+)-", handler.headers.get("Range", "")):
+            status, start = 206, int(match[1])
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        rest = content[start:]
+        if body and file.name in self.cuts:
+            # The connection ends early, as on a bad network.
+            cut = self.cuts.pop(file.name)
+            self._reply(handler, status, rest, headers, cut)
+            return
+        self._reply(handler, status, rest if body else b"", headers | {"Content-Length": str(len(rest))})
+
+    def _missing(self, handler: BaseHTTPRequestHandler, code: str) -> None:
+        self._reply(handler, 404, b"{}", {"X-Error-Code": code, "X-Error-Message": "not here"})
+
+    @staticmethod
+    def _reply(
+        handler: BaseHTTPRequestHandler, status: int, body: bytes, headers: dict[str, str], cut: int | None = None
+    ) -> None:
+        handler.send_response(status)
+        for name, value in ({"Content-Length": str(len(body))} | headers).items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body[:cut])
+        if cut is not None:
+            handler.close_connection = True
+
+
+def is_large(file: Path) -> bool:
+    """Whether the hub would keep a file apart, under its SHA-256."""
+    return file.suffix in (".gguf", ".safetensors")
+
+
+@contextmanager
+def serving(directory: Path) -> Iterator[Hub]:
+    """A hub with the repositories below a directory."""
+    hub = Hub(directory)
+    thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield hub
+    finally:
+        hub.server.shutdown()
+        hub.server.server_close()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("hub")
+    write_directory(root / "someone" / "tiny", SHAPES["llama"])
+    (root / "someone" / "tiny" / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Tiny\n")
+    (root / "someone" / "tiny" / "original").mkdir()
+    (root / "someone" / "tiny" / "original" / "weights.safetensors").write_bytes(b"of another program")
+    (root / "someone" / "tiny" / "pytorch_model.bin").write_bytes(b"pickled")
+    (root / "someone" / "tiny-GGUF").mkdir()
+    for name in ("tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "tiny-F16-00001-of-00002.gguf"):
+        write_model(root / "someone" / "tiny-GGUF" / name, SHAPES["llama"])
+    (root / "someone" / "pickled").mkdir()
+    (root / "someone" / "pickled" / "config.json").write_text("{}")
+    return root
+
+
+@pytest.fixture
+def hub(repositories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", True)
+    # The client writes what has arrived in steps of this.
+    monkeypatch.setattr(huggingface_hub.constants, "DOWNLOAD_CHUNK_SIZE", 1000)
+    with serving(repositories) as hub:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + FILE)
+        yield hub

@@ -1,0 +1,132 @@
+"""Models of the hub: downloaded by the hub's own client from a small hub here, kept, listed and removed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends.hub.cache import kept_models, remove_model
+from sapo_edge.backends.hub.download import SPARE
+from sapo_edge.backends.hub.find import hub_model
+from sapo_edge.backends.hub.name import HubName
+from sapo_edge.backends.model.source import open_source
+from sapo_edge.errors import ModelError
+from tests.hub import COMMIT, Hub
+
+
+def fetch(name: str, reports: list[tuple[int, int]] | None = None) -> Path:
+    progress = None if reports is None else lambda done, total: reports.append((done, total))
+    return hub_model(HubName.parse(name), fetch=True, progress=progress)
+
+
+def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repositories: Path) -> None:
+    reports: list[tuple[int, int]] = []
+    path = fetch("hf:someone/tiny", reports)
+    original = repositories / "someone" / "tiny"
+    names = {file.name for file in path.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+    assert not names & {"original", "pytorch_model.bin"}
+    assert (path / "model.safetensors").read_bytes() == (original / "model.safetensors").read_bytes()
+    assert open_source(path).architecture == "llama"
+    total = sum((original / name).stat().st_size for name in names)
+    assert reports[0] == (0, total) and reports[-1] == (total, total)
+    assert [done for done, _ in reports] == sorted(done for done, _ in reports)
+    # What is here is not asked for again.
+    hub.requests.clear()
+    assert fetch("hf:someone/tiny") == path and hub_model(HubName.parse("hf:someone/tiny"), fetch=False) == path
+    assert hub.requests == []
+
+
+@pytest.mark.parametrize("name", ["hf:someone/tiny-GGUF:tiny-Q8_0.gguf", "hf:someone/tiny-GGUF:q8_0"])
+def test_one_file_arrives_by_its_name_or_a_part_of_it(hub: Hub, name: str) -> None:
+    path = fetch(name)
+    assert path.name == "tiny-Q8_0.gguf" and open_source(path).architecture == "llama"
+    assert {request[1] for request in hub.requests if "resolve" in request[1]} == {
+        f"/someone/tiny-GGUF/resolve/{COMMIT}/tiny-Q8_0.gguf"
+    }
+    hub.requests.clear()
+    assert fetch(name) == path and hub.requests == []
+
+
+def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: Path) -> None:
+    name, file = "hf:someone/tiny-GGUF:tiny-Q8_0.gguf", repositories / "someone" / "tiny-GGUF" / "tiny-Q8_0.gguf"
+    half = file.stat().st_size // 2
+    hub.cuts["tiny-Q8_0.gguf"] = half
+    path = fetch(name)
+    assert path.read_bytes() == file.read_bytes()
+    ranges = [request[2] for request in hub.requests if request[0] == "GET" and "resolve" in request[1]]
+    assert ranges[0] == "" and ranges[1].startswith("bytes=") and half - 1000 < int(ranges[1][6:-1]) <= half
+
+
+def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories: Path) -> None:
+    hub.damaged.add("model.safetensors")
+    with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged") as caught:
+        fetch("hf:someone/tiny")
+    assert "try again" in caught.value.remedy
+    with pytest.raises(ModelError, match="not on this machine yet"):
+        hub_model(HubName.parse("hf:someone/tiny"), fetch=False)
+    hub.damaged.clear()
+    path = fetch("hf:someone/tiny")
+    assert (path / "model.safetensors").read_bytes() == (
+        repositories / "someone" / "tiny" / "model.safetensors"
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("hf:someone/tiny-GGUF", "has no config.json", "hf:someone/tiny-GGUF:tiny-Q4_0.gguf"),
+        ("hf:someone/tiny-GGUF:Q5_K", "has no GGUF file of this name", "tiny-Q4_0.gguf"),
+        ("hf:someone/tiny-GGUF:Q", "has several GGUF files of this name", "tiny-Q4_0.gguf tiny-Q8_0.gguf"),
+        ("hf:someone/tiny-GGUF:F16", "is one part of a larger file", "smaller format"),
+        ("hf:someone/tiny:Q4_0", "has no GGUF file of this name", "it has: none"),
+        ("hf:someone/pickled", "has no weights as safetensors", "use another model"),
+        ("hf:someone/else", "not on the hub", "check the name"),
+        ("hf:some one/else", "is no name", "hf:ORGANISATION/MODEL"),
+    ],
+)
+def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str) -> None:
+    with pytest.raises(ModelError, match=problem) as caught:
+        fetch(name)
+    assert remedy in caught.value.remedy
+
+
+def test_a_full_disk_is_noticed_before_the_download(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10))
+    with pytest.raises(ModelError, match="GB free") as caught:
+        fetch("hf:someone/tiny")
+    assert "HF_HOME" in caught.value.remedy
+    assert not [request for request in hub.requests if "resolve" in request[1]]
+
+
+def test_a_hub_that_is_not_reachable_is_an_error_with_a_remedy(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ModelError, match="can't be downloaded") as caught:
+        fetch("hf:someone/tiny")
+    assert "check the network" in caught.value.remedy
+
+
+def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
+    assert kept_models() == []
+    directory = fetch("hf:someone/tiny")
+    small, large = fetch("hf:someone/tiny-GGUF:Q4_0"), fetch("hf:someone/tiny-GGUF:Q8_0")
+    kept = {model.name: model for model in kept_models()}
+    names = ["hf:someone/tiny", "hf:someone/tiny-GGUF:tiny-Q4_0.gguf", "hf:someone/tiny-GGUF:tiny-Q8_0.gguf"]
+    assert list(kept) == names and all(model.complete for model in kept.values())
+    assert [kept[name].path for name in names] == [directory, small, large]
+    assert [kept[name].licence for name in names] == ["apache-2.0", "", ""]
+    assert kept[names[1]].bytes == small.stat().st_size
+    size = small.stat().st_size
+    before = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if not file.is_symlink())
+    assert remove_model(HubName.parse("hf:someone/tiny-GGUF:Q4_0")) == size
+    after = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if not file.is_symlink())
+    assert before - after >= size and large.exists() and [model.name for model in kept_models()] == [names[0], names[2]]
+    for name in (names[0], names[2]):
+        remove_model(HubName.parse(name))
+    assert kept_models() == [] and not list((tmp_path / "cache").glob("models--*"))
+    with pytest.raises(ModelError, match="is not on this machine") as caught:
+        remove_model(HubName.parse(names[0]))
+    assert "none" in caught.value.remedy
