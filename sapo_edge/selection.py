@@ -10,7 +10,8 @@ than fast ones, so no rate fits both, and every node would keep adjusting until 
 others are silent. The number of authors is the same for all and does not depend on how much they publish, so there is
 no feedback and no oscillation.
 
-The rollouts received correct the share by `budget / received`, smoothed, within a factor of `CORRECTION`. The
+The rollouts received correct the share by `budget / received`, smoothed, within a factor of `CORRECTION`; in a swarm
+that is not small only down, because fast nodes receive little a round and would fill everybody's budget. The
 correction is proportional and does not accumulate. With weight a of the newest round, all nodes in step and one round
 of delay, its loop is z^2 - (1 - a) z + a = 0: the roots have modulus sqrt(a) < 1/2, a disturbance halves every round.
 """
@@ -25,11 +26,12 @@ from itertools import zip_longest
 
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import Rollout, ScoredRollout
+from sapo_edge.room import FEW
 
 SMOOTHING = 0.2
 """Weight of the newest round in the smoothed number of rollouts received."""
 CORRECTION = 2.0
-"""Largest factor, up and down, by which the rollouts received correct a node's share."""
+"""Largest factor by which the rollouts received correct a node's share: down, and up among `room.FEW` others."""
 LACKING = 0.25
 """Smoothed share of informative own groups below which `needed` takes other nodes' rollouts of a task."""
 LARGEST_SWARM = 16384
@@ -61,8 +63,13 @@ class SubsetSelector:
         if others <= 0:
             return math.inf
         ratio = self.budget / max(self._received, 1.0)
-        correction = min(CORRECTION, max(1 / CORRECTION, ratio))
+        correction = min(CORRECTION if others <= FEW else 1.0, max(1 / CORRECTION, ratio))
         return max(correction * self.budget / others, self.budget / LARGEST_SWARM)
+
+    def count(self, available: int, rng: random.Random) -> int:
+        """How many of so many own rollouts to publish: the share, rounded up or down by chance."""
+        share = min(self.share, float(available))
+        return int(share) + (rng.random() < share - int(share))
 
     def select(self, scored: Sequence[ScoredRollout], rng: random.Random) -> list[Rollout]:
         """The rollouts to publish, in their order: informative ones first, otherwise at random.
@@ -71,8 +78,7 @@ class SubsetSelector:
             scored: the round's own rollouts.
             rng: rounds the share up or down, and chooses among equals.
         """
-        share = min(self.share, float(len(scored)))
-        count = int(share) + (rng.random() < share - int(share))
+        count = self.count(len(scored), rng)
         order = rng.sample(range(len(scored)), len(scored))
         order.sort(key=lambda index: not informative(scored[index].rewards))
         return [scored[index].rollout for index in sorted(order[:count])]

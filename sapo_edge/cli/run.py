@@ -19,6 +19,7 @@ from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ExitCode, StateError
+from sapo_edge.room import Room
 
 if TYPE_CHECKING:
     from sapo_edge.node.rounds import Node
@@ -101,9 +102,10 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
         stop = Stop()
         fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round)
-        transport, status = open_transport(workspace, source, store.secret, fanout.record, closing)
+        room = Room()
+        transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
-        node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop)
+        node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop, room)
         _serve_control(workspace, node, status, fanout, closing)
         StopSignals(stop, narrator.say).install()
         was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds
@@ -118,7 +120,12 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
 
 
 def open_transport(
-    workspace: Workspace, source: TaskSource, secret: bytes, emit: Callable[[events.Event], None], closing: ExitStack
+    workspace: Workspace,
+    source: TaskSource,
+    secret: bytes,
+    emit: Callable[[events.Event], None],
+    closing: ExitStack,
+    room: Room,
 ) -> tuple[Transport, Callable[[], SwarmStatus] | None]:
     """Join the swarm; a node that works alone gets a transport that reaches no peer.
 
@@ -128,6 +135,7 @@ def open_transport(
         secret: the identity's 32 bytes.
         emit: receives the swarm's events.
         closing: closes what was opened.
+        room: what to accept of others.
 
     Returns:
         The transport, and a function that returns the swarm's status (None for a node that works alone).
@@ -159,7 +167,7 @@ def open_transport(
         known_peers=workspace.paths.state / "peers.json",
         ports=workspace.paths.state / "ports.json",
     )
-    admission = Admission(swarm.id, source, Reputation(), own=config.identity.peer_id)
+    admission = Admission(swarm.id, source, Reputation(room=room), own=config.identity.peer_id)
     transport = Libp2pTransport(config, admission, emit)
     closing.callback(transport.close)
     return transport, transport.status

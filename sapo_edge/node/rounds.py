@@ -27,6 +27,7 @@ from sapo_edge.node.guard import Guard
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout
+from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
@@ -64,6 +65,7 @@ class Node:
         emit: receives every event; must not raise.
         reasons: of the choices made at startup, in words, for the first event.
         stop: pauses and stops the node.
+        room: what the swarm accepts of others; set after each round.
 
     Attributes:
         round: the last finished one.
@@ -87,6 +89,7 @@ class Node:
         emit: Emit,
         reasons: tuple[str, ...] = (),
         stop: Stop | None = None,
+        room: Room | None = None,
     ) -> None:
         self.settings = settings
         self.source = source
@@ -99,6 +102,7 @@ class Node:
         self.author = Identity(store.secret).peer_id
         self.pool = Pool(self.author)
         self.selector = SubsetSelector(settings.share, self.pool.authors)
+        self.room = room or Room()
         self.round = 0
         self.cursor = 0
         self.phase: Phase | None = None
@@ -282,6 +286,7 @@ class Node:
         total = self.pool.counts[PoolOutcome.ADDED]
         received, self._received = total - self._received, total
         self.selector.observe(received)
+        self.room.update(self.selector.budget, self.pool.authors())
         return received
 
     def _report_problems(self, result: RoundResult) -> None:

@@ -22,6 +22,8 @@ class TokenBucket:
         clock: seconds.
     """
 
+    __slots__ = ("_clock", "_tokens", "_updated", "burst", "rate")
+
     def __init__(self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.rate = rate
         self.burst = burst

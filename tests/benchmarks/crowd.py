@@ -1,32 +1,47 @@
 """A swarm of 100 to 10,000 in which nodes come and go, differ in speed, and one key of a hundred is hostile.
 
 The parts are the real ones: how newcomers are introduced and whom they dial, how many authors a node believes in, what
-it shares, whom it remembers. Only the network between them is simulated.
+it shares, accepts and remembers. Only the network between them is simulated.
+
+Every node publishes. `OBSERVERS` honest nodes, from fast to slow, are simulated in full: each is offered all that is
+published, and has a reputation, a record store and an estimate of its own. Another node is given the estimate of the
+observer whose rounds are most like its own, and as many rollouts as that one accepted. That every message is offered to
+every observer is the worst case: where neighbours refuse one, it goes no further.
 """
 
 from __future__ import annotations
 
+import gc
+import hashlib
 import heapq
+import math
 import random
+import sys
+import time
+from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from types import SimpleNamespace
+from functools import cache, cached_property
+from statistics import NormalDist
+from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import numpy as np
 
 from sapo_edge.authors import Authors
 from sapo_edge.pool import PoolLimits
+from sapo_edge.room import Room
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
 from sapo_edge.swarm.finding.dialing import Dialler
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
-from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.identity import Identity, public_key_of
+from sapo_edge.swarm.judging.records import RecordStore
 from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.tally import Tally
+from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from tests.benchmarks.bandwidth import (
     BUDGET,
     DEGREE,
@@ -42,13 +57,15 @@ SPREAD = 1.0
 LIFE = 480.0
 """Median rounds for which a node stays, on average; another one takes its place."""
 HOSTILE = 0.01
-"""Share of nodes that are hostile: half send all they can, half of these under a new key each round."""
+"""Share of nodes that are hostile: they send all they can, every other time under a key that is used once."""
+FLOOD_SECONDS = 5.0
+"""Time between two messages of `QUESTIONS` rollouts of a hostile node."""
 FRESH_ROUNDS = 5.0
 """Median rounds in which a newcomer judges by what it has heard itself; then it knows what all know."""
 BACKFILL = 96
 """Recent rollouts that a newcomer asks for."""
-OBSERVERS = 3
-"""Honest nodes that remember with a reputation of their own."""
+OBSERVERS = 12
+"""Honest nodes that are simulated in full."""
 RELAY_PLACES = 120
 """Members that are connected to the relay by which newcomers come."""
 TAG = b"t" * 32
@@ -132,26 +149,79 @@ def mesh_of(peers: Sequence[Sequence[int]], rng: random.Random) -> list[list[int
 
 
 @dataclass
-class Heard:
-    """Everything that was published, as the nodes hear it: author and time of each rollout, in order."""
+class Message:
+    """Rollouts that one node publishes at once; they become records when somebody accepts them."""
 
-    authors: list[str] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    common: Authors = field(default_factory=lambda: Authors(PoolLimits().seconds))
-    estimate: float = 0.0
-    estimated: float = -1.0
+    author: str
+    count: int
+    is_hostile: bool
+    number: int
 
-    def publish(self, author: str, count: int, now: float) -> None:
-        for _ in range(count):
-            self.authors.append(author)
-            self.times.append(now)
-            self.common.hear(author, now)
+    @cached_property
+    def records(self) -> list[RawRecord]:
+        """Records of realistic size, each with a digest of its own."""
+        key = hashlib.sha256(self.author.encode()).digest()
+        return [
+            RawRecord(before + key + after + f"{self.number} {place}".encode(), bytes(64))
+            for place, (before, after) in enumerate(_bodies()[: self.count])
+        ]
 
-    def known(self, now: float) -> float:
-        """What a node says that is not new."""
-        if now - self.estimated > MEDIAN_SECONDS / 4:
-            self.estimate, self.estimated = self.common.estimate(now), now
-        return self.estimate
+
+@cache
+def _bodies() -> list[tuple[bytes, bytes]]:
+    """What stands before and after the author's key in signed rollouts."""
+    identity, bodies = Identity(bytes(32)), []
+    for scored in own_rollouts(QUESTIONS):
+        body = sign_rollout(scored.rollout, bytes(32), identity).record.body
+        before, _, after = body.partition(public_key_of(identity.peer_id))
+        bodies.append((before, after))
+    return bodies
+
+
+class Observer:
+    """An honest node whose receiving side is simulated in full.
+
+    Args:
+        length: of its rounds in seconds.
+        rng: by which neighbour a message comes.
+    """
+
+    def __init__(self, length: float, rng: random.Random) -> None:
+        self.length = length
+        self.now = 0.0
+        self.room = Room(self.time)
+        self.reputation = Reputation(self.time, self.room)
+        self.authors = Authors(PoolLimits().seconds)
+        self.store = RecordStore()
+        self.heard: list[str] = []
+        self.accepted: Counter[bool] = Counter()
+        self._rng = rng
+        self._estimate, self._estimated = 0.0, -MEDIAN_SECONDS
+
+    def time(self) -> float:
+        """Simulated seconds."""
+        return self.now
+
+    def offer(self, message: Message) -> None:
+        """Receive a message from a neighbour."""
+        neighbour, reputation = f"neighbour {self._rng.randrange(2 * DEGREE)}", self.reputation
+        if not reputation.allows(message.author, neighbour):
+            return
+        reputation.charge(message.author, neighbour, message.count)
+        reputation.credit(message.author, 0, neighbour)
+        reputation.credit(neighbour)
+        reputation.credit(message.author, message.count)
+        for record in message.records:
+            self.store.add(record)
+            self.authors.hear(message.author, self.now)
+            self.heard.append(message.author)
+        self.accepted[message.is_hostile] += message.count
+
+    def estimate(self) -> float:
+        """Number of authors; it is a little old, because it takes long to compute."""
+        if self.now - self._estimated > MEDIAN_SECONDS / 2:
+            self._estimate, self._estimated = self.authors.estimate(self.now), self.now
+        return self._estimate
 
 
 @dataclass
@@ -160,22 +230,48 @@ class Node:
 
     Attributes:
         name: its key.
-        kind: "honest", "loud" or "throw-away".
+        view: the observer whose rounds are most like its own; the very one that it is.
         length: of its rounds in seconds.
         joined, leaves: seconds.
         own: authors that it has heard itself; None once it knows what all know.
-        read: rollouts of `Heard` that it has heard.
+        read: rollouts of its view that it has heard.
         selector: chooses how many rollouts it shares.
+        before: what its view had accepted by the end of its last round, of honest and of hostile nodes.
     """
 
     name: str
-    kind: str
+    view: Observer
     length: float
     joined: float
     leaves: float
-    own: Authors | None = field(default_factory=lambda: Authors(PoolLimits().seconds))
+    is_hostile: bool = False
+    own: Authors | None = None
     read: int = 0
-    selector: SubsetSelector = field(default_factory=lambda: SubsetSelector(BUDGET, float))
+    selector: SubsetSelector = field(init=False)
+    before: tuple[int, int] = (0, 0)
+
+    def __post_init__(self) -> None:
+        self.selector = SubsetSelector(BUDGET, self.believed)
+
+    def believed(self) -> float:
+        """How many others publish."""
+        view = self.view
+        if self.own is None:
+            return view.estimate()
+        for author in view.heard[self.read :]:
+            self.own.hear(author, view.now)
+        self.read = len(view.heard)
+        return self.own.estimate(view.now)
+
+    def finish_round(self, rng: random.Random) -> tuple[int, int, int]:
+        """What came in a round of honest and of hostile nodes, and how many own rollouts are shared."""
+        accepted = (self.view.accepted[False], self.view.accepted[True])
+        came = (accepted[0] - self.before[0], accepted[1] - self.before[1])
+        self.before = accepted
+        if self.own is not None and self.view.now - self.joined > FRESH_ROUNDS * MEDIAN_SECONDS:
+            self.own = None
+        self.selector.observe(sum(came))
+        return *came, self.selector.count(QUESTIONS, rng)
 
 
 @dataclass
@@ -183,10 +279,13 @@ class Figures:
     """What was measured after the beginning.
 
     Attributes:
-        honest, hostile: rollouts of others that came to an honest node in a round.
+        honest, hostile: rollouts of others that an observer accepted in a round.
         lengths: of these rounds, in median rounds.
         shared: own rollouts that an honest node published in a round.
-        remembered: peers and authors that an observer remembers, at the end.
+        honest_rate, hostile_rate: rollouts that an observer accepted in a median round's time, the mean.
+        peers, authors, records: that an observer remembers at the end, the most.
+        record_bytes: of the bodies of these records.
+        memory: bytes of all of this, of the observer in the middle.
         established: share of the honest members that are established for an observer, at the end.
     """
 
@@ -194,11 +293,84 @@ class Figures:
     hostile: np.ndarray
     lengths: np.ndarray
     shared: np.ndarray
-    remembered: int
+    honest_rate: float
+    hostile_rate: float
+    peers: int
+    authors: int
+    records: int
+    record_bytes: int
+    memory: int
     established: float
 
 
-def simulate(nodes: int, rounds: float, hostile: float = HOSTILE, settling: float = 0.3) -> Figures:
+class Crowd:
+    """A swarm in simulated time.
+
+    Args:
+        nodes: at any time.
+        hostile: share of hostile nodes.
+        observers: honest nodes that are simulated in full.
+    """
+
+    def __init__(self, nodes: int, hostile: float, observers: int) -> None:
+        self.rng = random.Random(nodes)
+        self.now = 0.0
+        self._published = 0
+        self._born = 0
+        spread = NormalDist(0.0, SPREAD)
+        # In order of speed, each for an equal part of all nodes.
+        middles = [(place + 0.5) / observers for place in range(observers)]
+        lengths = [MEDIAN_SECONDS * math.exp(spread.inv_cdf(middle)) for middle in middles]
+        self.observers = [Observer(length, self.rng) for length in lengths]
+        self._borders = [MEDIAN_SECONDS * math.exp(spread.inv_cdf(place / observers)) for place in range(1, observers)]
+        self.nodes = [
+            Node(f"observer {place}", view, view.length, 0.0, math.inf) for place, view in enumerate(self.observers)
+        ]
+        self.nodes += [self._make(seat < hostile * nodes) for seat in range(nodes - observers)]
+        self.ends = [(self.rng.random() * MEDIAN_SECONDS + node.length, seat) for seat, node in enumerate(self.nodes)]
+        heapq.heapify(self.ends)
+
+    def _make(self, is_hostile: bool) -> Node:
+        self._born += 1
+        length = self.rng.lognormvariate(0, SPREAD) * MEDIAN_SECONDS
+        view = self.observers[bisect(self._borders, length)]
+        leaves = self.now + length + self.rng.expovariate(1 / (LIFE * MEDIAN_SECONDS))
+        node = Node(f"node {self._born}", view, FLOOD_SECONDS if is_hostile else length, self.now, leaves, is_hostile)
+        node.before = (view.accepted[False], view.accepted[True])
+        if self.now:
+            node.own, node.read = Authors(PoolLimits().seconds), max(0, len(view.heard) - BACKFILL)
+        return node
+
+    def step(self) -> tuple[Node, tuple[int, int, int]]:
+        """The next round that ends: whose it is, what came of honest and hostile ones, and what was shared."""
+        self.now, seat = self.ends[0]
+        for observer in self.observers:
+            observer.now = self.now
+        node = self.nodes[seat]
+        outcome = (0, 0, QUESTIONS) if node.is_hostile else node.finish_round(self.rng)
+        if seat < len(self.observers):
+            node.view.room.update(BUDGET, node.view.estimate())
+        if outcome[2]:
+            self._publish(node, outcome[2], seat)
+        if self.now > node.leaves:
+            self.nodes[seat] = self._make(node.is_hostile)
+        heapq.heapreplace(self.ends, (self.now + node.length * self.rng.lognormvariate(0, 0.1), seat))
+        return node, outcome
+
+    def _publish(self, node: Node, count: int, seat: int) -> None:
+        self._published += 1
+        # Every other message of a hostile node is of a key that is used once.
+        once = node.is_hostile and self._published % 2
+        author = f"key {self._published}" if once else node.name
+        message = Message(author, count, node.is_hostile, self._published)
+        for place, observer in enumerate(self.observers):
+            if place != seat:
+                observer.offer(message)
+
+
+def simulate(
+    nodes: int, rounds: float, hostile: float = HOSTILE, settling: float = 0.3, number: int = OBSERVERS
+) -> Figures:
     """Run a swarm.
 
     Args:
@@ -206,76 +378,57 @@ def simulate(nodes: int, rounds: float, hostile: float = HOSTILE, settling: floa
         rounds: median rounds.
         hostile: share of hostile nodes.
         settling: share of the time before figures are taken.
+        number: of observers.
     """
-    rng = random.Random(nodes)
-    scored = own_rollouts(QUESTIONS)
-    heard, now = Heard(), 0.0
-    clock = SimpleNamespace(now=0.0)
-    observers = [Reputation(lambda: clock.now) for _ in range(OBSERVERS)]
-    life = LIFE * MEDIAN_SECONDS
-    number = 0
+    crowd, end = Crowd(nodes, hostile, number), rounds * MEDIAN_SECONDS
+    observers, rows, shared = crowd.observers, [], []
+    before: list[Counter[bool]] = []
+    while crowd.ends[0][0] < end:
+        node, (honest, adverse, count) = crowd.step()
+        if crowd.now <= settling * end:
+            continue
+        before = before or [observer.accepted.copy() for observer in observers]
+        if not node.is_hostile:
+            shared.append(count)
+        if node.leaves == math.inf:
+            rows.append((honest, adverse, node.length / MEDIAN_SECONDS))
+    time = (1 - settling) * rounds * number
+    rates = [
+        sum(observer.accepted[kind] - then[kind] for observer, then in zip(observers, before, strict=True)) / time
+        for kind in (False, True)
+    ]
+    members = [node.name for node in crowd.nodes if not node.is_hostile and node.joined < end / 2]
+    known = [sum(map(observer.reputation.is_established, members)) / len(members) for observer in observers]
+    honest_came, hostile_came, lengths = np.array(rows).T
+    middle = observers[number // 2]
+    return Figures(
+        honest_came,
+        hostile_came,
+        lengths,
+        np.array(shared),
+        rates[0],
+        rates[1],
+        max(len(observer.reputation) for observer in observers),
+        max(len(observer.authors._older) + len(observer.authors._newer) for observer in observers),
+        max(len(observer.store._records) for observer in observers),
+        max(observer.store._bytes for observer in observers),
+        memory_of(middle.reputation, middle.authors, middle.store),
+        float(np.mean(known)),
+    )
 
-    def make(seat: int, joined: float) -> Node:
-        nonlocal number
-        number += 1
-        kind = "honest"
-        if seat < hostile * nodes:
-            kind = "loud" if seat % 2 else "throw-away"
-        length = rng.lognormvariate(0, SPREAD) * MEDIAN_SECONDS
-        node = Node(f"node {number}", kind, length, joined, joined + length + rng.expovariate(1 / life))
-        node.read = max(0, len(heard.authors) - BACKFILL)
-        node.selector = SubsetSelector(BUDGET, partial(believed, node))
-        return node
 
-    def believed(node: Node) -> float:
-        if node.own is None:
-            return heard.known(now)
-        for place in range(node.read, len(heard.authors)):
-            node.own.hear(heard.authors[place], now)
-        node.read = len(heard.authors)
-        return node.own.estimate(now)
-
-    seats = [make(seat, 0.0) for seat in range(nodes)]
-    came_before = [(0, 0) for _ in seats]
-    totals: Counter[str] = Counter()
-    rows: list[tuple[float, float, float, float]] = []
-    ends = [(rng.random() * MEDIAN_SECONDS + node.length, seat) for seat, node in enumerate(seats)]
-    heapq.heapify(ends)
-    end = rounds * MEDIAN_SECONDS
-    while ends[0][0] < end:
-        now, seat = ends[0]
-        clock.now = now
-        node = seats[seat]
-        if node.own is not None and now - node.joined > FRESH_ROUNDS * MEDIAN_SECONDS:
-            node.own = None
-        came = (totals["honest"] - came_before[seat][0], totals["hostile"] - came_before[seat][1])
-        if node.kind == "honest":
-            node.selector.observe(sum(came))
-            count = len(node.selector.select(scored, rng))
-            author = node.name
-            if now > settling * end:
-                rows.append((*came, node.length / MEDIAN_SECONDS, count))
-        else:
-            count = QUESTIONS
-            author = node.name if node.kind == "loud" else f"{node.name} {now}"
-        if count:
-            heard.publish(author, count, now)
-            totals["honest" if node.kind == "honest" else "hostile"] += count
-            for reputation in observers:
-                neighbour = f"neighbour {rng.randrange(2 * DEGREE)}"
-                if reputation.allows(author, neighbour):
-                    reputation.charge(author, neighbour, count)
-                    reputation.credit(author, count, neighbour)
-                    reputation.credit(neighbour)
-        came_before[seat] = (totals["honest"], totals["hostile"])
-        if now > node.leaves:
-            seats[seat] = node = make(seat, now)
-        heapq.heapreplace(ends, (now + node.length * rng.lognormvariate(0, 0.1), seat))
-    honest = [node.name for node in seats if node.kind == "honest" and node.joined < end / 2]
-    known = [sum(map(reputation.is_established, honest)) / max(1, len(honest)) for reputation in observers]
-    columns = np.array(rows).T
-    remembered = max(map(len, observers)) + len(heard.common._older) + len(heard.common._newer)
-    return Figures(columns[0], columns[1], columns[2], columns[3], remembered, float(np.mean(known)))
+def memory_of(*roots: object) -> int:
+    """Bytes of objects and of all that they refer to, code apart."""
+    seen: set[int] = set()
+    waiting, total = list(roots), 0
+    while waiting:
+        item = waiting.pop()
+        if id(item) in seen or isinstance(item, type | ModuleType | FunctionType | MethodType):
+            continue
+        seen.add(id(item))
+        total += sys.getsizeof(item)
+        waiting += gc.get_referents(item)
+    return total
 
 
 def run(sizes: Sequence[int], rounds: float) -> None:
@@ -286,32 +439,44 @@ def run(sizes: Sequence[int], rounds: float) -> None:
         rounds: median rounds that are simulated.
     """
     sizes_ = message_bytes(own_rollouts(64))
-    print(f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average\n")
     print(
-        "| nodes | connections: most | rollouts received in a median round, of honest nodes: mean | 99 % | of hostile:"
-        " mean | KB received with copies | KB forwarded | peers and authors remembered | honest ones established |"
+        f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"
+        f" {OBSERVERS} observers\n"
+    )
+    print(
+        "| nodes | connections: most | accepted in a median round's time, of honest nodes: mean | of hostile ones |"
+        " in a round of its own: median, of honest ones | 99 % | of hostile ones | 99 % | KB received with copies |"
+        " KB forwarded | records | KB of records | peers | authors | KB of memory | honest ones established |"
         " rollouts shared in a round |"
     )
-    print("|---" * 10 + "|")
+    print("|---" * 17 + "|")
     for nodes in sizes:
+        started = time.monotonic()
         peers = join_all(nodes)
+        joined = time.monotonic()
         links = mesh_of(peers, random.Random(nodes))
         found = simulate(nodes, rounds)
-        time = found.lengths.sum()
-        honest, hostile = found.honest.sum() / time, found.hostile.sum() / time
         each = copies(links, random.Random(nodes)).mean()
-        kilobytes = (honest + hostile) * sizes_[1] / 1000
+        kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
         degree = np.mean([len(neighbours) for neighbours in links])
         cells = [
             f"{nodes}",
             f"{max(map(len, peers))}",
-            f"{honest:.0f}",
-            f"{np.quantile(found.honest / found.lengths, 0.99):.0f}",
-            f"{hostile:.0f}",
+            f"{found.honest_rate:.0f}",
+            f"{found.hostile_rate:.0f}",
+            f"{np.median(found.honest):.0f}",
+            f"{np.quantile(found.honest, 0.99):.0f}",
+            f"{np.median(found.hostile):.0f}",
+            f"{np.quantile(found.hostile, 0.99):.0f}",
             f"{kilobytes * each:.0f}",
             f"{kilobytes * (degree - 1):.0f}",
-            f"{found.remembered}",
+            f"{found.records}",
+            f"{found.record_bytes / 1000:.0f}",
+            f"{found.peers}",
+            f"{found.authors}",
+            f"{found.memory / 1000:.0f}",
             f"{found.established:.0%}",
             f"{found.shared.mean():.3f}",
         ]
         print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"{nodes}: {joined - started:.0f} s to join, {time.monotonic() - joined:.0f} s", file=sys.stderr)

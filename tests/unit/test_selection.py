@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sapo_edge.authors import MAX_AUTHORS, SMALL_SWARM, STEP, Authors, Sender, estimate_number
 from sapo_edge.pool import Pool
 from sapo_edge.rollout import ScoredRollout
+from sapo_edge.room import FEW
 from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
 from tests.fakes import make_rollout
 
@@ -62,7 +63,8 @@ def test_selection_is_a_function_of_its_random_generator_and_fractions_hold_on_a
     ("others", "received", "share"),
     [
         (32, BUDGET, 2.0),
-        (32, 0, 2.0 * CORRECTION),
+        (FEW, 0, 4.0 * CORRECTION),
+        (FEW + 1, 0, BUDGET / (FEW + 1)),
         (32, 10**6, 2.0 / CORRECTION),
         (32, BUDGET * 4 // 3, 1.5),
         (1e9, 10**9, BUDGET / LARGEST_SWARM),

@@ -139,7 +139,7 @@ class Admission:
             if not self.reputation.allows(publisher, sender):
                 # A newcomer's budget is used up by others, too.
                 if sender == publisher and self.reputation.overdraws(publisher):
-                    self.reputation.penalize(sender, WEIGHTS[Rejection.RATE])
+                    self.reputation.penalize_flood(sender)
                 return CheckResult(rejections=(Rejection.RATE,))
             try:
                 message = self._decode(data, publisher)

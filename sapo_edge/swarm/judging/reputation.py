@@ -4,15 +4,18 @@
 every `HALF_LIFE` seconds.
 
 **Rates.** An author may send `RATE` rollouts a minute, in bursts of `BURST`. Each `RATE_HALVED_BY` of penalty halves
-its rate.
+its rate. In a large swarm it may send less: `sapo_edge/room.py` says how much, and each rollout then costs as many as
+the rate has to shrink by.
 
 **Ignored peers.** At a penalty of `IGNORE_AT` a peer is ignored for `FIRST_IGNORED` seconds. Each repetition doubles
 the time, up to `LONGEST_IGNORED`.
 
-**Newcomers.** Identities cost nothing, so a new author has no rate of its own. All newcomers that arrive through one
-neighbour share that neighbour's budget, and all neighbours that are not established share a second one, of which each
-network has a small part to itself. A thousand identities therefore get no more than one, and keep nobody of another
-network from becoming established.
+**Newcomers.** Identities cost nothing, so a new author's own rate is not all that bounds it. The newcomers that arrive
+through one neighbour share that neighbour's budget, and all newcomers share another one, beside which each network and
+each established neighbour has a small part to itself. A thousand identities therefore get no more than one, and keep
+nobody of another network from becoming established. In a large swarm, those of whom a rollout was accepted before share
+a budget apart from the others': keys that are used once can't fill it, and keys that are used again have an author's
+rate.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -26,6 +29,7 @@ itself, and in a swarm of thousands authors are remembered until they are heard 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
@@ -33,6 +37,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
+from sapo_edge.room import Room
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.wire.rejection import Rejection
 
@@ -40,10 +45,13 @@ RATE, BURST = 600.0, 256.0
 """Rollouts a minute, and most at one moment: of an established author, and of all newcomers through one neighbour."""
 ROLLOUT_BYTES = 4096
 """Size of a rollout by which these count: what is larger counts as several."""
-STRANGERS_BURST = 1024.0
-"""Most newcomers' rollouts at one moment through all neighbours that are not established; their rate is `RATE`, too."""
+NEWCOMERS_BURST = 1024.0
+"""Most rollouts of all newcomers at one moment; their rate is `RATE`, too."""
 NETWORK_RATE, NETWORK_BURST = 120.0, 128.0
-"""The same, of the neighbours of one network: what others can't use up. It is beyond what all have in common."""
+"""The same, of those that come from one network or through one established neighbour: what others can't use up. It is
+beyond what all have in common."""
+BEYOND_ROOM = 0.01
+"""Penalty for a message beyond a rate that is not that of a small swarm: its author doesn't know this node's rounds."""
 HALF_LIFE = 600.0
 """Seconds in which half of a penalty is forgiven."""
 RATE_HALVED_BY = 5.0
@@ -94,6 +102,11 @@ def cost(rollouts: int, size: int) -> float:
     return max(rollouts, size / ROLLOUT_BYTES)
 
 
+def _factor(rate: float) -> float:
+    """How many rollouts one counts as, so that of `RATE` only so many a second remain."""
+    return max(1.0, RATE / 60.0 / rate)
+
+
 class _Kind(IntEnum):
     """How long a peer is remembered: the later ones outlast the earlier ones."""
 
@@ -103,8 +116,8 @@ class _Kind(IntEnum):
 
 
 class _Use(Enum):
-    """What a budget is for: an established author's or a neighbour's own rollouts, those of all newcomers that arrive
-    through a neighbour, and digests that it announces without rollouts."""
+    """What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and
+    digests that it announces without rollouts."""
 
     OWN = "own"
     NEWCOMERS = "newcomers"
@@ -121,6 +134,7 @@ class _Peer:
         updated: when the penalty was last computed.
         budgets: those that were used.
         is_author: whether `source` is that of its rollouts.
+        was_heard: whether a rollout of it was accepted.
         strikes: how often it was ignored; decays.
         accepted: rollouts of it that passed every check, and messages of it that were good.
     """
@@ -131,6 +145,7 @@ class _Peer:
     updated: float
     budgets: dict[_Use, TokenBucket] = field(default_factory=dict)
     is_author: bool = False
+    was_heard: bool = False
     penalty: float = 0.0
     strikes: float = 0.0
     ignored_until: float = 0.0
@@ -216,14 +231,18 @@ class Reputation:
 
     Args:
         now: steady seconds.
+        room: what to accept of others.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic, room: Room | None = None) -> None:
         self.network_of: Callable[[str], str] = lambda peer_id: ""
         self._now = now
+        self._room = room or Room()
         self._newcomers = _Shelf(MAX_NEWCOMERS)
         self._established = _Shelf(MAX_ESTABLISHED)
-        self._strangers = Shares(NETWORK_RATE / 60.0, NETWORK_BURST, RATE / 60.0, STRANGERS_BURST, now)
+        self._all_newcomers, self._heard_newcomers = (
+            Shares(NETWORK_RATE / 60.0, NETWORK_BURST, RATE / 60.0, NEWCOMERS_BURST, now) for _ in range(2)
+        )
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -274,25 +293,33 @@ class Reputation:
             return peer_id in self._established.peers
 
     def allows(self, author: str, neighbour: str) -> bool:
-        """Whether an author's budget is not used up; a newcomer's is that of its neighbour.
+        """Whether an author's budget is not used up; for a newcomer, also that of its neighbour and of all newcomers.
 
         This runs before the signature is verified and charges nothing: anybody could name another author.
         """
         with self._lock:
-            budget, reserve = self._budget(author, neighbour)
-            if self._are_strangers(author, neighbour) and self._strangers.exhausted(self.network_of(neighbour)):
+            peer = self._find(author)
+            if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:
                 return False
-            return budget.level() > reserve
+            if peer is not None and peer.is_established:
+                return True
+            if self._newcomers_budget(peer).exhausted(self._source(neighbour)):
+                return False
+            via = self._remember(neighbour)
+            # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
+            reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
+            return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
 
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""
         with self._lock:
-            budget = self._budget(author, neighbour)[0]
-            budget.charge(rollouts)
-            if author == neighbour and (own := self._own_budget(author)) is not budget:
-                own.charge(rollouts)
-            if self._are_strangers(author, neighbour):
-                self._strangers.charge(self.network_of(neighbour), rollouts)
+            peer = self._remember(author)
+            peer.budget(_Use.OWN, self._now).charge(rollouts * _factor(self._room.author))
+            if not peer.is_established:
+                price = rollouts * _factor(self._room.newcomers)
+                self._remember(neighbour).budget(_Use.NEWCOMERS, self._now).charge(price)
+                self._newcomers_budget(peer).charge(self._source(neighbour), price)
+            peer.was_heard = True
 
     def overdraws(self, author: str) -> bool:
         """Whether a neighbour that publishes beyond its budget has published too much itself; charges the attempt.
@@ -300,7 +327,7 @@ class Reputation:
         A newcomer's budget, and that of all newcomers, is used up by others, too, which nobody is blamed for.
         """
         with self._lock:
-            own = self._own_budget(author)
+            own = self._remember(author).budget(_Use.OWN, self._now)
             own.charge(1.0)
             return own.level() <= 0
 
@@ -317,8 +344,13 @@ class Reputation:
             budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)
             if budget.level() <= 0:
                 return False
-            budget.charge(digests)
+            budget.charge(digests * _factor(self._room.newcomers))
             return True
+
+    def penalize_flood(self, author: str) -> None:
+        """Penalize an author that itself brings more than its budget allows."""
+        is_small = self._room.author == math.inf
+        self.penalize(author, WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM)
 
     def score(self, peer_id: str) -> float:
         """GossipSub's application-specific score of a peer: 0 without offences, else negative."""
@@ -328,9 +360,9 @@ class Reputation:
                 return 0.0
             return IGNORED_SCORE if peer.updated < peer.ignored_until else SCORE_PER_PENALTY * peer.penalty
 
-    def _are_strangers(self, author: str, neighbour: str) -> bool:
-        """Whether neither is established: a thousand identities that connect must not get a thousand budgets."""
-        return author not in self._established.peers and neighbour not in self._established.peers
+    def _source(self, neighbour: str) -> str:
+        """The source of what a neighbour brings. Strangers without a public network are one: a thousand may connect."""
+        return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")
 
     def _find(self, peer_id: str) -> _Peer | None:
         """A remembered peer with its penalty of this moment."""
@@ -362,20 +394,10 @@ class Reputation:
             else:
                 shelf.take(surplus)
 
-    def _budget(self, author: str, neighbour: str) -> tuple[TokenBucket, float]:
-        """The budget of an author, and how much of it the author must leave."""
-        peer = self._find(author)
-        if peer is not None and peer.is_established:
-            return peer.budget(_Use.OWN, self._now), 0.0
-        via = self._remember(neighbour)
-        # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
-        newcomer = self._newcomers.peers.get(author)
-        reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not via else 0.0
-        return via.budget(_Use.NEWCOMERS, self._now), reserve
-
-    def _own_budget(self, author: str) -> TokenBucket:
-        """The budget of what a peer publishes itself."""
-        return self._remember(author).budget(_Use.OWN, self._now)
+    def _newcomers_budget(self, author: _Peer | None) -> Shares:
+        """The budget that a newcomer shares with all others; None for one that is not known."""
+        is_large = self._room.newcomers < math.inf
+        return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers
 
     def _deserves_a_rate(self, peer: _Peer) -> bool:
         """Whether a newcomer fulfils the conditions for being established."""

@@ -27,19 +27,119 @@ DEFENCES = (
     Defence(
         "the rate of an author",
         _REPUTATION,
-        "            return budget.level() > reserve\n",
-        "            return True\n",
-        (_REPUTATION_TESTS + "test_a_rate_allows_a_burst_and_then_so_many_a_minute",),
-    ),
-    Defence(
-        "the budget that all strangers share",
-        _REPUTATION,
-        "if self._are_strangers(author, neighbour) and self._strangers.exhausted(self.network_of(neighbour)):",
+        "if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:",
         "if False:",
-        ("tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",),
+        (
+            _REPUTATION_TESTS + "test_a_rate_allows_a_burst_and_then_so_many_a_minute",
+            _REPUTATION_TESTS
+            + "test_what_hostile_authors_get_in_a_large_swarm_follows_their_share_and_not_their_number",
+            _REPUTATION_TESTS + "test_a_loud_newcomer_has_no_more_than_an_established_author",
+        ),
     ),
     Defence(
-        "a network's part of what strangers may send",
+        "the budget of newcomers that arrive through one neighbour",
+        _REPUTATION,
+        "            return via.budget(_Use.NEWCOMERS, self._now).level() > reserve\n",
+        "            return True\n",
+        (_REPUTATION_TESTS + "test_a_thousand_newcomers_share_the_budget_of_their_neighbour",),
+    ),
+    Defence(
+        "an author's rate in a large swarm",
+        _REPUTATION,
+        "charge(rollouts * _factor(self._room.author))",
+        "charge(rollouts)",
+        (
+            _REPUTATION_TESTS
+            + "test_what_hostile_authors_get_in_a_large_swarm_follows_their_share_and_not_their_number",
+            _REPUTATION_TESTS + "test_whatever_is_sent_a_large_swarm_keeps_to_its_room",
+        ),
+    ),
+    Defence(
+        "newcomers' rate in a large swarm",
+        _REPUTATION,
+        "                price = rollouts * _factor(self._room.newcomers)\n",
+        "                price = rollouts\n",
+        (
+            _REPUTATION_TESTS
+            + "test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come",
+        ),
+    ),
+    Defence(
+        "keys that are used once leave room to those heard before",
+        _REPUTATION,
+        "return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers",
+        "return self._all_newcomers",
+        (_REPUTATION_TESTS + "test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known",),
+    ),
+    Defence(
+        "a source of newcomers has a part to itself",
+        _REPUTATION,
+        'return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+        'return ""',
+        (_REPUTATION_TESTS + "test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part",),
+    ),
+    Defence(
+        "neighbours that are not established are one source of newcomers",
+        _REPUTATION,
+        'return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+        "return self.network_of(neighbour) or neighbour",
+        (_REPUTATION_TESTS + "test_neighbours_that_are_not_established_share_one_part_however_many_connect",),
+    ),
+    Defence(
+        "the rate of announcements in a large swarm",
+        _REPUTATION,
+        "budget.charge(digests * _factor(self._room.newcomers))",
+        "budget.charge(digests)",
+        (_REPUTATION_TESTS + "test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers",),
+    ),
+    Defence(
+        "a fast author is not ignored by slow nodes of a large swarm",
+        _REPUTATION,
+        "WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM",
+        "WEIGHTS[Rejection.RATE]",
+        (_REPUTATION_TESTS + "test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored",),
+    ),
+    Defence(
+        "what a node accepts follows the number of authors",
+        "sapo_edge/room.py",
+        "if others <= FEW:",
+        "if True:",
+        ("tests/unit/test_room.py::test_all_authors_together_get_so_many_budgets_in_a_round_whatever_their_number",),
+    ),
+    Defence(
+        "a pause does not narrow what a node accepts",
+        "sapo_edge/room.py",
+        "min(self._lengths)",
+        "self._lengths[-1]",
+        ("tests/unit/test_room.py::test_a_pause_narrows_nothing_and_slower_rounds_do_in_time",),
+    ),
+    Defence(
+        "a node's swarm has the room that its rounds set",
+        "sapo_edge/cli/run.py",
+        "Reputation(room=room)",
+        "Reputation()",
+        ("tests/cli/test_room.py::test_the_swarm_of_a_node_accepts_what_its_rounds_allow",),
+    ),
+    Defence(
+        "rounds set what a node accepts",
+        "sapo_edge/node/rounds.py",
+        "        self.room.update(self.selector.budget, self.pool.authors())\n",
+        "",
+        ("tests/unit/node/test_rounds.py::test_each_round_sets_what_the_swarm_accepts_of_others",),
+    ),
+    Defence(
+        "the budget that all newcomers share",
+        _REPUTATION,
+        "if self._newcomers_budget(peer).exhausted(self._source(neighbour)):",
+        "if False:",
+        (
+            "tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",
+            _REPUTATION_TESTS
+            + "test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come",
+        ),
+    ),
+    Defence(
+        "a network's part of what newcomers may send",
         _REPUTATION,
         "Shares(NETWORK_RATE / 60.0, NETWORK_BURST,",
         "Shares(0.0, 0.0,",
@@ -48,8 +148,8 @@ DEFENCES = (
     Defence(
         "a newcomer's penalty leaves part of the budget to other newcomers",
         _REPUTATION,
-        "        reserve = BURST * (1.0 - newcomer.share) if newcomer is not None and newcomer is not via else 0.0\n",
-        "        reserve = 0.0\n",
+        "reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0",
+        "reserve = 0.0",
         (_REPUTATION_TESTS + "test_the_offences_of_one_newcomer_do_not_slow_down_the_others",),
     ),
     Defence(
@@ -57,9 +157,8 @@ DEFENCES = (
         _REPUTATION,
         """            if budget.level() <= 0:
                 return False
-            budget.charge(digests)
 """,
-        "            budget.charge(digests)\n",
+        "",
         (
             "tests/swarm/judging/test_admission.py::"
             "test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts",
@@ -96,8 +195,8 @@ DEFENCES = (
     Defence(
         "one machine under many names is one source",
         _REPUTATION,
-        "self.network_of(neighbour) or neighbour",
-        "neighbour",
+        "peer.source = True, self.network_of(neighbour) or neighbour",
+        "peer.source = True, neighbour",
         (_REPUTATION_TESTS + "test_one_source_has_half_of_the_established_at_most",),
     ),
     Defence(

@@ -23,7 +23,7 @@ from sapo_edge.swarm.judging import admission as module
 from sapo_edge.swarm.judging import external, freshness
 from sapo_edge.swarm.judging.admission import Admission, CheckResult
 from sapo_edge.swarm.judging.freshness import CLOCK_SECONDS, MAX_AGE
-from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, ROLLOUT_BYTES, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, NEWCOMERS_BURST, ROLLOUT_BYTES, Reputation
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.codec import WireError, encode
 from sapo_edge.swarm.wire.messages import encode_message
@@ -357,7 +357,7 @@ def test_whoever_forwards_a_flood_is_not_blamed(gate: Gate) -> None:
 
 
 def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
-    for author in range(1000, 1000 + int(STRANGERS_BURST)):
+    for author in range(1000, 1000 + int(NEWCOMERS_BURST)):
         gate.send(gate.record(1, author), sender=identity(author).peer_id)
     assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
 
@@ -407,7 +407,7 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     for author in range(1000, 2000):
         records = [gate.record(sequence, author) for sequence in range(2)]
         accepted += len(gate.check(*records, sender=identity(author).peer_id).accepted)
-    assert accepted <= STRANGERS_BURST + 2
+    assert accepted <= NEWCOMERS_BURST + 2
 
 
 def test_a_flood_of_replays_is_ignored_and_their_author_is_not_blamed(gate: Gate) -> None:

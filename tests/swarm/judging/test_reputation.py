@@ -7,10 +7,15 @@ import random
 import threading
 import time
 import tracemalloc
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from sapo_edge.room import FEW, GENEROUS, NEWCOMERS, Room
+from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.judging import reputation as module
 from sapo_edge.swarm.judging.reputation import (
     BURST,
@@ -22,6 +27,9 @@ from sapo_edge.swarm.judging.reputation import (
     MAX_ESTABLISHED,
     MAX_ESTABLISHED_PER_SOURCE,
     MAX_NEWCOMERS,
+    NETWORK_BURST,
+    NETWORK_RATE,
+    NEWCOMERS_BURST,
     RATE,
     WEIGHTS,
     Reputation,
@@ -209,7 +217,7 @@ def test_many_networks_get_no_more_than_their_parts_and_what_is_common(reputatio
     for second in range(61):
         clock.now += second > 0
         accepted += sum(accepted_now(reputation, f"sybil {second}", f"network {number}") for number in range(10))
-    assert accepted <= module.STRANGERS_BURST + RATE + 10 * module.NETWORK_RATE + 20
+    assert accepted <= module.NEWCOMERS_BURST + RATE + 10 * module.NETWORK_RATE + 20
 
 
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
@@ -329,3 +337,190 @@ def test_threads_lose_no_penalty(reputation: Reputation) -> None:
     for thread in threads:
         thread.join()
     assert reputation.score("peer") == pytest.approx(10 * module.SCORE_PER_PENALTY)
+
+
+BUDGET, ROUND = 64, 60.0
+
+
+def room_among(clock: Clock, others: float) -> Room:
+    """The room of a node with rounds of a minute."""
+    room = Room(clock)
+    clock.now += ROUND
+    room.update(BUDGET, others)
+    return room
+
+
+def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str], rounds: int, each: int = 8) -> int:
+    """Rollouts accepted of authors that all send messages of so many every few seconds, over several neighbours."""
+    accepted = 0
+    for turn in range(rounds * 12):
+        for number, author in enumerate(authors):
+            neighbour = f"neighbour {(turn + number) % 6}"
+            if reputation.allows(author, neighbour):
+                reputation.charge(author, neighbour, each)
+                accepted += each
+        clock.now += ROUND / 12
+    return accepted
+
+
+@pytest.mark.parametrize("members", [100, 1000, 10_000])
+def test_what_hostile_authors_get_in_a_large_swarm_follows_their_share_and_not_their_number(
+    clock: Clock, members: int
+) -> None:
+    reputation = Reputation(clock, room_among(clock, members))
+    loud = [f"loud {number}" for number in range(members // 100)]
+    for start in range(0, len(loud), 8):
+        establish(reputation, clock, *loud[start : start + 8], neighbour=f"neighbour {start}")
+    assert established(reputation, loud) == loud
+    accepted_over(reputation, clock, loud, 1)
+    rounds = 30
+    # One message may go beyond, and is paid for afterwards.
+    allowed = GENEROUS * BUDGET * 0.01 * rounds + 8 * len(loud)
+    assert accepted_over(reputation, clock, loud, rounds) <= allowed
+
+
+def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come(clock: Clock) -> None:
+    reputation = Reputation(clock, room_among(clock, 1000.0))
+    neighbours = [f"neighbour {number}" for number in range(6)]
+    establish(reputation, clock, *neighbours)
+    accepted_over(reputation, clock, [f"key {number}" for number in range(300)], 1)
+    rounds, accepted = 20, 0
+    for number in range(rounds):
+        accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)], 1)
+    most = NEWCOMERS * BUDGET * rounds * (1 + len(neighbours) * NETWORK_RATE / RATE) + 8 * len(neighbours)
+    assert accepted <= most
+
+
+def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part(clock: Clock) -> None:
+    reputation = Reputation(clock, room_among(clock, 1000.0))
+    establish(reputation, clock, "bad neighbour 0", "bad neighbour 1", "good neighbour", neighbour="somebody")
+    accepted = 0
+    for second in range(20 * int(ROUND)):
+        for key in range(8):
+            if reputation.allows(f"key {second} {key}", f"bad neighbour {key % 2}"):
+                reputation.charge(f"key {second} {key}", f"bad neighbour {key % 2}", 8)
+        if second % 20 == 0 and reputation.allows(f"newcomer {second}", "good neighbour"):
+            reputation.charge(f"newcomer {second}", "good neighbour")
+            accepted += 1
+        clock.now += 1.0
+    # 60 newcomers bring one each, three a round, and the part of a source is 1.6.
+    assert accepted >= 18
+
+
+def test_neighbours_that_are_not_established_share_one_part_however_many_connect(
+    reputation: Reputation, clock: Clock
+) -> None:
+    accepted = 0
+    for moment in range(2):
+        for number in range(1000):
+            while accepted < 10_000 and reputation.allows(f"key {accepted}", f"stranger {number}"):
+                reputation.charge(f"key {accepted}", f"stranger {number}")
+                accepted += 1
+        clock.now += 60.0 * (moment == 0)
+    assert accepted <= NEWCOMERS_BURST + RATE + NETWORK_RATE + 2
+
+
+def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: Clock) -> None:
+    room = room_among(clock, 1000.0)
+    reputation = Reputation(clock, room)
+    assert (
+        sum(reputation.take_announced("neighbour", 1) for _ in range(1000)) <= BURST * room.newcomers / (RATE / 60) + 1
+    )
+
+
+def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: Clock) -> None:
+    reputation = Reputation(clock, room_among(clock, 1000.0))
+    neighbours = [f"neighbour {number}" for number in range(6)]
+    establish(reputation, clock, *neighbours)
+    reputation.credit("newcomer", 1, "neighbour 0")
+    reputation.charge("newcomer", "neighbour 0")
+    for second in range(3600):
+        for key in range(8):
+            if reputation.allows(f"key {second} {key}", neighbours[(second + key) % 6]):
+                reputation.charge(f"key {second} {key}", neighbours[(second + key) % 6], 8)
+        if second % 601 == 600 and reputation.allows("newcomer", neighbours[second % 6]):
+            reputation.charge("newcomer", neighbours[second % 6])
+            reputation.credit("newcomer")
+        clock.now += 1.0
+    assert reputation.is_established("newcomer")
+
+
+def test_a_loud_newcomer_has_no_more_than_an_established_author(clock: Clock) -> None:
+    room = room_among(clock, 1000.0)
+    reputation = Reputation(clock, room)
+    establish(reputation, clock, *[f"neighbour {number}" for number in range(6)])
+    accepted = accepted_over(reputation, clock, ["newcomer"], 10, each=1)
+    assert 1 <= accepted <= room.author * 10 * ROUND + 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(FEW + 1, 5000),
+    st.lists(
+        st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(1, 20), st.floats(0.0, 30.0)),
+        min_size=1,
+        max_size=200,
+    ),
+)
+def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: list[tuple[int, int, int, float]]) -> None:
+    clock = Clock()
+    room = room_among(clock, others)
+    reputation = Reputation(clock, room)
+    establish(reputation, clock, *[f"author {number}" for number in range(10)], neighbour="somebody")
+    establish(reputation, clock, *[f"neighbour {number}" for number in range(6)], neighbour="somebody else")
+    started = clock.now
+    accepted: Counter[str] = Counter()
+    messages: Counter[str] = Counter()
+    for author, neighbour, count, pause in sent:
+        name = f"author {author}" if author < 20 else f"key {len(accepted)}"
+        if reputation.allows(name, f"neighbour {neighbour}"):
+            reputation.charge(name, f"neighbour {neighbour}", count)
+            accepted[name] += count
+            messages[name] = max(messages[name], count)
+        clock.now += pause
+    seconds, shrunk = clock.now - started, RATE / 60 / room.author
+    for name, count in accepted.items():
+        assert count <= BURST / shrunk + room.author * seconds + messages[name] + 1e-6
+    newcomers = [name for name in accepted if not reputation.is_established(name)]
+    ways, kinds = 7, 2
+    assert sum(accepted[name] for name in newcomers) <= kinds * (
+        (NEWCOMERS_BURST + ways * NETWORK_BURST) * room.newcomers / (RATE / 60)
+        + room.newcomers * seconds * (1 + ways * NETWORK_RATE / RATE)
+        + 20 * ways
+    )
+
+
+@given(st.integers(0, FEW), st.lists(st.tuples(st.integers(0, 3), st.integers(1, 64), st.floats(0, 20)), max_size=60))
+def test_members_of_a_small_swarm_may_send_what_they_could_before(
+    others: int, sent: list[tuple[int, int, float]]
+) -> None:
+    clock = Clock()
+    reputation = Reputation(clock, room_among(clock, others))
+    establish(reputation, clock, *[f"author {number}" for number in range(4)])
+    alone = {f"author {number}": TokenBucket(RATE / 60, BURST, clock) for number in range(4)}
+    for author, count, pause in sent:
+        name = f"author {author}"
+        assert reputation.allows(name, "neighbour") == (alone[name].level() > 0)
+        if alone[name].level() > 0:
+            reputation.charge(name, "neighbour", count)
+            alone[name].charge(count)
+        clock.now += pause
+
+
+def test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored(clock: Clock) -> None:
+    room = room_among(clock, 17.0)
+    reputation = Reputation(clock, room)
+    for _ in range(int(ROUND) * 60):
+        # A fast honest node, which publishes every second, beside one whose rounds take a minute.
+        reputation.penalize_flood("fast")
+        clock.now += 1.0
+        assert not reputation.is_ignored("fast")
+    for _ in range(int(ROUND)):
+        for _ in range(50):
+            reputation.penalize_flood("flood")
+        clock.now += 1.0
+    assert reputation.is_ignored("flood")
+    small = Reputation(clock, room_among(clock, 2.0))
+    for _ in range(200):
+        small.penalize_flood("flood")
+    assert small.is_ignored("flood")

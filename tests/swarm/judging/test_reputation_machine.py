@@ -41,7 +41,7 @@ RELAY, AUTHOR, NEWCOMER, LAST, ATTACKERS = 1, 2, 3, 4, tuple(range(5, 9))
 ROUNDING = 1e-3
 """Seconds by which the sums of decayed strikes, here and there, may differ."""
 SMALL_BURST = 8
-"""In place of `BURST` and `STRANGERS_BURST`, so that a few messages use it up."""
+"""In place of `BURST` and `NEWCOMERS_BURST`, so that a few messages use it up."""
 KINDS = ("new", "old", "false signature", "other swarm", "false task", "held out", "stolen", "aged")
 """What an attacker's record may be; "old" is one that was sent before, "stolen" one of an honest author."""
 Message = tuple[tuple[str, ...], int]
@@ -112,7 +112,7 @@ class ReputationMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.patches = [mock.patch.object(module, name, SMALL_BURST) for name in ("BURST", "STRANGERS_BURST")]
+        self.patches = [mock.patch.object(module, name, SMALL_BURST) for name in ("BURST", "NEWCOMERS_BURST")]
         for patch in self.patches:
             patch.start()
         self.steady = Clock()

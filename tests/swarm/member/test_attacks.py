@@ -30,7 +30,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.host.traffic import MAX_SOCKETS_PER_ADDRESS
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import SENDERS_FAULT, Admission
-from sapo_edge.swarm.judging.reputation import NETWORK_RATE, RATE, STRANGERS_BURST, Reputation
+from sapo_edge.swarm.judging.reputation import NETWORK_RATE, NEWCOMERS_BURST, RATE, Reputation
 from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.libp2p import Libp2pTransport
 from sapo_edge.swarm.member.pull import PULLS
@@ -423,10 +423,10 @@ def test_a_thousand_identities_of_one_machine(lab: Lab, crowd: HostilePeer) -> N
         lab.keeps_training()
         seen = crowd.end(attack)
         assert seen["authors"] == 1000 and seen["connected"] <= MAX_SOCKETS_PER_ADDRESS
-        # The crowd gets no more than what all strangers share, and what has come to that meanwhile.
+        # The crowd gets no more than what all newcomers share, and what has come to that meanwhile.
         honest = lab.expected() - known
         rate = (RATE + NETWORK_RATE) / 60
-        assert lab.node.counted_in() - before - honest <= STRANGERS_BURST + rate * (time.monotonic() - lab.since)
+        assert lab.node.counted_in() - before - honest <= NEWCOMERS_BURST + rate * (time.monotonic() - lab.since)
 
 
 def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab, killer: HostilePeer) -> None:

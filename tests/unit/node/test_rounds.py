@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import CallHandle, ExternalRule, Sample, UpdateStatistics
 from sapo_edge.pool import PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.room import Room
 from sapo_edge.state.journal import JournaledRollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -516,6 +518,15 @@ def test_external_rollouts_reach_the_pool_and_own_ones_do_not(machine: Machine, 
         machine.start(replace(SETTINGS, rounds=2), transport=swarm.join())
         assert len(listener.pool) == 4 and len(machine.node.pool) == 0
         assert {rollout.author for rollout in listener.pool.candidates()} == {machine.node.author}
+
+
+def test_each_round_sets_what_the_swarm_accepts_of_others(machine: Machine) -> None:
+    room = Room()
+    with Store(machine.paths) as store:
+        node = Node(SETTINGS, machine.source, store, FakePolicy(), Solo(), machine.events.append, room=room)
+        node.pool.authors = lambda: 100.0  # type: ignore[method-assign]
+        node.run()
+    assert 0 < room.author < room.newcomers < math.inf
 
 
 def warnings(machine: Machine) -> list[str]:
