@@ -138,7 +138,10 @@ def _failure(failure: Failure, code: Code, named: bool) -> SwarmError:
     if failure is Failure.BROKEN:
         return SwarmError("the connection broke; the code may be used up", "ask the other side what it shows")
     if failure is Failure.NOBODY:
-        return SwarmError(f"nobody waits under the number {code.number} there", f"check the number; {waiting}")
+        return SwarmError(
+            f"nobody waits under the number {code.number} there: the code was used, has ended, or is another one",
+            f"{waiting}; a code works once",
+        )
     if named:
         return SwarmError("no meeting place answers at that address", f"{waiting}, and compare the address")
     return SwarmError(
