@@ -11,10 +11,14 @@ from enum import StrEnum
 from functools import partial
 from pathlib import Path
 
-from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.backends.adapter.quantisation import Quantisation
+from sapo_edge.errors import CheckpointError, ModelError, StateError
+from sapo_edge.policy import STOP_TEXT, Prompt
 
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 GGUF_NAME = "adapter.gguf"
+MERGED_NAME = "merged"
+DEFAULT_QUANTISATION = Quantisation.Q8_0
 MLX_NAME = "mlx"
 PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.lora_([AB])\.weight")
 """A weight of a PEFT adapter: the layer's full name, its block, its name within the block, the matrix."""
@@ -26,19 +30,26 @@ class ExportFormat(StrEnum):
     PEFT = "peft"
     GGUF = "gguf"
     MLX = "mlx"
+    MERGED = "merged"
 
 
-def export(adapter: Path, target: Path, form: ExportFormat, model: Path) -> Path:
+def export(
+    adapter: Path, target: Path, form: ExportFormat, model: Path, *, quantisation: Quantisation | None = None,
+    prompt: Prompt = (),
+) -> Path:  # fmt: skip
     """Write an adapter into a directory.
 
     Args:
         adapter: directory of a checkpoint or of a PEFT adapter.
         target: directory to write into; created if it doesn't exist. Files of the same names are replaced.
         form: the format to write.
-        model: the adapter's base model: gguf needs its GGUF file, the other formats do not read it.
+        model: the adapter's base model: gguf needs its GGUF file, merged any; the other formats do not read it.
+        quantisation: number format of a merged GGUF file; `DEFAULT_QUANTISATION` if None.
+        prompt: the turns before each question, for the Modelfile beside a merged GGUF file.
 
     Returns:
-        What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx.
+        What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx; for merged
+        the GGUF file, or a subdirectory if the base model is a directory.
 
     Raises:
         CheckpointError: if there is no adapter, or the format can't hold it.
@@ -56,6 +67,8 @@ def export(adapter: Path, target: Path, form: ExportFormat, model: Path) -> Path
             return _write_gguf(adapter, target / GGUF_NAME, model)
         if form is ExportFormat.MLX:
             return _write_mlx(adapter, target / MLX_NAME)
+        if form is ExportFormat.MERGED:
+            return _write_merged(adapter, target, model, quantisation, prompt)
         for name in PEFT_FILES:
             _replace(target / name, partial(shutil.copyfile, adapter / name))
         return target
@@ -79,6 +92,35 @@ def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
 
     write_adapter(file, read_header(model), read_adapter(adapter), read_alpha(adapter)[1])
     return file
+
+
+def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quantisation | None, prompt: Prompt) -> Path:
+    from sapo_edge.backends.adapter.merged import merge_directory, merge_gguf
+    from sapo_edge.backends.model.hf_directory import HfDirectory
+    from sapo_edge.backends.model.source import open_source
+
+    source = open_source(model, mlx=True)
+    if isinstance(source, HfDirectory):
+        if quantisation is not None:
+            raise ModelError(
+                f"{model} is a directory, which is merged in its own number format",
+                "leave out --quantisation; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of the result",
+            )
+        return merge_directory(adapter, source, target / MERGED_NAME)
+    form = quantisation or DEFAULT_QUANTISATION
+    file = merge_gguf(adapter, source, target / f"{MERGED_NAME}-{form}.gguf", form)
+    _replace(target / "Modelfile", lambda path: path.write_text(modelfile(file.name, prompt)))
+    return file
+
+
+def modelfile(model: str, prompt: Prompt) -> str:
+    """A Modelfile for Ollama: the model, the turns before each question, greedy answers that end at the stop text."""
+    lines = [f"FROM ./{model}"]
+    for message in prompt:
+        # Three quotation marks end a text, and Ollama knows no way to write them in one.
+        text = message.content.replace('"' * 3, "'" * 3)
+        lines.append(f'SYSTEM """{text}"""' if message.role == "system" else f'MESSAGE {message.role} """{text}"""')
+    return "\n".join([*lines, "PARAMETER temperature 0", f"PARAMETER stop {STOP_TEXT}", ""])
 
 
 def _write_mlx(adapter: Path, target: Path) -> Path:
@@ -116,6 +158,11 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
 
 def usage(path: Path, form: ExportFormat, model: Path) -> str:
     """A line that shows how to use an exported adapter."""
+    if form is ExportFormat.MERGED:
+        if path.is_dir():
+            return f'transformers.AutoModelForCausalLM.from_pretrained("{path}")'
+        made = path.with_name("Modelfile")
+        return f"llama-cli -m {path}; ollama create my-model -f {made}; in LM Studio: lms import {path}"
     if form is ExportFormat.GGUF:
         return f"llama-cli -m {model} --lora {path}"
     if form is ExportFormat.MLX:

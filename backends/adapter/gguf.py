@@ -39,7 +39,7 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
     """
     from gguf import GGUFWriter
 
-    pairs = _pairs(header, weights)
+    pairs = pairs_of(header, weights)
     temporary = path.with_name(path.name + ".part")
     try:
         writer = GGUFWriter(temporary, header.architecture)
@@ -60,8 +60,12 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         ) from error
 
 
-def _pairs(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
-    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`, checked."""
+def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
+    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`, checked.
+
+    Raises:
+        CheckpointError: if one belongs to no tensor, has another shape or is not finite.
+    """
     pairs: dict[str, Arrays] = {}
     for name, array in sorted(weights.items()):
         module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.backends.adapter.export import ExportFormat
+from sapo_edge.backends.adapter.quantisation import Quantisation
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.workspace import Workspace, open_workspace
@@ -58,11 +59,17 @@ def evaluate(
 def export(
     directory: Annotated[Path, typer.Argument(help="Where to write.")],
     to: Annotated[
-        ExportFormat, typer.Option("--to", help="peft for transformers, gguf for llama.cpp and Ollama, mlx for mlx-lm.")
+        ExportFormat,
+        typer.Option(
+            "--to", help="merged for Ollama, LM Studio and all others; peft for transformers, gguf for llama.cpp, mlx."
+        ),
     ],
+    quantisation: Annotated[
+        Quantisation | None, typer.Option("--quantisation", help="Number format of a merged GGUF file; default: q8_0.")
+    ] = None,
     adapter: Adapter = None, model: Model = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """Write the best adapter in a format that other programs read."""
+    """Write the best adapter, alone or merged with its model, in a format that other programs read."""
     from sapo_edge.backends.adapter import export as exporter
     from sapo_edge.backends.model.source import open_source
 
@@ -70,7 +77,12 @@ def export(
     source = find_adapter(workspace, adapter)
     file = workspace.model
     check_model(source, open_source(file, mlx=True).digest)
-    path = exporter.export(source, directory, to, file)
+    if quantisation is not None and to is not ExportFormat.MERGED:
+        raise ConfigError(f"--quantisation means nothing with --to {to}", "leave it out, or give --to merged")
+    prompt = workspace.manifest.prompt_for("")[:-1] if workspace.manifest is not None else ()
+    if to is ExportFormat.MERGED:
+        narrate("merging: this takes some seconds for each gigabyte")
+    path = exporter.export(source, directory, to, file, quantisation=quantisation, prompt=prompt)
     if json:
         print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file)})
     else:

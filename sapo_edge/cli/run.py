@@ -252,5 +252,5 @@ def _print_result(
     command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else program
     narrate("use it:")
     narrate(f"  {command} eval                          compare base and adapter on the test questions")
-    narrate(f"  {command} export --to gguf DIRECTORY    for llama.cpp, Ollama, LM Studio")
+    narrate(f"  {command} export --to merged DIRECTORY  for Ollama, LM Studio, llama.cpp")
     narrate(f"  {command} export --to peft DIRECTORY    for transformers and PEFT")

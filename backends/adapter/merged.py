@@ -1,0 +1,186 @@
+"""Merges an adapter into its base model: one file or directory that needs no adapter.
+
+A GGUF base gives a GGUF file in a number format of choice, a directory gives a directory in its own format. Tensors are
+read, changed and written one at a time, so that the model need not fit into the memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha
+from sapo_edge.backends.adapter.gguf import REMEDY, pairs_of
+from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
+from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.errors import CheckpointError, ModelError, StateError
+
+if TYPE_CHECKING:
+    import torch
+
+SPARE = 100_000_000
+"""Bytes of disk space that an export leaves free."""
+
+
+def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
+    """Write a GGUF file of base model and adapter together.
+
+    Args:
+        adapter: directory of a PEFT adapter.
+        header: of the base model's file.
+        file: to write; replaced atomically.
+        form: its number format.
+
+    Raises:
+        CheckpointError: if the adapter does not fit the model.
+        ModelError: if llama.cpp can't convert the file.
+        StateError: if the disk has too little space.
+        OSError: if the file can't be written.
+    """
+    weights = sum(int(np.prod(info.shape)) for info in header.tensors.values())
+    _check_space(file.parent, int(weights * (4 + BITS[form] / 8)))
+    pairs, (rank, alpha) = pairs_of(header, read_adapter(adapter)), read_alpha(adapter)
+    wide, narrow = (file.with_name(f".{file.name}.{kind}.part") for kind in ("wide", "narrow"))
+    try:
+        _write_wide(header, pairs, alpha / rank, wide)
+        _quantise(wide, narrow, form)
+        os.replace(narrow, file)
+    finally:
+        for part in (wide, narrow):
+            part.unlink(missing_ok=True)
+    return file
+
+
+def _write_wide(header: GgufHeader, pairs: Mapping[str, Arrays], scale: float, file: Path) -> None:
+    """Write the model with its adapted tensors in float32 and all others as they are."""
+    from gguf import GGUFReader, GGUFValueType, GGUFWriter
+    from gguf.quants import dequantize
+
+    reader = GGUFReader(header.path)
+    writer = GGUFWriter(file, header.architecture)
+    for field in reader.fields.values():
+        # The writer sets these itself.
+        if field.name == "general.architecture" or field.name.startswith("GGUF."):
+            continue
+        kind = field.types[0]
+        part = field.types[-1] if kind == GGUFValueType.ARRAY else None
+        writer.add_key_value(field.name, field.contents(), kind, sub_type=part)
+    for tensor in reader.tensors:
+        if tensor.name in pairs:
+            shape = header.tensors[tensor.name].shape
+            writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), 4 * int(np.prod(shape)))
+        else:
+            writer.add_tensor_info(
+                tensor.name, tensor.data.shape, tensor.data.dtype, tensor.data.nbytes, tensor.tensor_type
+            )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for tensor in reader.tensors:
+        data = tensor.data
+        if tensor.name in pairs:
+            pair = pairs[tensor.name]
+            change = to_gguf_rows(pair["lora_b"], rope_heads(header, tensor.name)) @ pair["lora_a"]
+            values = dequantize(data, tensor.tensor_type).reshape(change.shape)
+            data = (values.astype(np.float32, copy=False) + scale * change).astype(np.float32, copy=False)
+        writer.write_tensor_data(data)
+    writer.close()
+
+
+def _quantise(source: Path, target: Path, form: Quantisation) -> None:
+    library = llama_library()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.allow_requantize = True
+    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{form.upper()}")
+    if library.llama_model_quantize(str(source).encode(), str(target).encode(), parameters) != 0:
+        raise ModelError(
+            f"llama.cpp could not write {target} as {form}", "free some disk space, or take another format"
+        )
+
+
+def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path:
+    """Write a directory of base model and adapter together, in the number format of the base model's files.
+
+    Args:
+        adapter: directory of a PEFT adapter.
+        directory: of the base model.
+        target: directory to write into; its files of the same names are replaced.
+
+    Raises:
+        CheckpointError: if the adapter does not fit the model.
+        ModelError: if the model is quantised for MLX.
+        StateError: if the disk has too little space.
+        OSError: if a file can't be written.
+    """
+    if "quantization" in directory.config:
+        raise ModelError(
+            f"{directory.path} is quantised, and merging would round the adapter away",
+            "export the adapter with --to mlx, or merge it into the model as it was before it was quantised",
+        )
+    _check_space(target.parent, directory.bytes)
+    changes, (rank, alpha) = _changes(adapter, directory), read_alpha(adapter)
+    target.mkdir(parents=True, exist_ok=True)
+    for file in sorted(directory.path.iterdir()):
+        # Weights in other formats than safetensors would be those of the base model.
+        if file.suffix in (".json", ".jinja", ".txt", ".model", ".md"):
+            shutil.copyfile(file, target / file.name)
+    for weights in sorted(set(directory.files.values())):
+        names = [name for name, file in directory.files.items() if file == weights]
+        _merge_file(weights, names, target / weights.name, changes, alpha / rank)
+    config = json.loads((target / "config.json").read_text())
+    config.pop("_name_or_path", None)
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    return target
+
+
+def _changes(adapter: Path, directory: HfDirectory) -> dict[str, Arrays]:
+    """A and B by the name of the weight that they change."""
+    changes: dict[str, Arrays] = {}
+    for name, array in read_adapter(adapter).items():
+        module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
+        if f"{module}.weight" not in directory.files or matrix not in ("A.weight", "B.weight"):
+            raise CheckpointError(f"the adapter's weight {name} fits nothing in {directory.path}", REMEDY)
+        changes.setdefault(f"{module}.weight", {})[matrix[0]] = array
+    return changes
+
+
+def _merge_file(source: Path, names: list[str], target: Path, changes: Mapping[str, Arrays], scale: float) -> None:
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    with safe_open(source, framework="pt") as opened:
+        merged = {name: _merged(opened.get_tensor(name), changes.get(name), name, scale) for name in names}
+    part = target.with_name(f".{target.name}.part")
+    save_file(merged, part, metadata={"format": "pt"})
+    os.replace(part, target)
+
+
+def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) -> torch.Tensor:
+    import torch
+
+    if pair is None:
+        return values
+    if set(pair) != {"A", "B"} or (pair["B"].shape[0], pair["A"].shape[1]) != tuple(values.shape):
+        raise CheckpointError(f"the adapter's weights of {name} are incomplete or of another shape", REMEDY)
+    change: npt.NDArray[Any] = pair["B"] @ pair["A"]
+    return (values.float() + scale * torch.from_numpy(change)).to(values.dtype)
+
+
+def _check_space(directory: Path, needed: int) -> None:
+    free = shutil.disk_usage(next(parent for parent in (directory, *directory.parents) if parent.exists())).free
+    if free < needed + SPARE:
+        raise StateError(
+            f"the merged model needs up to {needed / 1e9:.1f} GB while it is written, and {directory} has "
+            f"{free / 1e9:.1f} GB free",
+            "free some space, or give another directory",
+        )

@@ -1,0 +1,116 @@
+"""A merged model computes what base model and adapter compute together, in programs that know nothing of adapters."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.adapter.export import ExportFormat, export, usage
+from sapo_edge.backends.adapter.files import read_adapter, write_state
+from sapo_edge.backends.adapter.quantisation import Quantisation
+from sapo_edge.backends.llama.runtime import LlamaModel
+from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.errors import CheckpointError, ModelError, StateError
+from sapo_edge.policy import LoraSettings, Message
+from tests.directories import reference, write_directory
+from tests.models import SHAPES, ReferenceModel, kl, write_model
+from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
+from tests.unit.backends.adapter.test_export import peft_adapter
+
+IDS = [*b"What is 3 + 4?"]
+LORA = LoraSettings(rank=4, alpha=6.0)
+
+
+def adapter_of(directory: Path, side: TorchSide) -> Path:
+    """The adapter of a model in torch, as a file of PEFT."""
+    directory.mkdir()
+    modules = {name.removeprefix("base_model.model.").partition(".lora_")[0] for name in side.parameters}
+    write_state(directory, LORA, "base", side.weights(), {}, modules)
+    return directory
+
+
+@pytest.mark.parametrize("shape", ["llama-gqa", "qwen2", "qwen3"])
+def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES[shape])
+    header = read_header(base)
+    side = TorchSide(header, LORA, 0.3)
+    adapter = adapter_of(tmp_path / "adapter", side)
+    expected, plain = side.logits(IDS, adapter=True), side.logits(IDS, adapter=False)
+    bounds = {Quantisation.F16: 1e-4, Quantisation.Q8_0: 0.01, Quantisation.Q4_K_M: 0.2}
+    for form, bound in bounds.items():
+        path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
+        assert path == tmp_path / form / f"merged-{form}.gguf"
+        assert sorted(file.name for file in path.parent.iterdir()) == ["Modelfile", path.name]
+        with closing(LlamaModel(read_header(path))) as model:
+            distance = float(kl(expected, llama_logits(model, IDS, None)).mean())
+        assert distance < bound
+    assert float(kl(expected, plain).mean()) > 0.3
+    # Vocabulary and chat template are the base model's.
+    merged = read_header(tmp_path / "f16" / "merged-f16.gguf")
+    assert merged.metadata["tokenizer.chat_template"] == header.metadata["tokenizer.chat_template"]
+    # transformers, which knows nothing of this project, reads it as well.
+    read = ReferenceModel(tmp_path / "f16" / "merged-f16.gguf", SHAPES[shape]).logits(IDS)
+    assert float(kl(expected, read).mean()) < 1e-4
+
+
+def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0", "ffn": "Q8_0"})
+    side = TorchSide(read_header(base), LORA, 0.3)
+    adapter = adapter_of(tmp_path / "adapter", side)
+    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
+    assert path.name == "merged-q8_0.gguf"
+    with closing(LlamaModel(read_header(path))) as model:
+        assert float(kl(side.logits(IDS, adapter=True), llama_logits(model, IDS, None)).mean()) < 0.01
+
+
+def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
+    base = write_model(tmp_path / "base.gguf", SHAPES["llama"])
+    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    prompt = (Message("system", 'Say """only"""\nthe result.'), Message("user", "3 + 4?"), Message("assistant", "7"))
+    path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base, prompt=prompt)
+    assert (path.parent / "Modelfile").read_text() == (
+        'FROM ./merged-q8_0.gguf\nSYSTEM """Say \'\'\'only\'\'\'\nthe result."""\nMESSAGE user """3 + 4?"""\n'
+        'MESSAGE assistant """7"""\nPARAMETER temperature 0\nPARAMETER stop </answer>\n'
+    )
+    assert "ollama create" in usage(path, ExportFormat.MERGED, base)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, half: bool) -> None:
+    base = write_directory(tmp_path / "base", SHAPES["qwen3"], half=half)
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
+    assert path == tmp_path / "out" / "merged"
+    expected, plain = reference(base).logits(IDS, adapter), reference(base).logits(IDS)
+    merged = reference(path).logits(IDS)
+    assert float(kl(expected, merged).mean()) < (1e-2 if half else 1e-8)
+    assert float(kl(expected, plain).mean()) > 0.1
+    named = json.loads((path / "config.json").read_text())
+    assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
+    assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
+    assert "from_pretrained" in usage(path, ExportFormat.MERGED, base)
+
+
+def test_what_can_not_be_merged_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    base = write_directory(tmp_path / "base", SHAPES["qwen3"])
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    with pytest.raises(ModelError, match="in its own number format") as caught:
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_0)
+    assert "--quantisation" in caught.value.remedy
+    other = write_directory(tmp_path / "other", SHAPES["llama"])
+    with pytest.raises(CheckpointError):
+        export(adapter, tmp_path / "out", ExportFormat.MERGED, other)
+    usage_now = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage_now._replace(free=1000))
+    with pytest.raises(StateError, match="GB free"):
+        export(adapter, tmp_path / "out2", ExportFormat.MERGED, base)
+    file = write_model(tmp_path / "base.gguf", SHAPES["qwen3"])
+    with pytest.raises(StateError, match="GB free"):
+        export(adapter, tmp_path / "out3", ExportFormat.MERGED, file)
+    assert np.isfinite(next(iter(read_adapter(adapter).values()))).all()
