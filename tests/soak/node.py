@@ -3,8 +3,8 @@
 Each of them is bounded, but takes hours to fill: 32,768 digests of rollouts, 16,384 marks of used ones. While they
 fill, memory grows by megabytes an hour, and a leak of that size could not be told from it. Nothing else is changed.
 
-With `SAPO_SOAK_FILE` in the environment, the node traces its allocations, and at each SIGUSR1 writes the largest
-differences since the first one to the file of that name.
+With `SAPO_SOAK_FILE` in the environment, the node traces its allocations from the first SIGUSR1 on, and at each later
+one writes the largest that it keeps to the file of that name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from types import FrameType
 
 SMALLER = 16
 """By what the memories are divided."""
+FRAMES = 6
+"""Callers that are kept of each allocation."""
 
 
 def shrink() -> None:
@@ -48,25 +50,22 @@ def shrink() -> None:
 
 
 def trace(path: str) -> None:
-    """Write what has been allocated since the first signal to a file, at each SIGUSR1."""
+    """At the first SIGUSR1, begin to trace allocations; at each later one, write to a file what they keep."""
     import gc
     import tracemalloc
 
-    tracemalloc.start(8)
-    snapshots: list[tracemalloc.Snapshot] = []
-
     def write(number: int, frame: FrameType | None) -> None:
+        if not tracemalloc.is_tracing():
+            # Not before: loading torch would take minutes.
+            tracemalloc.start(FRAMES)
+            return
         gc.collect()
-        snapshot = tracemalloc.take_snapshot()
+        size, _ = tracemalloc.get_traced_memory()
         with open(path, "a") as file:
-            size, _ = tracemalloc.get_traced_memory()
-            file.write(f"== {size / 1e6:.2f} MB traced\n")
-            if snapshots:
-                for difference in snapshot.compare_to(snapshots[0], "traceback")[:20]:
-                    file.write(f"{difference.size_diff / 1e3:+.0f} kB {difference.count_diff:+d}\n")
-                    file.writelines(f"  {line}\n" for line in difference.traceback.format()[-8:])
-            else:
-                snapshots.append(snapshot)
+            file.write(f"== {size / 1e6:.2f} MB\n")
+            for statistic in tracemalloc.take_snapshot().statistics("traceback")[:20]:
+                file.write(f"{statistic.size / 1e3:.0f} kB in {statistic.count}\n")
+                file.writelines(f"  {line}\n" for line in statistic.traceback.format())
 
     signal.signal(signal.SIGUSR1, write)
 
