@@ -31,8 +31,8 @@ from tests.swarm.namespaces import Namespaces, name, permitted
 SAMPLE_SECONDS = 10.0
 TRACE_SECONDS = 60.0
 """Between two looks at what was allocated meanwhile, where that is asked for."""
-START_SECONDS = 600.0
-"""Time for all nodes to start: importing torch takes some ten seconds of a core each."""
+START_SECONDS, AT_ONCE = 1200.0, 4
+"""Time for all nodes to start, so many at once: importing torch takes some six seconds of a core each."""
 END_SECONDS = 300.0
 """Time for all nodes to end in order."""
 LATER_SECONDS = 3.0
@@ -144,14 +144,19 @@ class Soak:
 
     def _start_all(self) -> None:
         self._start(self.relay)
-        for seat in self.nodes[:-1]:
-            self._start(seat)
-            # Each is paused until its turn comes, so that those that are late to start get the processor.
-            deadline = time.monotonic() + START_SECONDS
-            while not (seat.swarm() and seat.request("pause") is not None):
+        waiting, loading = self.nodes[:-1], list[Seat]()
+        deadline = time.monotonic() + START_SECONDS
+        while waiting or loading:
+            while waiting and len(loading) < AT_ONCE:
+                loading.append(waiting.pop(0))
+                self._start(loading[-1])
+            for seat in list(loading):
                 if seat.look() or time.monotonic() > deadline:
                     raise SystemExit(f"{seat.name} does not start; see {seat.errors_file}")
-                time.sleep(0.3)
+                # Each is paused until its turn comes, so that those that are late get the processor.
+                if seat.swarm() and seat.request("pause") is not None:
+                    loading.remove(seat)
+            time.sleep(0.3)
 
     def _attack(self) -> None:
         def plain(task: Task) -> list[Any]:
