@@ -130,6 +130,16 @@ def silent(accounts: Sequence[Account], names: dict[str, str], since: float) -> 
     ]
 
 
+def deaf(accounts: Sequence[Account], names: dict[str, str], since: float) -> list[str]:
+    """Nodes that heard nobody else in time; arguments as of `silent`."""
+    return [
+        f"{reader.name} heard nobody at the end"
+        for reader in accounts
+        if len(accounts) > 1
+        and max(reader.heard.get(names[other.name], 0.0) for other in accounts if other is not reader) < since
+    ]
+
+
 def read_account(
     name: str,
     home: Path,

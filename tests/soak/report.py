@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
+from tests.soak.records import Record, read_records
 from tests.soak.slopes import Decision, Slope, decide, fit, together
 
 BOUND = 1.0
 """Megabytes an hour."""
 WARM_UP = 1 / 12
 """Part of the time that a life must have lasted before its memory is compared."""
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -88,9 +86,11 @@ class Soaked:
 
     def problems(self) -> list[str]:
         """Everything that a soak must not show."""
-        found = [
-            problem for kind in ("account", "arrivals") for record in self.of(kind) for problem in record["problems"]
-        ]
+        # A second check replaces the first.
+        checked = {
+            (record["kind"], record.get("seat")): record for record in [*self.of("account"), *self.of("arrivals")]
+        }
+        found = [problem for record in checked.values() for problem in record["problems"]]
         found += [f"{kind} ended by itself" for kind in (record["by"] for record in self.of("attacker ended"))]
         for seat in self.nodes:
             for place, count in self.faults(seat).items():
@@ -123,9 +123,8 @@ class Soaked:
 
 
 def read(path: Path) -> Soaked:
-    """The records in a file, or in the directory of a soak; the last line may still be incomplete."""
-    path = path / "records.jsonl" if path.is_dir() else path
-    return Soaked([json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")])
+    """What a file of records tells, or a directory with one."""
+    return Soaked(read_records(path))
 
 
 def tables(soaked: Soaked) -> str:
@@ -214,9 +213,9 @@ def _attacks(soaked: Soaked) -> list[str]:
 
 def _churn(soaked: Soaked) -> list[str]:
     deaths = Counter(record["asked"] for record in soaked.of("death") if record["time"] <= soaked.end)
-    arrivals = soaked.of("arrivals")
+    arrivals = soaked.of("arrivals")[-1:]
     heard = f"{arrivals[0]['pairs'] - len(arrivals[0]['problems'])} of {arrivals[0]['pairs']}" if arrivals else "?"
     return [
         f"Stopped by SIGTERM {deaths[15]}, by SIGKILL {deaths[9]}, ended by themselves {deaths[0]}. "
-        f"Pairs of which one heard the other in the last minutes: {heard}."
+        f"Pairs of which one heard the other in the last quarter: {heard}."
     ]

@@ -107,11 +107,6 @@ class Seat:
         """Stderr of all lives."""
         return self.home / "stderr"
 
-    @property
-    def logs(self) -> list[Path]:
-        """Its log files."""
-        return sorted(self.paths.state.glob("*.log*"))
-
     def command(self) -> list[str]:
         """What lives here."""
         settings = {**SETTINGS, "bootstrap": ",".join(self.bootstrap)}

@@ -7,7 +7,6 @@ import json
 import math
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,10 +18,11 @@ from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks.measure import machine
-from tests.soak.accounts import Account, read_account, silent
 from tests.soak.attacker import KINDS
-from tests.soak.churn import QUIET, Change, plan
+from tests.soak.checks import check
+from tests.soak.churn import Change, plan
 from tests.soak.model import MANIFEST, write_guesser
+from tests.soak.records import Records
 from tests.soak.seats import Relay, Seat, settle
 from tests.soak.turns import Turns
 from tests.swarm.lines import ROOT, LineProcess
@@ -37,8 +37,6 @@ END_SECONDS = 300.0
 """Time for all nodes to end in order."""
 LATER_SECONDS = 3.0
 """Time until it is looked again whether a node has started or ended."""
-HEARD_SECONDS = 60.0
-"""Last part of the time, at least, in which each node has to hear from each other one."""
 FIRST = 3
 """Nodes that the others know at first, besides the relay."""
 REST, PAUSE = 0.3, 12.0
@@ -64,27 +62,13 @@ class Options:
     traced: str = ""
 
 
-class Records:
-    """A file of JSON lines. Thread-safe."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("a")
-        self._lock = threading.Lock()
-
-    def write(self, kind: str, **values: Any) -> None:
-        """Write a line."""
-        with self._lock:
-            self._file.write(json.dumps({"kind": kind, "time": round(time.time(), 3), **values}) + "\n")
-            self._file.flush()
-
-
 class Soak:
     """The nodes, the relay and the attackers of one run."""
 
     def __init__(self, options: Options, lab: Namespaces) -> None:
         self.options = options
         directory = options.directory
-        self.records = Records(directory / "records.jsonl")
+        self.records = Records(directory)
         write_guesser(directory / "tiny.gguf")
         (directory / "manifest.toml").write_text(MANIFEST.format(name=time.time_ns()))
         self.source = TaskSource(load_manifest(str(directory / "manifest.toml")))
@@ -122,7 +106,7 @@ class Soak:
         self._sample()
         self.records.write("ended", turns=turns.taken, vain=turns.vain)
         self._end_all()
-        self._check(began)
+        check(self.options.directory, self.records.write)
 
     def close(self) -> None:
         """Kill whatever still runs."""
@@ -140,7 +124,7 @@ class Soak:
 
     def _start(self, seat: Seat) -> None:
         life = seat.start()
-        self.records.write("life", seat=seat.name, life=life.number, pid=life.process.pid)
+        self.records.write("life", seat=seat.name, life=life.number, pid=life.process.pid, peer_id=seat.peer_id)
 
     def _start_all(self) -> None:
         self._start(self.relay)
@@ -252,28 +236,6 @@ class Soak:
         while any(seat.life for seat in self.seats) and time.monotonic() < deadline:
             self._look()
             time.sleep(0.2)
-
-    def _check(self, began: float) -> None:
-        seconds = 60 * self.options.minutes
-        accounts: dict[str, Account] = {}
-        for seat in self.nodes:
-            events = seat.events("node_started", "round", "checkpoint", "notice")
-            ends = [(int(life.asked), life.code) for life in seat.lives]
-            account = read_account(seat.name, seat.home, events, ends, [seat.errors_file, *seat.logs])
-            accounts[seat.name] = account
-            self.records.write(
-                "account",
-                seat=seat.name,
-                lives=len(seat.lives),
-                rounds=len(account.rounds),
-                external=sum(len(digests) for _, digests in account.kept.values()),
-                problems=account.problems(),
-            )
-        # Who was there when nobody came or went any more.
-        quiet = began + min(seconds * (1 - QUIET / 2), seconds - HEARD_SECONDS)
-        there = [seat for seat in self.nodes if not seat.gone and seat.lives and seat.ready_since() < quiet]
-        problems = silent([accounts[seat.name] for seat in there], {seat.name: seat.peer_id for seat in there}, quiet)
-        self.records.write("arrivals", pairs=len(there) * (len(there) - 1), problems=problems)
 
 
 @contextlib.contextmanager

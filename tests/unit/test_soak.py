@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,12 @@ from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.pool_file import SavedPool, SavedRollout, write_pool
-from tests.soak.accounts import Account, read_account, silent
+from sapo_edge.state.secret import read_or_create_secret
+from sapo_edge.swarm.joining.identity import Identity
+from tests.soak.accounts import Account, deaf, read_account, silent
+from tests.soak.checks import check
 from tests.soak.churn import QUIET, plan
+from tests.soak.records import Records
 from tests.soak.report import Soaked, read, tables
 from tests.soak.slopes import Slope, decide, fit, together
 
@@ -189,45 +192,72 @@ def test_who_was_not_heard_is_named() -> None:
     assert silent([first, second], names, 40.0) == []
     assert silent([first, second], names, 60.0) == ["n1 did not hear n2"]
     assert silent([first, Account("n2")], names, 40.0) == ["n2 did not hear n1"]
+    assert deaf([first, second], names, 60.0) == ["n1 heard nobody at the end"]
+    assert deaf([first, second], names, 40.0) == []
 
 
 def rollout(author: str, sequence: int, time: float) -> Rollout:
     return Rollout(TaskRef("sums", "1", 1, sequence), "1 + 1?", "2", (Answer("2", True),), author, 1, sequence, time)
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Callable[[list[int]], Path]:
-    def make(rounds: list[int]) -> Path:
-        paths = Paths.default(tmp_path)
-        paths.create()
-        journal = Journal(paths.journal)
-        for round in rounds:
-            event = RoundFinished(
-                round=round, time=1.0, reward_own=0.5, reward_external=None, groups=2, informative=1, own=1, external=1,
-                tokens=8, seconds_generate=0.1, seconds_update=0.1, statistics={}, shared=1, received=0,
-            )  # fmt: skip
-            pair = [
-                JournaledRollout(rollout(author, round, 100.0 + round), (1.0,), (0.0,), own)
-                for author, own in (("me", True), ("other", False))
-            ]
-            journal.record(event, pair)
-        journal.close()
-        write_pool(paths.pool, SavedPool(rollouts=[SavedRollout(rollout("late", 9, 1.0), 500.0)]))
-        (tmp_path / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
-        return tmp_path
-
-    return make
+def make_home(path: Path, rounds: list[int], heard: str, arrived: float, events: list[dict[str, Any]]) -> str:
+    """A home with these rounds in its journal, of which each took a rollout of "other"; returns its peer id."""
+    paths = Paths.default(path)
+    paths.create()
+    journal = Journal(paths.journal)
+    for round in rounds:
+        event = RoundFinished(
+            round=round, time=1.0, reward_own=0.5, reward_external=None, groups=2, informative=1, own=1, external=1,
+            tokens=8, seconds_generate=0.1, seconds_update=0.1, statistics={}, shared=1, received=0,
+        )  # fmt: skip
+        pair = [
+            JournaledRollout(rollout(author, round, 100.0 + round), (1.0,), (0.0,), own)
+            for author, own in (("me", True), ("other", False))
+        ]
+        journal.record(event, pair)
+    journal.close()
+    write_pool(paths.pool, SavedPool(rollouts=[SavedRollout(rollout(heard, 9, 1.0), arrived)]))
+    (path / "stderr").write_text("fine\n")
+    (path / "events.jsonl").write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
+    return Identity(read_or_create_secret(paths.identity)).peer_id
 
 
-def test_an_account_is_read_from_a_home(home: Callable[[list[int]], Path]) -> None:
-    path = home([1, 2, 4])
-    found = read_account("n1", path, [], [], [path / "stderr"])
+def test_an_account_is_read_from_a_home(tmp_path: Path) -> None:
+    make_home(tmp_path, [1, 2, 4], "late", 500.0, [])
+    (tmp_path / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
+    found = read_account("n1", tmp_path, [], [], [tmp_path / "stderr"])
     assert found.rounds == [1, 2, 4] and found.sequences == [1, 2, 4]
     assert {round: counted for round, (counted, _) in found.kept.items()} == {1: 1, 2: 1, 4: 1}
     assert found.heard == {"other": 104.0, "late": 500.0}
     assert found.faults == ["stderr: Traceback (most recent call last):"]
     assert found.checkpoint is None
     assert "n1: the journal lacks rounds [3]" in found.problems()
+
+
+def test_homes_are_checked_with_what_the_records_tell_of_their_lives(tmp_path: Path) -> None:
+    started = [{"event": "node_started", "round": 0, "time": 1001.0}]
+    first = make_home(tmp_path / "n1", [], "nobody", 0.0, started)
+    make_home(tmp_path / "n2", [], first, 3900.0, started)
+    make_home(tmp_path / "n3", [], first, 0.0, started)
+    records = Records(tmp_path)
+    for kind, more in [
+        ("begun", {"time": 1000.0}),
+        *(("life", {"seat": seat, "life": 1}) for seat in ("relay", "n1", "n2", "n3")),
+        ("change", {"seat": "n3", "what": "leave", "time": 2000.0}),
+        ("death", {"seat": "n1", "life": 1, "asked": 15, "code": 0}),
+        ("death", {"seat": "n2", "life": 1, "asked": 0, "code": 1}),
+        ("death", {"seat": "n3", "life": 1, "asked": 9, "code": -9}),
+        ("ended", {"time": 4000.0}),
+    ]:
+        records.write(kind, **more)
+    found: dict[str, Any] = {}
+    check(tmp_path, lambda kind, **fields: found.update({f"{kind} {fields.get('seat', '')}": fields["problems"]}))
+    assert found == {
+        "account n1": [],
+        "account n2": ["n2: life 1 ended with 1 after signal 0"],
+        "account n3": [],
+        "arrivals ": ["n1 did not hear n2", "n1 heard nobody at the end"],
+    }
 
 
 @pytest.mark.parametrize(("minutes", "nodes"), [(60, 12), (2, 4), (3, 2)])
