@@ -240,7 +240,7 @@ def test_homes_are_checked_with_what_the_records_tell_of_their_lives(tmp_path: P
     make_home(tmp_path / "n2", [], first, 3900.0, started)
     make_home(tmp_path / "n3", [], first, 0.0, started)
     records = Records(tmp_path)
-    for kind, more in [
+    lines: list[tuple[str, dict[str, Any]]] = [
         ("begun", {"time": 1000.0}),
         *(("life", {"seat": seat, "life": 1}) for seat in ("relay", "n1", "n2", "n3")),
         ("change", {"seat": "n3", "what": "leave", "time": 2000.0}),
@@ -248,7 +248,8 @@ def test_homes_are_checked_with_what_the_records_tell_of_their_lives(tmp_path: P
         ("death", {"seat": "n2", "life": 1, "asked": 0, "code": 1}),
         ("death", {"seat": "n3", "life": 1, "asked": 9, "code": -9}),
         ("ended", {"time": 4000.0}),
-    ]:
+    ]
+    for kind, more in lines:
         records.write(kind, **more)
     found: dict[str, Any] = {}
     check(tmp_path, lambda kind, **fields: found.update({f"{kind} {fields.get('seat', '')}": fields["problems"]}))
