@@ -138,7 +138,7 @@ class Seat:
 
     def ready_since(self) -> float:
         """When its last process began to work, Unix seconds; infinite before. From then on it ends in order."""
-        started = self.events("node_started")
+        started = self.events("node_started") if self.lives else []
         ready = bool(started) and started[-1]["time"] > self.lives[-1].begun
         return float(started[-1]["time"]) if ready else math.inf
 

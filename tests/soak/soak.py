@@ -230,8 +230,10 @@ class Soak:
             self.records.write("attacker ended", by=kind, code=attacker.process.returncode)
 
     def _end_all(self) -> None:
-        for seat in self.seats:
-            seat.end(signal.SIGTERM)
+        for seat in self.nodes:
+            # One that is still starting has nothing to end in order.
+            seat.end(signal.SIGTERM if seat.ready_since() < math.inf else signal.SIGKILL)
+        self.relay.end(signal.SIGTERM)
         deadline = time.monotonic() + END_SECONDS
         while any(seat.life for seat in self.seats) and time.monotonic() < deadline:
             self._look()
