@@ -346,10 +346,12 @@ def reported_errors(path: Path) -> Iterator[None]:
     """Turn an error of SQLite about the journal at `path` into one with a remedy.
 
     Raises:
-        StateError: for any `sqlite3.Error` of the block.
+        StateError: for any `sqlite3.Error` of the block, and for one whose message quotes damaged text.
     """
     try:
         yield
+    except UnicodeDecodeError as error:
+        raise _damaged(path, "it has text that is not UTF-8") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
         if code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -68,6 +69,8 @@ def fuzz(name: str, directory: Path, seconds: int, flags: Sequence[str] = ()) ->
         seconds: at most.
         flags: more of libFuzzer's.
     """
+    # Those of an earlier version of the target may not hold any more.
+    shutil.rmtree(directory / "seeds" / name, ignore_errors=True)
     corpus, seeds, crashes = (directory / kind / name for kind in ("corpus", "seeds", "crashes"))
     for path in (corpus, seeds, crashes):
         path.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tracemalloc
 from pathlib import Path
 
 import atheris
@@ -29,6 +30,7 @@ def main() -> None:
         # Some modules are imported where they are used.
         warm_up(target)
     seconds, memory = 0.0, 0
+    tracemalloc.start()
 
     def one(data: bytes) -> None:
         nonlocal seconds, memory

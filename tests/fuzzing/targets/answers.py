@@ -27,7 +27,7 @@ def tasks() -> list[Task]:
 def check(data: bytes) -> None:
     """As a completion, and as an answer between tags."""
     task = tasks()[(data[0] if data else 0) % len(tasks())]
-    text = data[1:].decode("utf-8", "surrogatepass" if data[1:2] == b"\0" else "replace") if data[1:2] else ""
+    text = data[1:].decode("utf-8", "surrogateescape")
     for completion in (text, f"{OPEN_TAG}{text}{CLOSE_TAG}"):
         answer = extract_answer(completion)
         before, closed, _ = completion.partition(CLOSE_TAG)

@@ -115,8 +115,9 @@ def check(data: bytes) -> None:
         assert error is not None or "result" in reply
         assert error is None or (error["message"] and error["remedy"] and error["code"])
         assert error is None or error["message"] != "the node failed to answer", "a program's error"
-    for name, value in node.node.settings.as_dict().items():
-        assert not SETTINGS[name].live or SETTINGS[name].check(value, "settings") == value
+    for name, setting in SETTINGS.items():
+        value = getattr(node.node.settings, name)
+        assert not setting.live or setting.check(value, "settings") == value
 
 
 def seeds() -> list[bytes]:

@@ -288,6 +288,17 @@ def test_a_file_that_is_not_a_database_is_rejected(tmp_path: Path, content: byte
         Journal(tmp_path / "journal.sqlite")
 
 
+def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal) -> None:
+    journal.close()
+    content = journal.path.read_bytes()
+    damaged = content.replace(b"tableroundsrounds", b"table\xffoundsrounds").replace(b"TABLE rounds", b"TABLX rounds")
+    assert damaged != content
+    journal.path.write_bytes(damaged)
+    # SQLite quotes the name, and Python can't decode the message.
+    with pytest.raises(StateError, match="is damaged"):
+        Journal(journal.path)
+
+
 @pytest.mark.parametrize(
     ("change", "read"),
     [
