@@ -1,7 +1,8 @@
 """Errors that users see, each with its exit code.
 
 An error says what happened (`message`) and what to do next (`remedy`). The command line prints both on one line and
-exits with `exit_code`. `cli/main.py` decides all other exit codes, `cli/run.py` that of a node that was stopped.
+exits with `exit_code`. `cli/ending.py` and `cli/main.py` decide all other exit codes, `cli/run.py` that of a node that
+was stopped.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -29,11 +28,11 @@ from sapo_edge.cli import (
     run,
     swarm,
 )
+from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
-from sapo_edge.cli.output import discard_output
 from sapo_edge.cli.usage import CommandGroup, usage_error
 from sapo_edge.cli.web.serve import serve
-from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.errors import ExitCode
 from sapo_edge.state.paths import HOME_VARIABLE
 
 app = typer.Typer(
@@ -97,44 +96,17 @@ app.add_typer(identity.app, name="identity")
 
 def main() -> NoReturn:
     """Run a command and exit with its documented code."""
-    code: object = ExitCode.DONE
+    sys.exit(run_to_end(_run_command))
+
+
+def _run_command() -> object:
     try:
-        try:
-            code = app(standalone_mode=False) or ExitCode.DONE
-        finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
-    except SystemExit as end:
-        code = end.code
-    except KeyboardInterrupt:
-        code = ExitCode.INTERRUPTED
+        return app(standalone_mode=False)
     except TyperException as error:
         problem = usage_error(error, app, sys.argv[1:])
         if problem is not None:
             print(f"sapo: {problem}", file=sys.stderr)
-        code = ExitCode.USAGE
+        return ExitCode.USAGE
     except typer.Abort:
         print("sapo: the input ended; answer the questions of the command", file=sys.stderr)
-        code = ExitCode.FAILED
-    except SapoError as error:
-        print(f"sapo: {error}", file=sys.stderr)
-        code = error.exit_code
-    except ModuleNotFoundError as error:
-        package = str(error.name).partition(".")[0]
-        if package == "sapo_edge":
-            raise
-        print(
-            f"sapo: the Python package {package!r} is not installed; install what is missing with: "
-            "pip install sapo-edge (`sapo relay` needs less: docs/network.md, Relays)",
-            file=sys.stderr,
-        )
-        code = ExitCode.FAILED
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC):
-            raise
-        # After EPIPE nobody reads, so there is no message.
-        if error.errno == errno.ENOSPC:
-            print("sapo: the output can't be written, the disk is full; free some space on it", file=sys.stderr)
-        discard_output()
-        code = ExitCode.FAILED
-    sys.exit(code)
+        return ExitCode.FAILED

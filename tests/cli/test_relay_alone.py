@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
+import psutil
 import pytest
 import trio
 from packaging.requirements import Requirement
@@ -18,6 +20,7 @@ from packaging.utils import canonicalize_name
 from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
+from tests.benchmarks.relay import MOST_AT_START
 from tests.swarm.lines import LineProcess
 from tests.swarm.visits.test_relay import OK, Host
 
@@ -27,21 +30,18 @@ HEAVY = {
     "accelerate", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "peft", "reasoning_gym", "safetensors",
     "scipy", "sympy", "textual", "tokenizers", "torch", "transformers",
 }  # fmt: skip
-START = """
-import importlib.abc, json, sys
+SITE = """
+import importlib.abc, json, os, sys
 
 class Absent(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-absent = set(json.loads(sys.argv.pop(1)))
+absent = set(json.loads(os.environ["ABSENT"]))
 sys.meta_path.insert(0, Absent())
-sys.argv[0] = "sapo"
-from sapo_edge.cli.main import main
-main()
 """
-"""Runs `sapo` as if some modules were not installed."""
+"""A `sitecustomize` of programs that run as if some modules were not installed."""
 
 
 def requirements() -> list[str]:
@@ -61,8 +61,8 @@ def installed_for_a_relay() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def absent() -> str:
-    """Modules that are installed here and would not be on a relay, as JSON."""
+def absent() -> set[str]:
+    """Modules that are installed here and would not be on a relay."""
     present = {"sapo-edge", *installed_for_a_relay()}
     modules = {
         module
@@ -70,7 +70,16 @@ def absent() -> str:
         if not present & {canonicalize_name(name) for name in names}
     }
     assert modules & HEAVY and "libp2p" not in modules
-    return json.dumps(sorted(modules | HEAVY))
+    return modules | HEAVY
+
+
+@pytest.fixture
+def without(absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are started now lack these modules."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
+    monkeypatch.setenv("ABSENT", json.dumps(sorted(absent)))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), str(ROOT)]))
 
 
 def test_the_file_names_what_the_project_names() -> None:
@@ -78,9 +87,10 @@ def test_the_file_names_what_the_project_names() -> None:
     assert set(requirements()) <= set(project["project"]["dependencies"])
 
 
-def test_a_relay_runs_without_what_trains(absent: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without")
+def test_a_relay_runs_without_what_trains(tmp_path: Path) -> None:
     arguments = ("relay", "--loopback", "--port", "0", "--json", "--home", str(tmp_path))
-    process = LineProcess("-c", START, absent, *arguments)
+    process = LineProcess("-m", "sapo_edge", *arguments)
     try:
         relay = parse_address(process.first(lambda line: "addresses" in line)["addresses"][0])
 
@@ -92,6 +102,8 @@ def test_a_relay_runs_without_what_trains(absent: str, tmp_path: Path) -> None:
                 assert answer is not None and answer.seen == "127.0.0.1"
 
         trio.run(scenario)
+        memory = psutil.Process(process.process.pid).memory_info()
+        assert memory.rss < MOST_AT_START * 1e6, "an import on the way of a relay has become heavy"
         process.process.send_signal(signal.SIGINT)
         assert process.process.wait(20) == 0
     finally:
@@ -99,9 +111,10 @@ def test_a_relay_runs_without_what_trains(absent: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("run", "--solo", "--rounds", "1"), ("bench",), ("chat",)])
-def test_other_commands_name_what_is_missing(absent: str, arguments: tuple[str, ...], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("without")
+def test_other_commands_name_what_is_missing(arguments: tuple[str, ...], tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", START, absent, *arguments, "--home", str(tmp_path)],
+        [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(tmp_path)],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert ended.returncode == 1, ended.stderr

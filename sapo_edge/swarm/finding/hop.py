@@ -129,6 +129,9 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
             await super()._handle_hop_stream(stream)
         finally:
             self._release(self._streams, peer)
+            # The library leaves it open, which adds one to the peer's streams at each renewal of a reservation.
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await quietly(stream.reset)
 
     async def _handle_reserve(self, stream: INetStream, msg: HopMessage) -> None:
         if not self._reserves(str(stream.muxed_conn.peer_id)):

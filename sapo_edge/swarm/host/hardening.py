@@ -6,6 +6,7 @@ Tests run with and without each of them, and so notice a version of the library 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import struct
@@ -15,13 +16,16 @@ from typing import Any
 import trio
 from libp2p.abc import IHost, IMuxedConn, INetConn, INetStream, INetwork, INotifee, ISecureConn
 from libp2p.exceptions import ParseError
+from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
 from libp2p.network.connection.exceptions import RawConnError
+from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
+from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.host.backlog import Backlog
@@ -85,6 +89,7 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.streams = _Streams()
+        _forget_handshake(self.secured_conn)
         self._announced = 0
         remote = self.get_remote_address()
         self.source = holder(remote[0]) if remote else str(self.peer_id)
@@ -156,8 +161,14 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
                 self.tally.count("frozen peers dropped")
                 self.abort()
                 return
+            async with self.streams_lock:
+                self._sweep_stale_streams()
             with trio.move_on_after(self.keepalive):
                 await self.event_shutting_down.wait()
+
+    async def _stale_stream_sweeper(self) -> None:
+        """Nothing: a task for each connection only for this is too much. The task that pings does it."""
+        await trio.lowlevel.checkpoint()
 
     async def _answered(self) -> bool:
         """Whether anything arrives within two intervals; under load the answer queues behind data."""
@@ -177,6 +188,13 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
             self.tally.count("connections broken")
         else:
             self.tally.fault("connection", error)
+
+
+def _forget_handshake(secured: Any) -> None:
+    """Let go of what Noise needed for a handshake; the library keeps it as long as the connection."""
+    with contextlib.suppress(AttributeError):  # no connection of Noise
+        protocol = secured.conn.noise_state.noise_protocol
+        protocol.pattern = protocol.keypairs = None
 
 
 def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
@@ -202,6 +220,21 @@ def use_own_muxer(host: IHost) -> None:
     multistream.new_conn = new_connection
 
 
+def end_upgrades(host: IHost) -> None:
+    """End the task that upgrades an inbound connection once it is upgraded; the library keeps it."""
+    network = host.get_network()
+
+    async def upgrade(socket: ReadWriteCloser, address: Multiaddr) -> None:
+        raw = RawConnection(socket, False)
+        try:
+            await network.upgrade_inbound_raw_conn(raw, address)
+        except Exception as error:  # noqa: BLE001 - a peer chooses what the handshake meets
+            _log.debug("a connection failed: %s", type(error).__name__)
+            await quietly(raw.close)
+
+    network._handle_inbound_connection = upgrade
+
+
 def contain_streams(host: IHost, meter: Meter, tally: Tally, blame: Blame) -> None:
     """End only the stream when its handler fails or its negotiation is not UTF-8; the library ends the host."""
     negotiate_and_handle = host._swarm_stream_handler
@@ -212,6 +245,9 @@ def contain_streams(host: IHost, meter: Meter, tally: Tally, blame: Blame) -> No
             meter.work.attribute_to(metered.address)
         try:
             await negotiate_and_handle(stream)
+            if stream.muxed_stream.recv_closed:
+                # Otherwise it stays open in one direction, in which nobody will write.
+                await quietly(stream.close)
         except Exception as error:  # noqa: BLE001 - a peer chooses what a handler meets
             cause = innermost(error)
             if isinstance(cause, UnicodeDecodeError):

@@ -28,6 +28,7 @@ from sapo_edge.swarm.host.hardening import (
     Blame,
     contain_streams,
     contain_tasks,
+    end_upgrades,
     safe_yamux,
     use_own_muxer,
 )
@@ -110,6 +111,7 @@ def make_host(
         resource_manager=_streams_only(),
     )
     use_own_muxer(host)
+    end_upgrades(host)
     network = host.get_network()
     network.retry_config = RetryConfig(max_retries=0)
     # The library never releases its limiter, which refuses everything after 250 connections in total. `Meter` bounds

@@ -229,7 +229,7 @@ Handler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
 class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
-    """TCP over metered sockets. The task of an inbound connection ends with it, which the library forgets."""
+    """TCP over metered sockets. The task of an inbound connection ends with it."""
 
     def __init__(self, meter: Meter) -> None:
         super().__init__()
@@ -251,22 +251,16 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         async def accept(stream: Any) -> None:
             metered = self._meter.open(stream, inbound=True)
             self._meter.work.attribute_to(metered.address)
-
-            async def handle() -> None:
-                try:
-                    await handler_function(metered)
-                finally:
-                    metered.abort()
-
-            if not await self._meter.admits(metered):
+            try:
+                if not await self._meter.admits(metered):
+                    return
+                await handler_function(metered)
+                if metered.upgraded:
+                    await metered.gone.wait()
+                else:
+                    self._meter.tally.count("handshakes failed")
+            finally:
                 metered.abort()
-                return
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(handle)
-                await metered.gone.wait()
-                nursery.cancel_scope.cancel()
-            if not metered.upgraded:
-                self._meter.tally.count("handshakes failed")
 
         return TCPListener(accept)
 

@@ -170,7 +170,7 @@ DEFENCES = (
         "sapo_edge/swarm/finding/introductions.py",
         "_shuffled(self._groups.get(tag, {}).values())",
         "_shuffled([peers for regions in self._groups.values() for peers in regions.values()])",
-        ("tests/swarm/finding/test_peer_requests.py::test_members_of_another_swarm_are_told_nothing_and_of_nobody",),
+        (_DIRECTORY_TESTS + "test_all_members_are_drawn_once_and_in_turn",),
     ),
     Defence(
         "members of another swarm are told nothing",

@@ -85,7 +85,7 @@ class Relay(Process):
         namespace: str | None = None,
     ) -> None:
         code = (
-            "import sys; from pathlib import Path; from sapo_edge.cli.relay import run_relay;"
+            "import sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"
             "psk = bytes.fromhex(sys.argv[4]) or None;"
             "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, as_json=True)"
         )

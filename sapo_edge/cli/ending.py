@@ -1,0 +1,50 @@
+"""How a command ends: its exit code, and what is said if it fails."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable
+
+from sapo_edge.cli.output import discard_output
+from sapo_edge.errors import ExitCode, SapoError
+
+
+def run_to_end(action: Callable[[], object]) -> int | str | None:
+    """Run an action, print why it failed if it did, and return its documented exit code.
+
+    Args:
+        action: returns an exit code; nothing for success.
+    """
+    try:
+        try:
+            code = action() or ExitCode.DONE
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
+    except SystemExit as end:
+        return end.code
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except SapoError as error:
+        print(f"sapo: {error}", file=sys.stderr)
+        return error.exit_code
+    except ModuleNotFoundError as error:
+        package = str(error.name).partition(".")[0]
+        if package == "sapo_edge":
+            raise
+        print(
+            f"sapo: the Python package {package!r} is not installed; install what is missing with: "
+            "pip install sapo-edge (`sapo relay` needs less: docs/network.md, Relays)",
+            file=sys.stderr,
+        )
+        return ExitCode.FAILED
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            raise
+        # After EPIPE nobody reads, so there is no message.
+        if error.errno == errno.ENOSPC:
+            print("sapo: the output can't be written, the disk is full; free some space on it", file=sys.stderr)
+        discard_output()
+        return ExitCode.FAILED
+    return code if isinstance(code, int) else str(code)

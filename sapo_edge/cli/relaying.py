@@ -1,0 +1,205 @@
+"""The program of `sapo relay`, which runs for weeks: without the parser of the command line, which takes 20 MB."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from sapo_edge.cli.ending import run_to_end
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.signals import ending_signals
+from sapo_edge.errors import ConfigError, StateLockedError
+from sapo_edge.events import Event, Notice
+from sapo_edge.state import logs
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.secret import read_or_create_secret
+
+if TYPE_CHECKING:
+    from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
+
+DEFAULT_PORT = 4001
+"""libp2p's usual port: people write a relay's address down, so it must not change."""
+DEFAULT_MEMBERS = 1000
+"""About 65 MB of memory when all of them are connected, beside 61 MB for the program."""
+OTHER_FILES = 64
+"""Open files beside the members' sockets, generously: log, lock, listening sockets, probes of ports."""
+
+
+def main() -> None:
+    """Run a relay with the options that are this program's argument: those of `run_relay` but the key, as JSON."""
+    sys.exit(run_to_end(partial(_run, sys.argv[1])))
+
+
+def _run(argument: str) -> None:
+    from sapo_edge.swarm.joining.membership import Membership
+
+    options = json.loads(argument)
+    home = None if options["home"] is None else Path(options["home"])
+    swarm = Membership(Paths.default(home).state).current
+    options |= {"home": home, "announce": tuple(options["announce"]), "psk": None if swarm is None else swarm.key}
+    run_relay(**options)
+
+
+def check_names(announce: tuple[str, ...]) -> None:
+    """Raise an error if one of these is neither a host name nor an IP address.
+
+    Raises:
+        ConfigError: then.
+    """
+    from sapo_edge.swarm.addresses import host_address
+
+    for name in announce:
+        try:
+            host_address(name, 1, "1" * 46)
+        except ValueError as error:
+            raise ConfigError(
+                f"{name!a} is neither a host name nor an IP address", "name one at which others reach this machine"
+            ) from error
+
+
+def run_relay(
+    home: Path | None,
+    *,
+    port: int = DEFAULT_PORT,
+    listen: Literal["all", "loopback"] = "all",
+    announce: tuple[str, ...] = (),
+    psk: bytes | None = None,
+    upload: int = 0,
+    download: int = 0,
+    members: int = DEFAULT_MEMBERS,
+    per_address: int = 0,
+    as_json: bool = False,
+) -> None:
+    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
+
+    It prints its multiaddresses on stdout, best first, one a line, or as one JSON object.
+
+    Args:
+        home: as of every command. The relay's key and lock are in its state directory, apart from those of a node.
+        port: TCP port; 0 for any.
+        listen: on all interfaces, or on this machine only.
+        announce: host names or IP addresses at which others reach it.
+        psk: 32 bytes, to serve one private swarm instead of open ones.
+        upload, download: caps in bytes per second; 0 for none.
+        members: most connected nodes.
+        per_address: most of one address; 0 for half of `members`.
+        as_json: print JSON.
+
+    Raises:
+        ConfigError: if an announced address is neither a host name nor an IP address, or the operating system allows
+            fewer open files than there may be members.
+        StateError: if the state directory can't be used, or another relay uses it.
+        SwarmError: if it can't listen on the port.
+    """
+    import trio
+
+    from sapo_edge.swarm.host.lean import be_lean
+    from sapo_edge.swarm.host.logs import preserve_logging
+    from sapo_edge.swarm.joining.identity import Identity
+
+    check_names(announce)
+    paths = Paths.default(home)
+    paths.create()
+    lock = StateLock(paths.state / "relay.lock")
+    try:
+        lock.acquire()
+    except StateLockedError as error:
+        process = f"process {error.holder}" if error.holder else "unknown process"
+        raise StateLockedError(
+            f"another relay ({process}) uses {paths.state}",
+            f"stop it with Ctrl-C in its terminal{f' or with: kill {error.holder}' if error.holder else ''}; "
+            "or use --home for a second one",
+            error.holder,
+        ) from error
+    try:
+        identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
+        with preserve_logging():
+            be_lean(is_private=psk is not None)
+            from sapo_edge.swarm.visits.relay import RelayConfig
+        logs.configure(file=paths.state / "relay.log", stderr=False)
+        config = RelayConfig(identity, port, listen, announce, psk, upload, download, members, per_address)
+        _allow_files(config.capacity.places + OTHER_FILES)
+        trio.run(partial(_serve, config, as_json))
+    finally:
+        lock.release()
+
+
+def _allow_files(number: int) -> None:
+    """Let this process open so many files: many systems start programs with 256 or 1,024, and allow more on demand.
+
+    Raises:
+        ConfigError: if the system allows fewer.
+    """
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= number:
+        return
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, hard))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the system lets this program open {hard} files, and so many members need {number}",
+            "use a lower --members, or raise the limit (`ulimit -Hn`, or LimitNOFILE in a systemd unit)",
+        ) from error
+
+
+async def _serve(config: RelayConfig, as_json: bool) -> None:
+    import trio
+
+    from sapo_edge.swarm.tally import Tally
+    from sapo_edge.swarm.visits.relay import run_relay
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_until_signal, nursery.cancel_scope.cancel)
+        await run_relay(config, Tally(_print_notice), partial(_print_addresses, as_json), _Reporter().report)
+
+
+async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
+    import trio
+
+    with trio.open_signal_receiver(*ending_signals()) as signals:
+        task_status.started()
+        async for _ in signals:
+            narrate("stopping; nodes continue without this relay")
+            stop()
+            return
+
+
+def _print_notice(event: Event) -> None:
+    if isinstance(event, Notice):
+        narrate(event.text)
+
+
+def _print_addresses(as_json: bool, addresses: tuple[str, ...]) -> None:
+    if as_json:
+        print_json({"addresses": addresses})
+    else:
+        print("\n".join(addresses), flush=True)
+        narrate("relaying; give one of these addresses to the members as their bootstrap. Ctrl-C ends it")
+
+
+class _Reporter:
+    """Writes connections, reservations and traffic of a relay to the log when they change."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, ...] = ()
+
+    async def report(self, status: RelayStatus) -> None:
+        counts = (status.connections, status.reservations, status.circuits)
+        if counts != self._last:
+            self._last = counts
+            logging.getLogger("sapo_edge.relay").info(
+                "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
+                *counts, status.sent / 1e6, status.received / 1e6,
+            )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

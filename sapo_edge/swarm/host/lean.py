@@ -1,0 +1,79 @@
+"""Keeps a relay small: leaves out what libp2p imports and a relay never uses.
+
+py-libp2p 0.8.1 imports all of its transports, services, databases and kinds of keys, and with them libraries for QUIC,
+HTTP, DNS, certificates and metrics: more than half of the memory that it takes, and of the time until it has started. A
+relay listens on TCP with Noise and Yamux for peers with Ed25519 keys, and resolves no names.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+UNUSED = (
+    "aioquic", "cbor2", "coincurve", "cryptography.x509", "fastecdsa", "httpx", "miniupnpc", "OpenSSL",
+    "prometheus_client", "requests", "sqlite3", "trio_websocket", "zeroconf",
+    "libp2p.bitswap", "libp2p.crypto.keystore", "libp2p.crypto.rsa", "libp2p.crypto.secp256k1", "libp2p.discovery",
+    "libp2p.host.routed_host", "libp2p.identity_utils", "libp2p.kad_dht", "libp2p.peer.persistent",
+    "libp2p.pubsub", "libp2p.relay.circuit_v2.discovery", "libp2p.relay.circuit_v2.transport",
+    "libp2p.security.insecure", "libp2p.security.secio", "libp2p.security.tls", "libp2p.stream_muxer.mplex",
+    "libp2p.transport.quic", "libp2p.transport.websocket",
+)  # fmt: skip
+"""Packages and modules, each with all that is in it."""
+UNUSED_WITHOUT_KEY = ("Crypto", "libp2p.security.pnet")
+"""What only private swarms need: their encryption of whole connections."""
+
+
+def be_lean(is_private: bool) -> None:
+    """Leave out what a relay does not need, in a process that imports libp2p for the relay alone."""
+    if "libp2p" not in sys.modules:
+        leave_out(UNUSED if is_private else (*UNUSED, *UNUSED_WITHOUT_KEY))
+
+
+def leave_out(names: Sequence[str]) -> None:
+    """From now on, let imports of these modules succeed without loading them.
+
+    What is imported from them can be named, compared, inherited from and caught. A call raises ModuleNotFoundError.
+    """
+    sys.meta_path.insert(0, _Finder(names))
+
+
+class _Finder(MetaPathFinder, Loader):
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        """The spec of an empty package for what is left out."""
+        is_unused = any(name == unused or name.startswith(f"{unused}.") for unused in self._names)
+        return ModuleSpec(name, self, is_package=True) if is_unused else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """A module that has every name."""
+        return _Module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Nothing."""
+
+
+class _Module(ModuleType):
+    def __getattr__(self, name: str) -> type:
+        return _stand_in(f"{self.__name__}.{name}", name)
+
+
+class _StandIn(type):
+    """What stands for a class, function or value of a module that is left out."""
+
+    def __getattr__(cls, name: str) -> type:
+        return _stand_in(f"{cls.__qualname__}.{name}", name)
+
+    def __call__(cls, *_: object, **__: object) -> object:
+        raise ModuleNotFoundError(f"{cls.__qualname__} is left out of a relay")
+
+
+def _stand_in(path: str, name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _StandIn(name, (Exception,), {"__qualname__": path})
