@@ -17,6 +17,7 @@ from sapo_edge.cli import (
     answer,
     bench,
     chat,
+    checkpoints,
     config,
     control,
     doctor,
@@ -89,6 +90,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
 for name, command in _COMMANDS.items():
     app.command(name)(command)
 app.add_typer(config.app, name="config")
+app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(models.app, name="models")
 app.add_typer(swarm.app, name="swarm")
 app.add_typer(identity.app, name="identity")

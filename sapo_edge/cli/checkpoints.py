@@ -1,0 +1,143 @@
+"""`sapo checkpoints`: list, use and remove the checkpoints of a state directory."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapo_edge.cli.download import megabytes
+from sapo_edge.cli.options import Home, Json
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.rollback import rollback
+from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.control.client import explained_lock
+from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.durable import reported
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, use and remove checkpoints.")
+ASIDE = ("*.rolled-back*", "*.damaged*")
+"""Directories that no node resumes from: left by `sapo rollback`, or found damaged at a start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A checkpoint as the list shows it: bytes on the disk, and marks such as "best"."""
+
+    name: str
+    round: int | None
+    path: Path
+    bytes: int
+    time: float | None
+    accuracy: float | None
+    questions: int
+    marks: tuple[str, ...]
+
+
+@app.command("list")
+def list_checkpoints(home: Home = None, json: Json = False) -> None:
+    """List the checkpoints: round, validation accuracy, time and size; the newest, the best, and what was set aside."""
+    paths = Paths.default(home)
+    rows = _rows(paths)
+    if json:
+        print_json({"checkpoints": [_record(row) for row in rows]})
+        return
+    if not rows:
+        narrate("there is no checkpoint yet: train first with `sapo run`")
+        return
+    width = max(len(row.name) for row in rows)
+    print(f"{'checkpoint':{width}}  {'validation':>10}  {'written':16}  {'size':>7}")
+    for row in rows:
+        accuracy = "-" if row.accuracy is None else f"{row.accuracy:.3f}"
+        written = "-" if row.time is None else f"{datetime.datetime.fromtimestamp(row.time):%Y-%m-%d %H:%M}"
+        line = f"{row.name:{width}}  {accuracy:>10}  {written:16}  {megabytes(row.bytes):>7}  {', '.join(row.marks)}"
+        print(line.rstrip())
+
+
+@app.command()
+def use(
+    round: Annotated[int, typer.Argument(min=0, help="Of a checkpoint of the list.")],
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Return to a checkpoint and go on from there, as `sapo rollback --round` does."""
+    rollback(round=round, home=home, json=json)
+
+
+@app.command()
+def remove(
+    round: Annotated[int | None, typer.Argument(min=0, help="Of a checkpoint of the list.")] = None,
+    aside: Annotated[bool, typer.Option("--aside", help="Remove all that were set aside.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Remove a checkpoint that is neither the newest nor the best, or all that were set aside."""
+    paths = Paths.default(home)
+    if (round is None) == (not aside):
+        raise ConfigError("it is not clear what to remove", "give a round of `sapo checkpoints list`, or --aside")
+    # Locking would create a state directory.
+    rows = _rows(paths)
+    doomed = [row for row in rows if (row.round is None if aside else row.round == round)]
+    if not doomed:
+        raise CheckpointError(
+            "nothing was set aside" if aside else f"there is no checkpoint of round {round}",
+            "see `sapo checkpoints list`",
+        )
+    if doomed[0].marks and not aside:
+        raise CheckpointError(
+            f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
+            "the node goes on from the newest, and commands take the best; remove another one",
+        )
+    lock = StateLock(paths.lock)
+    with explained_lock(paths):
+        lock.acquire()
+    try:
+        for row in doomed:
+            with reported("remove", row.path):
+                shutil.rmtree(row.path)
+    finally:
+        lock.release()
+    freed = sum(row.bytes for row in doomed)
+    if json:
+        print_json({"done": "remove", "checkpoints": [row.name for row in doomed], "bytes": freed})
+    else:
+        narrate(f"removed {', '.join(row.name for row in doomed)}: {megabytes(freed)}")
+
+
+def _rows(paths: Paths) -> list[Row]:
+    """All checkpoints, oldest first, then what was set aside."""
+    checkpoints = Checkpoints(paths.checkpoints)
+    rounds = checkpoints.rounds()
+    best = checkpoints.best(warn=lambda _text: None)
+    rows = []
+    for number in rounds:
+        path = paths.checkpoints / f"round-{number:06d}"
+        marks = [word for word, at in (("newest", rounds[-1]), ("best", best.round if best else None)) if at == number]
+        try:
+            found = checkpoints.read(number)
+        except CheckpointError:
+            rows.append(Row(path.name, number, path, _size(path), None, None, 0, (*marks, "damaged")))
+        else:
+            rows.append(
+                Row(path.name, number, path, _size(path), found.time, found.accuracy, found.questions, tuple(marks))
+            )
+    aside = sorted({path for pattern in ASIDE for path in paths.checkpoints.glob(pattern)})
+    return rows + [Row(path.name, None, path, _size(path), None, None, 0, ("set aside",)) for path in aside]
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _record(row: Row) -> dict[str, object]:
+    return {
+        "name": row.name, "round": row.round, "path": str(row.path), "bytes": row.bytes, "time": row.time,
+        "accuracy": row.accuracy, "questions": row.questions, "marks": list(row.marks),
+    }  # fmt: skip
