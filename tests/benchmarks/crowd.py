@@ -27,6 +27,7 @@ from statistics import NormalDist
 from types import FunctionType, MethodType, ModuleType, SimpleNamespace
 
 import numpy as np
+from libp2p.peer.id import ID
 
 from sapo_edge.authors import Authors
 from sapo_edge.pool import PoolLimits
@@ -77,10 +78,11 @@ class Member:
 
     def __init__(self, number: int, tag: bytes | None = TAG) -> None:
         self.peer_id = Identity((number + 1).to_bytes(32, "big")).peer_id
+        self.key = ID.from_string(self.peer_id)
         # Four members in a /16, and some alone in theirs.
         ip = f"{20 + number % 100}.{number // 400 % 256}.{number // 100 % 4 + 1}.{number % 250 + 1}"
         self.address = direct_address(ip, 4001, self.peer_id)
-        self.connections: dict[str, object] = {}
+        self.connections: dict[ID, object] = {}
         network = SimpleNamespace(connections=self.connections, get_connections=lambda peer: [])
         host = SimpleNamespace(get_network=lambda: network)
         tally = Tally(lambda event: None)
@@ -91,9 +93,15 @@ class Member:
 
     def hold(self, other: Member) -> None:
         """Be connected to a member, and know its address."""
-        self.connections[other.peer_id] = None
-        self.directory.mark_dialled(other.address)
+        self.connections[other.key] = None
         self.directory._entry(other.peer_id).tag = TAG
+        self.directory.mark_dialled(other.address)
+
+    def drop_oldest(self) -> None:
+        """Lose the connection that was made first."""
+        key = next(iter(self.connections))
+        del self.connections[key]
+        self.directory._introductions.remove(str(key))
 
     def meet(self, other: Member) -> None:
         """Connect to a member that has room."""
@@ -127,15 +135,18 @@ def join_all(nodes: int) -> list[list[int]]:
         member = Member(number)
         member.learn(relay)
         member.dial(members)
-        for peer_id in list(member.connections):
-            member.learn(members[peer_id])
+        for key in list(member.connections):
+            member.learn(members[str(key)])
         member.dial(members)
         members[member.peer_id] = member
         relay.hold(member)
         while len(relay.connections) > RELAY_PLACES:
-            del relay.connections[next(iter(relay.connections))]
+            relay.drop_oldest()
     numbers = {peer_id: number for number, peer_id in enumerate(members)}
-    return [[numbers[peer_id] for peer_id in member.connections if peer_id in numbers] for member in members.values()]
+    return [
+        [numbers[peer_id] for key in member.connections if (peer_id := str(key)) in numbers]
+        for member in members.values()
+    ]
 
 
 def mesh_of(peers: Sequence[Sequence[int]], rng: random.Random) -> list[list[int]]:
