@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, deque
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -24,6 +23,7 @@ from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo, Router
+from sapo_edge.swarm.turns import Turns
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout
 
 MAX_UNCHECKED = 512
@@ -64,9 +64,9 @@ class Session:
         )
         member.admission.reputation.network_of = self._public_network
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
-        # Each rollout with the neighbourhood of the peer that delivered it first.
-        self._established: deque[tuple[SignedRollout, str]] = deque()
-        self._newcomers: deque[tuple[SignedRollout, str]] = deque()
+        # By the neighbourhood of the peer that delivered a rollout first.
+        self._established: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
+        self._newcomers: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
         self._has_unchecked = trio.Event()
         self._has_outgoing = trio.Event()
         self._backfilled: set[str] = set()
@@ -190,10 +190,8 @@ class Session:
             # Established authors have a queue of their own, so that many newcomers can't crowd them out.
             is_established = self.member.admission.reputation.is_established(signed.rollout.author)
             queue = self._established if is_established else self._newcomers
-            queue.append((signed, network))
             self._has_unchecked.set()
-            if len(queue) > MAX_UNCHECKED:
-                _make_room(queue)
+            if queue.put(network, signed):
                 self.tally.count("rollouts dropped: too many wait for their check")
 
     async def _check_tasks(self) -> None:
@@ -205,7 +203,7 @@ class Session:
             if not (queue := self._established or self._newcomers):
                 self._has_unchecked = trio.Event()
                 continue
-            signed, network = queue.popleft()
+            network, signed = queue.take()
             try:
                 rejection = await trio.to_thread.run_sync(check, signed, limiter=limiter, abandon_on_cancel=True)
             except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
@@ -304,12 +302,6 @@ class Session:
             self.member.rejections_of(text),
             self.gossip.score(peer_id),
         )
-
-
-def _make_room(queue: deque[tuple[SignedRollout, str]]) -> None:
-    """Drop the newest rollout of the network from which most wait, so that a flood drops its own."""
-    ((most, _),) = Counter(network for _, network in queue).most_common(1)
-    del queue[max(place for place, (_, network) in enumerate(queue) if network == most)]
 
 
 def _remote_address(connection: Any) -> str:

@@ -49,17 +49,28 @@ DEFENCES = (
     ),
     Defence(
         "rollouts that wait for their check",
-        "sapo_edge/swarm/member/session.py",
-        "            if len(queue) > MAX_UNCHECKED:",
-        "            if False:",
+        "sapo_edge/swarm/turns.py",
+        "        if len(self) <= self._limit:",
+        "        if True:",
         ("tests/swarm/member/test_session.py::test_rollouts_of_established_authors_wait_in_a_queue_of_their_own",),
     ),
     Defence(
         "a flood that waits for its check drops its own",
-        "sapo_edge/swarm/member/session.py",
-        " if network == most)]",
-        ")]",
-        ("tests/swarm/member/test_session.py::test_a_flood_that_waits_for_its_check_drops_its_own_rollouts",),
+        "sapo_edge/swarm/turns.py",
+        "max(self._queues.values(), key=len).pop()",
+        "self._queues[source].pop()",
+        (
+            "tests/swarm/member/test_session.py::test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts",
+        ),
+    ),
+    Defence(
+        "a flood that waits for its check holds up its own",
+        "sapo_edge/swarm/turns.py",
+        "            self._queues[source] = queue\n",
+        "            self._queues[source] = queue\n            self._queues.move_to_end(source, last=False)\n",
+        (
+            "tests/swarm/member/test_session.py::test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts",
+        ),
     ),
     Defence(
         "a forwarder of garbage loses score",

@@ -115,7 +115,7 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
 def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     dialled = []
 
-    async def connect(host: object, address: object) -> bool:
+    async def connect(host: object, address: object, *_: object) -> bool:
         dialled.append(str(address))
         return True
 

@@ -87,7 +87,7 @@ def test_rollouts_of_established_authors_wait_in_a_queue_of_their_own(monkeypatc
     play(scenario)
 
 
-def test_a_flood_that_waits_for_its_check_drops_its_own_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNCHECKED", 6)
     other = Identity(bytes([8]) * 32).peer_id
     monkeypatch.setattr(module, "network_of", lambda host, peer: "8.8.8.0/24" if peer == other else "9.9.9.0/24")
@@ -98,7 +98,8 @@ def test_a_flood_that_waits_for_its_check_drops_its_own_rollouts(monkeypatch: py
         for author in range(30, 33):
             lab.session._check(lab.message(author), other, Identity(bytes([author]) * 32).peer_id)
             lab.check(lab.message(author + 10), author + 10)
-        assert sorted(network for _, network in lab.session._newcomers) == ["8.8.8.0/24"] * 3 + ["9.9.9.0/24"] * 3
+        turns = [lab.session._newcomers.take()[0] for _ in range(6)]
+        assert turns == ["9.9.9.0/24", "8.8.8.0/24"] * 3 and lab.waiting == (0, 0)
 
     play(scenario)
 
