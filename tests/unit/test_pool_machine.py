@@ -307,4 +307,4 @@ def pairs(rollouts: list[Rollout]) -> list[tuple[Rollout, Rollout]]:
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = machine_settings(examples=20, steps=20, long=5000)
+TestPool.settings = machine_settings(examples=15, steps=20, long=5000)

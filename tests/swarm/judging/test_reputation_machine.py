@@ -40,15 +40,16 @@ SWARM = b"s" * 32
 RELAY, AUTHOR, NEWCOMER, LAST, ATTACKERS = 1, 2, 3, 4, tuple(range(5, 9))
 ROUNDING = 1e-3
 """Seconds by which the sums of decayed strikes, here and there, may differ."""
-SMALL_BURST = 8
-"""In place of `BURST` and `NEWCOMERS_BURST`, so that a few messages use it up."""
+SMALL_BURST = 7
+"""In place of `BURSTS`, so that a few messages use them up."""
+BURSTS = ("BURST", "NEWCOMERS_BURST", "NETWORK_BURST")
 KINDS = ("new", "old", "false signature", "other swarm", "false task", "held out", "stolen", "aged")
 """What an attacker's record may be; "old" is one that was sent before, "stolen" one of an honest author."""
 Message = tuple[tuple[str, ...], int]
 MESSAGES: tuple[Message, ...] = (
     (("new",), 0), (("new", "new"), 1), (("old",), 0), (("old",), 1), (("old", "new"), 0), ((), 1), (("aged",), 0),
     (("false task",), 0), (("held out",), 0), (("new", "false signature"), 0), (("new", "other swarm"), 0),
-    (("old", "stolen"), 0), (("new", "stolen"), 1), (("new",) * 4, 0),
+    (("old", "stolen"), 0), (("new", "stolen"), 1), (("new",) * 5, 0),
 )  # fmt: skip
 """An attacker's messages: kinds of the records, and number of announced digests, which are new ones each time."""
 
@@ -112,7 +113,7 @@ class ReputationMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.patches = [mock.patch.object(module, name, SMALL_BURST) for name in ("BURST", "NEWCOMERS_BURST")]
+        self.patches = [mock.patch.object(module, name, SMALL_BURST) for name in BURSTS]
         for patch in self.patches:
             patch.start()
         self.steady = Clock()
@@ -153,10 +154,6 @@ class ReputationMachine(RuleBasedStateMachine):
     def an_established_author_publishes(self, way: int) -> None:
         assert self.publish(AUTHOR, way)
 
-    @rule(author=st.sampled_from([RELAY, NEWCOMER]))
-    def a_newcomer_publishes(self, author: int) -> None:
-        self.publish(author, author)
-
     @rule()
     def the_last_pulls(self) -> None:
         records = self.relay.records[-20:]
@@ -172,21 +169,28 @@ class ReputationMachine(RuleBasedStateMachine):
 
     # What attackers do.
 
-    @rule(author=st.sampled_from(ATTACKERS), message=st.sampled_from(MESSAGES), times=st.sampled_from([1, 9]))
-    def an_attacker_publishes(self, author: int, message: Message, times: int) -> None:
-        self.publish_often(author, message, times, author)
+    @rule(author=st.sampled_from(ATTACKERS), messages=st.lists(st.sampled_from(MESSAGES), min_size=1, max_size=4))
+    def an_attacker_publishes(self, author: int, messages: list[Message]) -> None:
+        for kinds, announced in messages:
+            for way in (RELAY, author):
+                # Budgets that earlier attacks used up are full again.
+                self.pass_time(1.0)
+                for _ in range(9):
+                    records = [self.make(kind, author) for kind in kinds]
+                    digests = [secrets.token_bytes(32) for _ in range(announced)]
+                    self.send(encode_message(SWARM, records, digests), author, way)
+            self.newcomers_publish()
 
-    @rule(author=st.sampled_from(ATTACKERS), message=st.sampled_from(MESSAGES))
-    def an_attacker_publishes_to_the_relay(self, author: int, message: Message) -> None:
-        self.publish_often(author, message, 9, RELAY)
+    def newcomers_publish(self) -> None:
+        for newcomer in (NEWCOMER, RELAY):
+            self.publish(newcomer, newcomer)
 
-    def publish_often(self, author: int, message: Message, times: int, way: int) -> None:
-        kinds, announced = message
-        # Budgets that earlier attacks used up are full again.
-        self.pass_time(1.0)
-        for _ in range(times):
-            records = [self.make(kind, author) for kind in kinds]
-            self.send(encode_message(SWARM, records, [secrets.token_bytes(32) for _ in range(announced)]), author, way)
+    @rule()
+    def all_attackers_flood(self) -> None:
+        for author in ATTACKERS * 3:
+            records = [self.make("new", author) for _ in range(5)]
+            self.send(encode_message(SWARM, records, []), author, author)
+        self.newcomers_publish()
 
     @rule(author=st.sampled_from(ATTACKERS), way=st.sampled_from([ATTACKERS[0], RELAY]))
     def an_attacker_sends_garbage(self, author: int, way: int) -> None:
@@ -203,6 +207,7 @@ class ReputationMachine(RuleBasedStateMachine):
                 self.pass_time(0.7)
             self.pass_time(max(0.0, self.until[peer(attacker)] - self.steady.now + rest))
             self.attackers_are_ignored_as_long_as_stated()
+            self.an_attacker_publishes(attacker, [((), 1)])
 
     @rule(sender=st.sampled_from(ATTACKERS), way=st.sampled_from([ATTACKERS[0], RELAY]), which=st.integers(0, 9))
     def an_attacker_replays(self, sender: int, way: int, which: int) -> None:
@@ -298,4 +303,4 @@ class ReputationMachine(RuleBasedStateMachine):
 
 
 TestReputation = ReputationMachine.TestCase
-TestReputation.settings = machine_settings(examples=25, steps=25, long=3000)
+TestReputation.settings = machine_settings(examples=12, steps=20, long=3000)

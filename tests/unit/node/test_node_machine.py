@@ -156,7 +156,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.perform(self.node._save_pool, instant)
 
     @precondition(lambda self: len(self.store.checkpoints.rounds()) > 1)
-    @rule(which=st.integers(0, 1), instant=st.integers(0, 40))
+    @rule(which=st.integers(0, 1), instant=st.integers(0, 20))
     def a_return(self, which: int, instant: int) -> None:
         self.node.rollback_to = self.store.checkpoints.rounds()[which]
         self.perform(self.node._roll_back_if_asked, instant)
