@@ -9,7 +9,8 @@ from typing import Protocol
 from sapo_edge.swarm.tally import Tally
 
 MAX_UNREAD = 32 * 1024 * 1024
-"""Most unread bytes of all connections, but for `LOOK_BYTES` that arrive between two counts."""
+"""Most unread bytes of all connections of a relay, but for `LOOK_BYTES` that arrive between two counts; of a node, see
+`traffic.UNREAD_BYTES`."""
 LOOK_BYTES = 2 * 1024 * 1024
 """Bytes after whose arrival is counted again: counting takes about a millisecond with 1,000 connections."""
 

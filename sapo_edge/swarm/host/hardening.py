@@ -202,7 +202,9 @@ def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:
     # The library reads the limit from its module at each read.
     yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW
     return type(
-        "HostYamux", (SafeYamux,), {"meter": meter, "tally": tally, "keepalive": keepalive, "backlog": Backlog(tally)}
+        "HostYamux",
+        (SafeYamux,),
+        {"meter": meter, "tally": tally, "keepalive": keepalive, "backlog": Backlog(tally, meter.unread)},
     )
 
 

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from sapo_edge.swarm.addresses import holder, neighbourhood
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
+from sapo_edge.swarm.host.backlog import MAX_UNREAD
 
 LONGEST_WAIT = 5.0
 """Seconds for which a newcomer waits for its turn; half of what the other end allows for a handshake."""
@@ -51,12 +52,14 @@ class Capacity:
         per_address: most of one address.
         per_second: sustained arrivals a second in all.
         burst: arrivals of one network that need not wait.
+        unread: most bytes of all connections that arrived and that nobody has read.
     """
 
     places: int
     per_address: int
     per_second: float
     burst: float
+    unread: int = MAX_UNREAD
 
 
 class Places(Generic[Holder]):

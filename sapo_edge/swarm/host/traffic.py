@@ -36,7 +36,9 @@ SERVED_BYTES, SERVED_BURST = 16 * 1024, 512 * 1024
 """Bytes a second, and at once, that one address may have sent to it on request."""
 COMMON_BYTES, COMMON_BURST = 128 * 1024, 2 * 1024 * 1024
 """The same, for all addresses together that want more than that."""
-OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE)
+UNREAD_BYTES = 8 * 1024 * 1024
+"""Most unread bytes of all connections: four times what the largest answers to a node's own pulls need."""
+OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE, UNREAD_BYTES)
 
 
 def byte_bucket(rate: int) -> TokenBucket:
@@ -50,11 +52,12 @@ class Meter:
     Attributes:
         served: bytes that are sent on request, by the address that requests them: requests are small, answers large.
         work: processor time that addresses make this node spend.
+        unread: most unread bytes of all connections.
 
     Args:
         upload, download: bytes a second; 0 for no cap.
         tally: counts refused sockets.
-        capacity: how many inbound sockets it accepts.
+        capacity: how many inbound sockets it accepts, and how much unread data.
         processor: processor time that addresses may use; None for that of a node.
     """
 
@@ -74,6 +77,7 @@ class Meter:
         self.received = 0
         self.tally = tally
         self.sockets: set[MeteredStream] = set()
+        self.unread = capacity.unread
         self._places: Places[MeteredStream] = Places(capacity.places, capacity.per_address)
         self._arrivals = Arrivals(capacity)
         self._remotes: dict[tuple[str, int], MeteredStream] = {}

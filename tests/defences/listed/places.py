@@ -84,6 +84,13 @@ DEFENCES = (
         (_BACKLOG_TESTS + "test_the_bound_holds",),
     ),
     Defence(
+        "unread data of a node's connections",
+        "sapo_edge/swarm/host/hardening.py",
+        "Backlog(tally, meter.unread)",
+        "Backlog(tally)",
+        (_BACKLOG_TESTS + "test_a_node_holds_less_unread_data_than_a_relay",),
+    ),
+    Defence(
         "the fullest address pays for unread data",
         _BACKLOG,
         "(sources[connection.source], unread[connection])",

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.swarm.host.backlog import Backlog
+from sapo_edge.swarm.host.backlog import LOOK_BYTES, MAX_UNREAD, Backlog
+from sapo_edge.swarm.host.hardening import safe_yamux
+from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.tally import Tally
 
 LIMIT = 8000
@@ -70,3 +72,17 @@ def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
             if connections[number].ended:
                 backlog.remove(connections[number])
         assert sum(connection.unread for connection in connections) < LIMIT + LIMIT // 8
+
+
+def test_a_node_holds_less_unread_data_than_a_relay() -> None:
+    tally = Tally(lambda event: None)
+    backlog = safe_yamux(Meter(0, 0, tally), tally, 15.0).backlog
+    peers = [Connection(f"9.9.9.{number}") for number in range(16)]
+    for peer in peers:
+        backlog.add(peer)
+    for _ in range(64):
+        for peer in peers:
+            if not peer.ended:
+                peer.receive(backlog, 64 * 1024)
+        assert sum(peer.unread for peer in peers) <= UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
+    assert any(peer.ended for peer in peers)

@@ -473,12 +473,12 @@ async def slow_readers(hostile: Hostile, seconds: float) -> dict[str, Any]:
         peer.connection.secured_conn.read = lambda *arguments: trio.sleep_forever()
 
     async def act(peer: Neighbour) -> None:
-        with trio.move_on_after(0.5):
+        with trio.move_on_after(3.0):
             stream = await peer.host.get_network().new_stream(peer.node)
             await stream.write(b"\x13/multistream/1.0.0\n" + bytes([len(PULL) + 1]) + PULL.encode() + b"\n" + wanted)
             # More than anybody reads on this stream.
             stream.muxed_stream.send_window = 2**31
-            for _ in range(8):
+            for _ in range(120):
                 await stream.write(bytes(32 * 1024))
 
     return await _sustain(hostile, seconds, act, connections=20, greet=greet, pause=0.2)

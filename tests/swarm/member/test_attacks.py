@@ -66,8 +66,8 @@ UPGRADE_SECONDS = 5.0
 """Time limit of a handshake at the node, half of the default."""
 PATIENCE = 40.0
 """Seconds to wait for what takes a moment on an idle machine."""
-GROWTH = 48 * 1024 * 1024
-"""Bytes by which an attack may make the node grow: the most that it buffers for its connections."""
+GROWTH = 16 * 1024 * 1024
+"""Bytes by which an attack may make the node grow."""
 
 
 def free_port() -> int:
