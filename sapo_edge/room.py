@@ -2,8 +2,8 @@
 
 The number of authors says how much each should send (`sapo_edge/selection.py`). Hostile ones ignore that, so whoever
 receives and forwards holds each author to it: in a round of its own a node accepts `GENEROUS` budgets at most, an equal
-part from each author, and a part of one budget from all together that are not established. So neither the swarm's size
-nor the number of keys changes what a node accepts in a round.
+part from each author, and a part of one budget from all together that are not established. So the swarm's size does
+not change what a node accepts in a round, as far as the number of authors is estimated well.
 """
 
 from __future__ import annotations
