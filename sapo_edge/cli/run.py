@@ -17,6 +17,7 @@ from sapo_edge import events
 from sapo_edge.cli.fanout import EventFanout
 from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ExitCode, StateError
 from sapo_edge.room import Room
@@ -94,6 +95,9 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
     with opened as store, ExitStack() as closing:
         logs.configure(file=workspace.paths.log, stderr=False)
+        if store.latest is None:
+            for text in describe_questions(source.manifest, None if workspace.is_alone else workspace.swarm):
+                narrate(text)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
         policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed)

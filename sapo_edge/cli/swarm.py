@@ -22,6 +22,7 @@ from sapo_edge.plain import counted, line
 if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.joining.membership import Membership, Swarm
+    from sapo_edge.tasks.manifest import Manifest
 
 PASTED_CHARACTERS = 1000
 """Longest invite that is printed: some terminals accept at most 1024 characters when a line is pasted."""
@@ -34,7 +35,10 @@ def create(
     manifest: Annotated[
         str | None, typer.Argument(help="What to train on, as --manifest of `sapo run`; default: the one in use.")
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Only those with its invite can join.")] = False,
+    private: Annotated[
+        bool | None,
+        typer.Option("--private/--open", help="Only those with its invite can join; default for own questions."),
+    ] = None,
     bootstrap: Annotated[
         list[str] | None, typer.Option("--bootstrap", metavar="ADDR", help="A peer or relay to dial first; repeatable.")
     ] = None,
@@ -47,12 +51,16 @@ def create(
 
     workspace = open_workspace(home, {"manifest": manifest})
     tasks = workspace.require_manifest()
+    if private is None:
+        private = tasks.own_questions > 0
     key = secrets.token_bytes(KEY_BYTES) if private else None
     swarm = Swarm.of(tasks, tuple(check_address(address) for address in bootstrap or ()), key)
     _check_state(workspace.paths, workspace.membership, swarm)
     workspace.paths.create()
     workspace.membership.keep_manifest(tasks.to_bytes(), swarm.manifest)
     _print_swarms(workspace, workspace.membership.join(swarm), as_json=json)
+    for text in describe_questions(tasks, swarm):
+        narrate(text)
     if not private and not bootstrap:
         narrate("the open swarm of a manifest is the same everywhere: anyone who trains on it can take part")
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
@@ -154,6 +162,21 @@ def show(home: Home = None, json: Json = False) -> None:
     """Show the swarm of this node, and other known swarms."""
     workspace = open_workspace(home)
     _print_swarms(workspace, workspace.swarm, as_json=json)
+
+
+def describe_questions(manifest: Manifest, swarm: Swarm | None) -> tuple[str, ...]:
+    """What is shared of a manifest's own questions, and with whom, in two lines; nothing if it has none."""
+    if not manifest.own_questions:
+        return ()
+    count = counted(manifest.own_questions, "question")
+    contents = "each question in every rollout, and all of them, with their answers, in the manifest"
+    if swarm is None:
+        return (
+            f"nothing is shared of your {count}: a node works alone on them until you create or join a swarm",
+            f"`sapo swarm create` makes a private one; those who have its invite would get {contents}",
+        )
+    readers = "those who have the invite of" if swarm.is_private else "ANYBODY, because this swarm is open:"
+    return f"what is shared of your {count}, with {readers} {manifest.name}:", contents
 
 
 def is_code(membership: Membership, text: str) -> bool:

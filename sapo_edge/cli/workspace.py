@@ -42,7 +42,8 @@ class Workspace:
             stays 0 while the manifest is missing.
         membership: the swarms that this installation knows.
         manifest: what is trained on; None if the swarm was joined by an invite and no member has sent it yet.
-        swarm: the joined one, or the open swarm of the manifest; None after the last one was left.
+        swarm: the joined one, or the open swarm of the manifest; None after the last one was left, and for a manifest
+            with own questions until one is joined.
     """
 
     paths: Paths
@@ -58,7 +59,7 @@ class Workspace:
 
     @property
     def is_alone(self) -> bool:
-        """Whether a node works alone: by its settings, or because it left its swarm."""
+        """Whether a node works alone: by its settings, or because it is in no swarm."""
         return self.swarm is None or self.settings.network == "solo"
 
     @property

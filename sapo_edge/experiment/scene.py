@@ -12,8 +12,8 @@ from sapo_edge.experiment.plan import Plan, Setting
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import SAMPLES, TEST, VALIDATION, QuestionSet
 from sapo_edge.policy import LoraSettings, Policy
-from sapo_edge.tasks.held_out import SPLIT_QUESTIONS
 from sapo_edge.tasks.manifest import Manifest, load_manifest
+from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 
 TINY = "tiny"

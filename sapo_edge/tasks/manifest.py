@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import tomllib
-import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,17 +22,20 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
 from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.question_file import resolve_questions
+from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
+from sapo_edge.tasks.texts import check_text, require
 
 PROTOCOL = 1
 """Version of the rules by which tasks are made from a manifest and rollouts are exchanged."""
-MAX_MANIFEST_BYTES = 64 * 1024
-"""Largest manifest, as a file and encoded."""
+MAX_MANIFEST_BYTES = 256 * 1024
+"""Largest manifest, encoded: half a response of the swarm, which arrives in `FETCH_SECONDS` at 9 KB a second."""
+MAX_FILE_BYTES = 64 * 1024
+"""Largest TOML file; own questions are in files of their own."""
 MAX_TASKS = 64
 """Most entries."""
 MAX_EXAMPLES = 8
 """Most worked examples."""
-MAX_TEXT_BYTES = 4 * 1024
-"""Longest system text, example question and example answer, in bytes of UTF-8."""
 MAX_TOKENS = 2048
 """Highest limit of tokens per answer."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
@@ -48,35 +50,55 @@ _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ 
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
-    """One kind of task.
+    """One kind of task: of a generator, or people's own questions.
 
     Attributes:
         name: of the entry in task references.
-        generator: a generator on the allow-list.
+        generator: a generator on the allow-list; "" for own questions.
         config: settings that differ from the generator's defaults; sorted, in canonical types.
         weight: the entry is drawn with probability weight / sum of weights.
         partial_credit: whether partial scores of the verifier count; otherwise the reward is 1 or 0, as in the paper.
+        questions: own questions, at least one of them to train on; none for a generator.
 
     Raises:
         ManifestError: if a field is outside its bounds.
     """
 
     name: str
-    generator: str
+    generator: str = ""
     config: Mapping[str, ConfigValue] = field(default_factory=dict, hash=False)
     weight: float = 1.0
     partial_credit: bool = False
+    questions: tuple[OwnQuestion, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"task {_check_name('name of a task', self.name)}"
-        check_generator(_check_name(f"{where}: generator", self.generator))
-        _check(isinstance(self.config, Mapping), f"{where}: config is not a table", "write config = { key = value }")
-        object.__setattr__(self, "config", check_config(where, self.generator, self.config))
+        if self.questions:
+            self._check_questions(where)
+        else:
+            check_generator(_check_name(f"{where}: generator", self.generator))
+            mapped = isinstance(self.config, Mapping)
+            require(mapped, f"{where}: config is not a table", "write config = { key = value }")
+            object.__setattr__(self, "config", check_config(where, self.generator, self.config))
         object.__setattr__(self, "weight", _WEIGHT.check(f"{where}: weight", self.weight))
         Flag(False).check(f"{where}: partial_credit", self.partial_credit)
 
+    def _check_questions(self, where: str) -> None:
+        require(not self.generator and not self.config, f"{where} has questions and a generator", "keep one of them")
+        count = len(self.questions)
+        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")
+        training = split_questions(self.questions).train
+        require(bool(training), f"{where} has no question to train on", "add questions that are not held out")
+
     def as_dict(self) -> dict[str, Any]:
         """The entry as it is encoded in a manifest."""
+        if self.questions:
+            return {
+                "name": self.name,
+                "partial_credit": self.partial_credit,
+                "questions": [question.as_list() for question in self.questions],
+                "weight": self.weight,
+            }
         return {
             "config": {key: list(value) if isinstance(value, tuple) else value for key, value in self.config.items()},
             "generator": self.generator,
@@ -111,28 +133,33 @@ class Manifest:
 
     def __post_init__(self) -> None:
         _check_name("name of a manifest", self.name)
-        _check(
+        require(
             self.protocol == PROTOCOL and type(self.protocol) is int,
             f"manifest {self.name} needs another protocol than {PROTOCOL}",
             "update sapo-edge, or ask for a manifest of this protocol",
         )
-        _check(1 <= len(self.tasks) <= MAX_TASKS, f"it has {len(self.tasks)} tasks", f"give it 1 to {MAX_TASKS}")
+        require(1 <= len(self.tasks) <= MAX_TASKS, f"it has {len(self.tasks)} tasks", f"give it 1 to {MAX_TASKS}")
         names = [entry.name for entry in self.tasks]
         repeated = sorted({name for name in names if names.count(name) > 1})
-        _check(not repeated, f"two tasks have the name {', '.join(repeated)}", "give each task its own name")
-        _check_text("system", self.system)
-        _check(
+        require(not repeated, f"two tasks have the name {', '.join(repeated)}", "give each task its own name")
+        check_text("system", self.system)
+        require(
             len(self.examples) <= MAX_EXAMPLES, f"it has {len(self.examples)} examples", f"keep at most {MAX_EXAMPLES}"
         )
         for position, (question, answer) in enumerate(self.examples, start=1):
-            _check_text(f"question of example {position}", question)
-            _check_text(f"answer of example {position}", answer)
-            _check(
+            check_text(f"question of example {position}", question)
+            check_text(f"answer of example {position}", answer)
+            require(
                 extract_answer(answer) is not None,
                 f"answer of example {position} has no answer tags",
                 "write the answer as <answer>...</answer>",
             )
         _MAX_TOKENS.check("max_tokens", self.max_tokens)
+
+    @property
+    def own_questions(self) -> int:
+        """Number of people's own questions in it; a manifest that has some is private by default."""
+        return sum(len(entry.questions) for entry in self.tasks)
 
     @cached_property
     def digest(self) -> str:
@@ -159,33 +186,43 @@ class Manifest:
             ManifestError: if it is anything else, even another encoding of the same manifest.
         """
         remedy = "fetch it again, or from another peer"
-        _check(
+        require(
             len(data) <= MAX_MANIFEST_BYTES,
             f"the manifest has {len(data)} bytes",
             f"keep it below {MAX_MANIFEST_BYTES}",
         )
         try:
-            raw = msgpack.unpackb(data, max_ext_len=0)
+            raw = msgpack.unpackb(data, max_ext_len=0, max_array_len=MAX_QUESTIONS)
         except (ValueError, RecursionError, msgpack.UnpackException) as error:
             raise ManifestError("the manifest is not valid msgpack", remedy) from error
         manifest = _from_raw(raw, "the manifest")
-        _check(manifest.to_bytes() == data, "the manifest is not in canonical form", remedy)
+        require(manifest.to_bytes() == data, "the manifest is not in canonical form", remedy)
         return manifest
 
     @classmethod
-    def from_toml(cls, text: str, where: str = "the manifest") -> Manifest:
-        """Read a manifest from TOML text, called `where` in messages.
+    def from_toml(cls, text: str, where: str = "the manifest", directory: Path | None = None) -> Manifest:
+        """Read a manifest from TOML text.
+
+        Args:
+            text: the manifest.
+            where: its name in messages.
+            directory: of the files of questions that it names; None: it may name none.
 
         Raises:
             ManifestError: if it is not a valid manifest.
         """
         remedy = "write it as in the shipped manifests"
-        _check(not _LONG_KEY.search(text), f"{where} has a key of more than 32 parts", remedy)
+        require(not _LONG_KEY.search(text), f"{where} has a key of more than 32 parts", remedy)
         try:
             raw = tomllib.loads(text)
         except (ValueError, RecursionError) as error:
             raise ManifestError(f"{where} is not valid TOML: {error}", "correct the file") from error
-        return _from_raw(raw, where)
+        resolve_questions(raw, where, directory)
+        manifest = _from_raw(raw, where)
+        size = len(manifest.to_bytes())
+        remedy = f"keep it below {MAX_MANIFEST_BYTES}: leave out some questions, or make them shorter"
+        require(size <= MAX_MANIFEST_BYTES, f"{where} has {size} bytes as it is sent to members", remedy)
+        return manifest
 
     @classmethod
     def parse_toml(cls, path: Path) -> Manifest:
@@ -196,17 +233,17 @@ class Manifest:
         """
         try:
             with path.open("rb") as file:
-                data = file.read(MAX_MANIFEST_BYTES + 1)
+                data = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:
             raise ManifestError(
                 f"{path} can't be read: {error.strerror}", "check the path and its permissions"
             ) from error
-        _check(len(data) <= MAX_MANIFEST_BYTES, f"{path} is too large", f"keep it below {MAX_MANIFEST_BYTES} bytes")
+        require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             raise ManifestError(f"{path} is not UTF-8", "save it as UTF-8") from error
-        return cls.from_toml(text, str(path))
+        return cls.from_toml(text, str(path), path.parent)
 
     def entry_at(self, fraction: float) -> TaskEntry:
         """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
@@ -268,7 +305,17 @@ def _from_raw(raw: object, where: str) -> Manifest:
 
 
 def _entry_from_raw(raw: object, position: int) -> TaskEntry:
-    return TaskEntry(**_table(raw, f"task {position}", ("name", "generator"), ("config", "weight", "partial_credit")))
+    where = f"task {position}"
+    if not isinstance(raw, dict) or "questions" not in raw:
+        return TaskEntry(**_table(raw, where, ("name", "generator"), ("config", "weight", "partial_credit")))
+    table = _table(raw, where, ("name", "questions"), ("weight", "partial_credit"))
+    questions = _list(table.pop("questions"), f"{where}: questions", MAX_QUESTIONS)
+    require(bool(questions), f"{where} has no questions", "add some, or name a generator")
+    return TaskEntry(**table, questions=tuple(map(_question_from_raw, questions)))
+
+
+def _question_from_raw(raw: object) -> OwnQuestion:
+    return raw if isinstance(raw, OwnQuestion) else OwnQuestion.from_list(raw)
 
 
 def _example_from_raw(raw: object, position: int) -> tuple[Any, Any]:
@@ -279,40 +326,25 @@ def _example_from_raw(raw: object, position: int) -> tuple[Any, Any]:
 
 
 def _table(raw: object, where: str, required: Iterable[str], optional: Iterable[str]) -> dict[str, Any]:
-    _check(isinstance(raw, dict), f"{where} is not a table", "write it as in the shipped manifests")
+    require(isinstance(raw, dict), f"{where} is not a table", "write it as in the shipped manifests")
     assert isinstance(raw, dict)
     keys = [*required, *optional]
     for key in raw:
         if key not in keys:
             raise ManifestError(f"{where}: unknown key {shorten(key)}", nearest(str(key), keys))
     for key in required:
-        _check(key in raw, f"{where}: {key} is missing", f"add {key}")
+        require(key in raw, f"{where}: {key} is missing", f"add {key}")
     return dict(raw)
 
 
 def _list(raw: object, where: str, limit: int) -> list[Any]:
-    _check(isinstance(raw, list), f"{where} is not a list", "write it as in the shipped manifests")
+    require(isinstance(raw, list), f"{where} is not a list", "write it as in the shipped manifests")
     assert isinstance(raw, list)
-    _check(len(raw) <= limit, f"{where} has {len(raw)} entries", f"keep at most {limit}")
+    require(len(raw) <= limit, f"{where} has {len(raw)} entries", f"keep at most {limit}")
     return raw
-
-
-def _check(condition: bool, message: str, remedy: str) -> None:
-    if not condition:
-        raise ManifestError(message, remedy)
 
 
 def _check_name(what: str, name: object) -> str:
     valid = isinstance(name, str) and _NAME.fullmatch(name) is not None
-    _check(valid, f"{what} is not a name", "use up to 64 of a-z, 0-9, hyphen, underscore and dot")
+    require(valid, f"{what} is not a name", "use up to 64 of a-z, 0-9, hyphen, underscore and dot")
     return str(name)
-
-
-def _check_text(where: str, text: object) -> None:
-    _check(isinstance(text, str), f"{where} is not text", "write it between quotes")
-    assert isinstance(text, str)
-    # A peer's text reaches terminals, so escape sequences are rejected. Lone surrogates can't be encoded.
-    printable = all(character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs") for character in text)
-    _check(printable, f"{where} has control characters or invalid Unicode", "remove them")
-    size = len(text.encode("utf-8"))
-    _check(size <= MAX_TEXT_BYTES, f"{where} has {size} bytes", f"keep it below {MAX_TEXT_BYTES}")

@@ -2,12 +2,14 @@
 
 A task is a pure function of the manifest's entry, the version of ReasoningGYM, a seed and an index. ReasoningGYM seeds
 with the *sum* of seed and index, so neighbouring seeds repeat each other's tasks. Here both are hashed with the entry's
-name, so every index of every node has its own seed.
+name, so every index of every node has its own seed. Each of n own questions is drawn at one of n successive indices, in
+an order that depends on the seed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +22,7 @@ from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.held_out import Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.questions import OwnQuestion, place, split_questions
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
@@ -44,6 +47,7 @@ class TaskSource:
         self.manifest = manifest
         self.verifier_errors = 0
         self._entries = {entry.name: entry for entry in manifest.tasks}
+        self._own = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
         self._datasets: dict[str, Dataset] = {}
         self._held_out: dict[Split, tuple[Task, ...]] | None = None
         self._held_out_questions: frozenset[str] = frozenset()
@@ -82,6 +86,8 @@ class TaskSource:
                 f"the task was made with another version of reasoning_gym than {library_version()}",
                 "install the same version on all nodes of the swarm",
             )
+        if entry.name in self._own:
+            return _own_task(ref, self._own_question(ref))
         generated = self._generate(entry, ref)
         try:
             return Task(ref, generated["question"], generated["answer"] or "", generated)
@@ -129,7 +135,9 @@ class TaskSource:
         """
         with self._lock:
             if self._held_out is None:
-                self._held_out = choose_held_out(self.manifest, self._held_out_candidate)
+                self._held_out = choose_held_out(
+                    self.manifest, self._held_out_candidate, {name: self._own_held_out(name) for name in self._own}
+                )
                 self._held_out_questions = frozenset(
                     task.question for tasks in self._held_out.values() for task in tasks
                 )
@@ -158,8 +166,11 @@ class TaskSource:
         return score if entry.partial_credit else float(score == 1.0)
 
     def _verify(self, entry: TaskEntry, answer: str, generated: Mapping[str, Any]) -> float:
-        dataset = self._dataset(entry)
         try:
+            if entry.questions:
+                question: OwnQuestion = generated["own"]
+                return question.score(answer)
+            dataset = self._dataset(entry)
             return verify(entry.generator, dataset, answer, generated)
         except Exception:  # noqa: BLE001
             # A peer's text must not end a round, whatever a library's verifier does.
@@ -188,9 +199,29 @@ class TaskSource:
         seed = derive_seed("held-out", self.manifest.digest)
         return self.regenerate(TaskRef(entry.name, library_version(), seed, index))
 
+    def _own_question(self, ref: TaskRef) -> OwnQuestion:
+        """The question of a reference: each is drawn once in a pass, as many indices as there are questions."""
+        questions = self._own[ref.entry].train
+        index, position = divmod(ref.index, len(questions))
+        offset, step = (derive_seed(purpose, ref.entry, ref.seed, index) for purpose in ("offset", "step"))
+        return questions[place(position, len(questions), offset, step)]
+
+    def _own_held_out(self, entry: str) -> dict[Split, tuple[Task, ...]]:
+        """Tasks of an entry's held-out questions. No draw gives their references."""
+        seed, questions = derive_seed("held-out", self.manifest.digest), self._own[entry]
+        refs = (TaskRef(entry, library_version(), seed, index) for index in itertools.count())
+        return {
+            "validation": tuple(map(_own_task, refs, questions.validation)),
+            "test": tuple(map(_own_task, refs, questions.test)),
+        }
+
     def _draw_for_training(self, seed: int, index: int) -> Task | None:
         try:
             task = self.draw(seed, index)
         except UnknownTaskError:
             return None
         return None if self.is_held_out(task.question) else task
+
+
+def _own_task(ref: TaskRef, question: OwnQuestion) -> Task:
+    return Task(ref, question.question, question.answer, {"own": question})

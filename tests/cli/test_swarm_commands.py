@@ -95,6 +95,19 @@ def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Pat
     assert_refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
 
 
+def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('name = "own"\n[[tasks]]\nname = "mine"\nquestions = [{ question = "1 + 1?", answer = "2" }]\n')
+    assert invoke("config", "set", "manifest", own, "--home", tmp_path).code == 0
+    assert "none: this node works alone" in invoke("swarm", "show", "--home", tmp_path).out
+    assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "in no swarm; create one")
+    created = invoke("swarm", "create", own, "--home", tmp_path, "--json")
+    assert json.loads(created.out)["swarm"]["private"] and "anyone who trains on it" not in created.err
+    assert "what is shared of your 1 question, with those who have the invite of own:" in created.err
+    opened = invoke("swarm", "create", own, "--open", "--home", tmp_path, "--json")
+    assert not json.loads(opened.out)["swarm"]["private"] and "ANYBODY" in opened.err
+
+
 def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> None:
     text = Swarm.of(STARTER, (HERE,)).invite().to_line()
     assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0

@@ -211,13 +211,14 @@ def test_refused_generators_are_documented_with_their_reason() -> None:
     assert not [name for name, reason in IRREPRODUCIBLE.items() if f"| `{name}` | {reason} |" not in text]
 
 
-def test_examples_of_manifests_are_valid() -> None:
-    examples = [
-        text for kind, text in FENCE.findall(read("docs/manifests.md")) if kind == "toml" and "[[tasks]]" in text
-    ]
+def test_examples_of_manifests_are_valid(tmp_path: Path) -> None:
+    fences = FENCE.findall(read("docs/manifests.md"))
+    (questions,) = [text for kind, text in fences if kind == "json"]
+    (tmp_path / "tasks.jsonl").write_text(questions, "utf-8")
+    examples = [text for kind, text in fences if kind == "toml" and "[[tasks]]" in text]
     assert examples
     for example in examples:
-        assert Manifest.from_toml(example).tasks
+        assert Manifest.from_toml(example, directory=tmp_path).tasks
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)

@@ -192,10 +192,14 @@ def _open_swarm(workspace: Workspace) -> Swarm:
 
     Raises:
         ManifestError: if there is no such manifest.
+        ConfigError: if it has own questions, whose swarm is not joined unasked.
     """
     from sapo_edge.swarm.joining.membership import Swarm
 
-    return Swarm.of(find_manifest(workspace.membership, workspace.settings.manifest))
+    manifest = find_manifest(workspace.membership, workspace.settings.manifest)
+    if manifest.own_questions:
+        raise ConfigError(f"{manifest.name} has your own questions", "create a private swarm with `sapo swarm create`")
+    return Swarm.of(manifest)
 
 
 def _changed_settings(consent: Consent) -> dict[str, str | None]:

@@ -1,7 +1,8 @@
 """The swarms that this installation knows, and the one that it is in: `swarms.json` in the state directory.
 
 There are three cases. A swarm was joined: the node is in it. The last one was left: the node works alone. Neither: the
-node is in the open swarm of its manifest. Manifests of swarms are files in `manifests/`, named by their digests.
+node is in the open swarm of its manifest, or works alone on people's own questions: those reach nobody who was not
+invited. Manifests of swarms are files in `manifests/`, named by their digests.
 """
 
 from __future__ import annotations
@@ -122,11 +123,12 @@ class Membership:
         """The swarm of a node; None if it works alone.
 
         Args:
-            manifest: of the settings. Its open swarm is the node's if none was ever joined or left.
+            manifest: of the settings. Its open swarm is the node's if none was ever joined or left, and it has no own
+                questions.
         """
         if self.alone:
             return None
-        return self.current or Swarm.of(manifest)
+        return self.current or (None if manifest.own_questions else Swarm.of(manifest))
 
     def join(self, swarm: Swarm) -> Swarm:
         """Join a swarm. Addresses known from before are kept after the new ones.

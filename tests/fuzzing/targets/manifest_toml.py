@@ -5,13 +5,13 @@ from __future__ import annotations
 from importlib import resources
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, shipped_manifests
+from sapo_edge.tasks.manifest import MAX_FILE_BYTES, Manifest, shipped_manifests
 from tests.fuzzing.target import MIB, Target
 
 
 def check(data: bytes) -> None:
     """As the text of a file."""
-    if len(data) > MAX_MANIFEST_BYTES:
+    if len(data) > MAX_FILE_BYTES:
         return
     try:
         text = data.decode("utf-8")
@@ -36,8 +36,14 @@ def seeds() -> list[bytes]:
         "a." * 30_000 + "a = 1", "[" + "a." * 15_000 + "a]\n" + "b = 1\n" * 5_000, "a = " + "[" * 30_000,
         "a = " + "{a=" * 15_000, "a = " + "9" * 5_000, "a = 1979-05-27T07:32:00Z", "a = inf", "[[a]]\n" * 9_000,
     )  # fmt: skip
-    return [*shipped, *(text.encode() for text in hard)]
+    own = 'name = "own"\n[[tasks]]\nname = "mine"\nexamples = 1\nquestions = [{ question = "?", answer = "1" }, ' + (
+        '{ question = "1 + 1?", answer = 2, check = "number", tolerance = 0.5, split = "test" }, '
+        '{ question = "A?", answer = "A", check = "choice", choices = ["A", "B"] }, '
+        '{ question = "B?", answer = ["a"], check = "set" }, '
+        '{ question = "C?", answer = "1", check = "regex", pattern = "[0-9]+" }]'
+    )
+    return [own.encode(), *shipped, *(text.encode() for text in hard)]
 
 
 # Python's objects are many times as large as their text.
-TARGET = Target(check, seeds, MAX_MANIFEST_BYTES, MIB, 256, short=8)
+TARGET = Target(check, seeds, MAX_FILE_BYTES, MIB, 256, short=8)

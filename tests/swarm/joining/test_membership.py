@@ -16,11 +16,13 @@ import pytest
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, Swarm, swarm_id, verify_manifest
-from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.questions import OwnQuestion
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
 NINE = load_manifest("reasoning-gym-nine")
+QUESTIONS = Manifest("questions", (TaskEntry("mine", questions=(OwnQuestion("1 + 1?", "2"),)),))
 OWN = Manifest.from_toml('name = "own"\n[[tasks]]\nname = "sums"\ngenerator = "chain_sum"\n')
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -54,6 +56,13 @@ def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_pat
     again.leave()
     assert KEY.hex() not in (tmp_path / "state" / "swarms.json").read_text(), "a key goes with its swarm"
     assert again.leave() is None
+
+
+def test_own_questions_are_in_no_swarm_until_one_is_joined(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    assert membership.swarm_of(QUESTIONS) is None and membership.swarm_of(OWN) == Swarm.of(OWN)
+    private = membership.join(Swarm.of(QUESTIONS, key=KEY))
+    assert membership.swarm_of(QUESTIONS) == private
 
 
 def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_manifests_are_decoded_again(manifest: bytes | None) -> None:
 
 
 def test_a_manifest_that_is_too_large_is_rejected() -> None:
-    too_large = wire.encode_manifest_response(bytes(64 * 1024 + 1))
+    too_large = wire.encode_manifest_response(bytes(256 * 1024 + 1))
     assert reason_of(lambda: wire.decode_response(too_large)) is Rejection.SHAPE
 
 

@@ -18,8 +18,8 @@ from sapo_edge.experiment.tiny_warmup import Mistakes, Network, warm_up_tasks
 from sapo_edge.policy import LoraSettings
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.answers import extract_answer
-from sapo_edge.tasks.held_out import SPLIT_QUESTIONS
 from sapo_edge.tasks.manifest import Manifest
+from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
 
 NETWORK = Network(width=16, heads=2, inner=32, questions=120, steps=6, batch=16)

@@ -19,9 +19,10 @@ from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import MAX_INTEGER, Task, TaskRef
 from sapo_edge.state.secret import seed_from_secret
 from sapo_edge.tasks.allowed import ALLOWED, Integer, Real
-from sapo_edge.tasks.held_out import SPLIT_QUESTIONS, Split
+from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 STARTER = TaskSource(load_manifest("starter"))

@@ -1,0 +1,242 @@
+"""How the answer to a person's own question is checked. No check evaluates text, and each ends quickly on any text.
+
+A check has at most one option, by which it is written in `tasks.jsonl` and encoded in a manifest. Both texts that it
+compares have at most `MAX_ANSWER_CHARACTERS` characters.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from sapo_edge.tasks.allowed import Flag, Real
+from sapo_edge.tasks.texts import check_text, require
+
+if TYPE_CHECKING:
+    import re2
+
+MAX_CHOICES = 26
+"""Most options of a choice."""
+MAX_CHOICE_BYTES = 256
+"""Longest one, in bytes of UTF-8."""
+MAX_ITEMS = 64
+"""Most items of a set."""
+MAX_PATTERN_BYTES = 256
+"""Longest regular expression, in bytes of UTF-8."""
+PATTERN_MEMORY = 128 * 1024
+"""Bytes that RE2 may take for one expression. With them it bounds the time of a match, which is linear in the text."""
+MAX_TOLERANCE = 1e12
+"""Largest tolerance of a number."""
+
+_NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
+_NUMBER_CHARACTERS = 96
+# More digits than two such numbers of like size have; where they differ in size, no tolerance is near the difference.
+_DIGITS = 128
+_AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
+
+
+class Check(Protocol):
+    """A way to check answers."""
+
+    option: ClassVar[str]
+    """Key of its option in a file of questions; "" if it has none."""
+
+    @property
+    def value(self) -> Any:
+        """The option as it is encoded in a manifest; None without one."""
+        ...
+
+    def check_expected(self, expected: str) -> None:
+        """Make sure that answers can be compared with the expected one.
+
+        Raises:
+            ManifestError: if they can't.
+        """
+        ...
+
+    def score(self, expected: str, answer: str) -> float:
+        """0 to 1, for an answer without surrounding space."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """The same text; with `fold`, whatever its case and white space."""
+
+    fold: bool = False
+    option: ClassVar[str] = "fold"
+
+    def __post_init__(self) -> None:
+        Flag(False).check("fold", self.fold)
+
+    @property
+    def value(self) -> bool:
+        """Whether case and white space count."""
+        return self.fold
+
+    def check_expected(self, expected: str) -> None:
+        """An answer is not empty."""
+        require(expected.strip() != "", "answer is empty", "write the expected answer")
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the same text."""
+        same = folded(answer) == folded(expected) if self.fold else answer == expected.strip()
+        return float(same)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number that differs by at most `tolerance` from the expected one; thousands may be separated by commas."""
+
+    tolerance: float = 0.0
+    option: ClassVar[str] = "tolerance"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "tolerance", Real(0.0, MAX_TOLERANCE, 0.0).check("tolerance", self.tolerance))
+
+    @property
+    def value(self) -> float:
+        """The tolerance."""
+        return self.tolerance
+
+    def check_expected(self, expected: str) -> None:
+        """The expected answer is a number."""
+        remedy = "write digits, such as 42, -1.5 or 6e23, or use another check"
+        require(_number(expected) is not None, "answer is not a number", remedy)
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 within the tolerance."""
+        given, right = _number(answer), _number(expected)
+        if given is None or right is None:
+            return 0.0
+        # `repr`: a tolerance of 0.3 is three tenths, not the nearest binary fraction below.
+        return float(abs(_context().subtract(given, right)) <= Decimal(repr(self.tolerance)))
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of `choices`, whatever its case, white space, and the brackets and punctuation around it."""
+
+    choices: tuple[str, ...]
+    option: ClassVar[str] = "choices"
+
+    def __post_init__(self) -> None:
+        remedy = f"list 2 to {MAX_CHOICES} different texts"
+        listed = isinstance(self.choices, list | tuple) and 2 <= len(self.choices) <= MAX_CHOICES
+        require(listed, f"choices is not a list of 2 to {MAX_CHOICES} texts", remedy)
+        choices = tuple(check_text("a choice", choice, MAX_CHOICE_BYTES) for choice in self.choices)
+        object.__setattr__(self, "choices", choices)
+        different = {_bare(choice) for choice in choices} - {""}
+        require(len(different) == len(choices), "two choices are equal, or one is empty", remedy)
+
+    @property
+    def value(self) -> list[str]:
+        """The choices."""
+        return list(self.choices)
+
+    def check_expected(self, expected: str) -> None:
+        """The expected answer is one of them."""
+        bare = {_bare(choice) for choice in self.choices}
+        require(_bare(expected) in bare, "answer is not one of its choices", "write one of them as answer")
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the expected choice."""
+        return float(_bare(answer) == _bare(expected))
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """The same items, separated by commas, in any order. The score is the share of items in both (Jaccard's index)."""
+
+    option: ClassVar[str] = ""
+
+    @property
+    def value(self) -> None:
+        """Nothing."""
+
+    def check_expected(self, expected: str) -> None:
+        """A set has 1 to `MAX_ITEMS` items."""
+        count = len(_items(expected))
+        require(1 <= count <= MAX_ITEMS, f"answer has {count} items", f"list 1 to {MAX_ITEMS}")
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the same set."""
+        right, given = _items(expected), _items(answer)
+        return len(right & given) / len(right | given) if given else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A text that a regular expression matches as a whole, in the syntax of RE2, whose time is linear in the text."""
+
+    pattern: str
+    option: ClassVar[str] = "pattern"
+
+    def __post_init__(self) -> None:
+        check_text("pattern", self.pattern, MAX_PATTERN_BYTES)
+
+    @property
+    def value(self) -> str:
+        """The expression."""
+        return self.pattern
+
+    def check_expected(self, expected: str) -> None:
+        """Any text will do: it is what people read, and what a worked example shows."""
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for a match; 0 of an expression that is not valid."""
+        compiled = compile_pattern(self.pattern)
+        return float(compiled is not None and compiled.fullmatch(answer) is not None)
+
+
+CHECKS: Mapping[str, type[Exact | Number | Choice | Set | Pattern]] = {
+    "exact": Exact, "number": Number, "choice": Choice, "set": Set, "regex": Pattern,
+}  # fmt: skip
+"""Checks by their name in a file of questions and in a manifest."""
+
+
+@lru_cache(maxsize=256)
+def compile_pattern(pattern: str) -> re2._Regexp | None:
+    """The compiled expression; None if it is not valid, or takes more than `PATTERN_MEMORY`."""
+    import re2
+
+    options = re2.Options()
+    options.max_mem = PATTERN_MEMORY
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except re2.error:
+        return None
+
+
+def folded(text: str) -> str:
+    """The text without differences of case and white space."""
+    return " ".join(text.casefold().split())
+
+
+def _bare(text: str) -> str:
+    return folded(text).strip(_AROUND_A_CHOICE)
+
+
+def _items(text: str) -> frozenset[str]:
+    return frozenset(folded(item) for item in text.split(",") if item.strip())
+
+
+def _number(text: str) -> Decimal | None:
+    """A number of bounded length and size; None for any other text."""
+    text = text.strip()
+    if len(text) > _NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
+        return None
+    try:
+        return _context().create_decimal(text.replace(",", ""))
+    except decimal.InvalidOperation:
+        return None  # a sign or an exponent alone
+
+
+def _context() -> decimal.Context:
+    return decimal.Context(prec=_DIGITS, rounding=decimal.ROUND_HALF_EVEN, traps=[decimal.InvalidOperation])

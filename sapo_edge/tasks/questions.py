@@ -1,0 +1,147 @@
+"""People's own questions: what a manifest holds of them, and which of them are held out of training."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgpack
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.allowed import nearest
+from sapo_edge.tasks.checks import CHECKS, Check, Exact
+from sapo_edge.tasks.texts import check_text, require
+
+MAX_QUESTIONS = 4096
+"""Most questions of an entry."""
+SHARE = 3
+"""At most one in `SHARE` of an entry's distinct questions is held out, unless its file says more."""
+SPLIT_QUESTIONS = 200
+"""Questions of each held-out set; fewer where a manifest's tasks have few distinct ones."""
+SPLITS = ("", "train", "validation", "test")
+"""What a question may be for; "" leaves it to `split_questions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnQuestion:
+    """A question with its answer.
+
+    Attributes:
+        question: the text that a policy is asked.
+        answer: the expected answer, without tags; items of a set are separated by commas.
+        check: how answers are checked.
+        split: one of `SPLITS`.
+
+    Raises:
+        ManifestError: if a field is outside its bounds.
+    """
+
+    question: str
+    answer: str
+    check: Check = field(default_factory=Exact)
+    split: str = ""
+
+    def __post_init__(self) -> None:
+        require(check_text("question", self.question).strip() != "", "question is empty", "write a question")
+        self.check.check_expected(check_text("answer", self.answer))
+        known = isinstance(self.split, str) and self.split in SPLITS
+        require(known, "split is not known", "choose train, validation, test or example, or leave it out")
+
+    def score(self, answer: str) -> float:
+        """The score of an answer without tags, 0 to 1."""
+        return self.check.score(self.answer, answer)
+
+    def as_list(self) -> list[Any]:
+        """The question as it is encoded in a manifest: question, answer, split, name of the check, its option."""
+        name = next(name for name, kind in CHECKS.items() if isinstance(self.check, kind))
+        return [self.question, self.answer, self.split, name, self.check.value]
+
+    @classmethod
+    def from_list(cls, raw: object) -> OwnQuestion:
+        """Read what `as_list` wrote.
+
+        Raises:
+            ManifestError: if it is anything else.
+        """
+        shaped = isinstance(raw, list) and len(raw) == 5
+        require(shaped, "it is not a list of 5 fields", "fetch the manifest again")
+        assert isinstance(raw, list)
+        question, answer, split, name, value = raw
+        return cls(question, answer, make_check(name, value), split)
+
+
+class SplitQuestions(NamedTuple):
+    """An entry's questions by their use; none occurs in two of them."""
+
+    train: tuple[OwnQuestion, ...]
+    validation: tuple[OwnQuestion, ...]
+    test: tuple[OwnQuestion, ...]
+
+
+def make_check(name: object, value: object) -> Check:
+    """The check of a name, with its option (None: the default).
+
+    Raises:
+        ManifestError: if there is no such check, or it has no such option.
+    """
+    if not isinstance(name, str) or name not in CHECKS:
+        raise ManifestError("check is not known", nearest(str(name)[:64], CHECKS))
+    kind: Any = CHECKS[name]
+    if value is None:
+        require(name not in ("choice", "regex"), f"{kind.option} is missing", f"add {kind.option}")
+        return kind()  # type: ignore[no-any-return]
+    require(kind.option != "", f"check {name} has no option", "leave it out")
+    return kind(value)  # type: ignore[no-any-return]
+
+
+def split_questions(questions: Sequence[OwnQuestion]) -> SplitQuestions:
+    """Which questions are trained on, and which are held out; the same on every node.
+
+    A question is where its file says. Of the n distinct others, those with the lowest hashes are held out, n / 3 in
+    all: every second one for validation, the others for the test, none for a set that the file fills itself. So 20
+    questions give 14, 3 and 3; fewer than 6 have no test set, and fewer than 3 are all trained on. A question that
+    occurs twice is in one set only: test before validation before training.
+    """
+    sets: dict[str, dict[str, OwnQuestion]] = {split: {} for split in SPLITS}
+    for question in questions:
+        sets[question.split].setdefault(question.question, question)
+    test, validation = sets["test"], _without(sets["validation"], sets["test"])
+    free = _without(sets[""], test, validation, sets["train"])
+    ranked = sorted(free.values(), key=lambda question: _hash(question.question))[: len(free) // SHARE]
+    most = 2 * SPLIT_QUESTIONS
+    held_out = {"validation": ranked[:most:2], "test": ranked[1:most:2]}
+    for name, filled in (("validation", validation), ("test", test)):
+        if not filled:
+            filled |= {question.question: question for question in held_out[name]}
+    train = _without({question.question: question for question in questions}, test, validation)
+    return SplitQuestions(tuple(train.values()), _ordered(validation), _ordered(test))
+
+
+def place(position: int, count: int, offset: int, step: int) -> int:
+    """The place of a position in an order of `count` questions, in which each occurs once.
+
+    Args:
+        position: 0 to `count` - 1.
+        count: number of questions.
+        offset, step: of the order; any integers.
+    """
+    step %= count
+    while math.gcd(step, count) != 1:
+        step += 1
+    return (offset + step * position) % count
+
+
+def _without(questions: dict[str, OwnQuestion], *others: dict[str, OwnQuestion]) -> dict[str, OwnQuestion]:
+    return {text: question for text, question in questions.items() if not any(text in other for other in others)}
+
+
+def _ordered(questions: dict[str, OwnQuestion]) -> tuple[OwnQuestion, ...]:
+    """In the order of hashes, so that each prefix is a sample."""
+    return tuple(sorted(questions.values(), key=lambda question: _hash(question.question)))
+
+
+def _hash(question: str) -> bytes:
+    return hashlib.sha256(msgpack.packb(["sapo-edge split", question])).digest()

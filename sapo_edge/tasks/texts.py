@@ -1,0 +1,32 @@
+"""Checks of the texts of a manifest, which may be a stranger's."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from sapo_edge.errors import ManifestError
+
+MAX_TEXT_BYTES = 4 * 1024
+"""Longest system text, question, answer and example, in bytes of UTF-8."""
+
+
+def require(condition: bool, message: str, remedy: str) -> None:
+    """Raise a ManifestError unless the condition holds."""
+    if not condition:
+        raise ManifestError(message, remedy)
+
+
+def check_text(where: str, text: object, limit: int = MAX_TEXT_BYTES) -> str:
+    """The text, if it has at most `limit` bytes and no control characters.
+
+    Raises:
+        ManifestError: if it has, or is no text.
+    """
+    require(isinstance(text, str), f"{where} is not text", "write it between quotes")
+    assert isinstance(text, str)
+    # A peer's text reaches terminals, so escape sequences are rejected. Lone surrogates can't be encoded.
+    printable = all(character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cs") for character in text)
+    require(printable, f"{where} has control characters or invalid Unicode", "remove them")
+    size = len(text.encode("utf-8"))
+    require(size <= limit, f"{where} has {size} bytes", f"keep it below {limit}")
+    return text

@@ -1,0 +1,275 @@
+"""People's own questions: files, canonical bytes, checks, held-out sets, and drawing."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.rollout import TaskRef
+from sapo_edge.tasks.checks import Choice, Exact, Number, Pattern, Set
+from sapo_edge.tasks.library import library_version
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
+from sapo_edge.tasks.questions import OwnQuestion, place, split_questions
+from sapo_edge.tasks.source import TaskSource
+
+MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
+SHIPPED = {
+    "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
+    "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
+    "starter": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
+    "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
+}
+"""Digests from before manifests could have own questions."""
+ONE_OF_EACH: tuple[dict[str, Any], ...] = (
+    {"question": "Say hi.", "answer": "hi"},
+    {"question": "Say Hi there.", "answer": "hi there", "check": "exact", "fold": True},
+    {"question": "Pi?", "answer": 3.14, "check": "number", "tolerance": 0.01},
+    {"question": "Which?", "answer": "B", "check": "choice", "choices": ["A", "B"]},
+    {"question": "Primes below 8?", "answer": [2, 3, 5, 7], "check": "set"},
+    {"question": "A date?", "answer": "2026-01-31", "check": "regex", "pattern": r"\d{4}-\d\d-\d\d"},
+)
+
+
+def write(directory: Path, *records: object, manifest: str = MANIFEST) -> Path:
+    """A manifest with a file of questions; text is written as it is."""
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    (directory / "tasks.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    path = directory / "manifest.toml"
+    path.write_text(manifest)
+    return path
+
+
+def plain(count: int, split: str = "") -> tuple[OwnQuestion, ...]:
+    return tuple(OwnQuestion(f"Question {split}{number}?", str(number), split=split) for number in range(count))
+
+
+def test_the_shipped_manifests_keep_their_digests() -> None:
+    assert {name: load_manifest(name).digest for name in shipped_manifests()} == SHIPPED
+
+
+def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> None:
+    path = write(tmp_path, *ONE_OF_EACH)
+    manifest = load_manifest(path)
+    assert manifest.own_questions == 6 and Manifest.from_bytes(manifest.to_bytes()) == manifest
+    kinds = [type(question.check) for question in manifest.tasks[0].questions]
+    assert kinds == [Exact, Exact, Number, Choice, Set, Pattern]
+    write(tmp_path, *ONE_OF_EACH[:-1], {**ONE_OF_EACH[-1], "pattern": ".*"})
+    assert load_manifest(path).digest != manifest.digest
+    body = msgpack.unpackb(manifest.to_bytes())
+    body["tasks"][0]["questions"] = "tasks.jsonl"
+    with pytest.raises(ManifestError, match="not a list"):
+        Manifest.from_bytes(msgpack.packb(body))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "is not valid JSON"),
+        pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
+        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is not valid JSON"),
+        ("3", "is not an object"),
+        ({"question": "?"}, "answer is missing"),
+        ({"question": "", "answer": "1"}, "question is empty"),
+        ({"question": "?", "answer": " "}, "answer is empty"),
+        ({"question": "?", "answer": None}, "answer is not text"),
+        ({"question": "?", "answer": True}, "answer is not text"),
+        ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
+        ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
+        ({"question": "?", "answr": "1"}, "unknown key answr"),
+        ({"question": "?", "answer": "1", "check": "eval"}, "check eval is not known"),
+        ({"question": "?", "answer": "1", "check": [1]}, "is not known"),
+        ({"question": "?", "answer": "1", "split": "dev"}, "split is not known"),
+        ({"question": "?", "answer": "1", "tolerance": 1}, "tolerance is not an option of check exact"),
+        ({"question": "?", "answer": "one", "check": "number"}, "answer is not a number"),
+        ({"question": "?", "answer": "1", "check": "number", "tolerance": -1}, "tolerance is out of bounds"),
+        ({"question": "?", "answer": "C", "check": "choice", "choices": ["A", "B"]}, "not one of its choices"),
+        ({"question": "?", "answer": "A", "check": "choice", "choices": ["A", "(a)"]}, "two choices are equal"),
+        ({"question": "?", "answer": "A", "check": "choice"}, "choices is missing"),
+        ({"question": "?", "answer": [], "check": "set"}, "answer has 0 items"),
+        ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
+        ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
+        ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
+        ({"question": "?", "answer": "", "check": "regex", "pattern": r"((\pL{9}){9}){9}"}, "too much memory"),
+        ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
+    ],
+)
+def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -> None:
+    path = write(tmp_path, ONE_OF_EACH[0], "", line)
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(path)
+    assert f"{tmp_path / 'tasks.jsonl'}, line 3: " in str(caught.value).replace("line 3 is", "line 3: it is")
+    assert message in caught.value.message and caught.value.message.isprintable()
+
+
+@pytest.mark.parametrize("name", ["../tasks.jsonl", "/etc/passwd", ".", "", "a/b", "none.jsonl", "a\\u0000b"])
+def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path, ONE_OF_EACH[0], manifest=MANIFEST.replace("tasks.jsonl", name))
+    with pytest.raises(ManifestError):
+        load_manifest(path)
+    with pytest.raises(ManifestError, match="names a file of questions"):
+        Manifest.from_toml(MANIFEST)
+
+
+def test_questions_stand_inside_a_manifest_too() -> None:
+    text = MANIFEST.replace('"tasks.jsonl"', '[{ question = "1 + 1?", answer = 2, check = "number" }]')
+    assert Manifest.from_toml(text).tasks[0].questions == (OwnQuestion("1 + 1?", "2", Number()),)
+
+
+def test_a_manifest_has_an_end(tmp_path: Path) -> None:
+    lines = [{"question": f"{number}" + "x" * 1000, "answer": "1"} for number in range(300)]
+    with pytest.raises(ManifestError, match="bytes as it is sent") as caught:
+        load_manifest(write(tmp_path, *lines))
+    assert str(MAX_MANIFEST_BYTES) in caught.value.remedy
+    (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
+    with pytest.raises(ManifestError, match="too large"):
+        load_manifest(tmp_path / "manifest.toml")
+
+
+def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> None:
+    records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
+    records[3]["split"], records[4]["split"] = "example", "test"
+    manifest = load_manifest(write(tmp_path, *records, manifest=MANIFEST + "examples = 2\n"))
+    shown = {question for question, _ in manifest.examples}
+    assert len(shown) == 3 and "3?" in shown and "4?" not in shown and manifest.own_questions == 17
+    assert ("3?", "<answer>3</answer>") in manifest.examples
+    assert shown.isdisjoint(question.question for question in manifest.tasks[0].questions)
+
+
+@pytest.mark.parametrize(
+    ("check", "expected", "right", "wrong"),
+    [
+        (Exact(), "Paris", ["Paris"], ["paris", "Paris.", ""]),
+        (Exact(fold=True), "New  York", ["new york", "NEW\nYORK"], ["newyork", ""]),
+        (Number(), "1000", ["1000", "1,000", "1000.0", "1e3", "+1000"], ["1001", "1,00", "1000 km", "", "nan", "inf"]),
+        (Number(0.3), "1", ["1.3", "0.7"], ["1.30001", "1e400", "9" * 5000]),
+        (Number(), "12345678901234567890", ["12345678901234567890"], ["12345678901234567891"]),
+        (Choice(("A", "B")), "B", ["B", "b", "(B)", "B.", "**B**"], ["A", "A B", "Banana", ""]),
+        (Set(), "a, b c", ["b  c,A", "a,b c,a"], ["a", "a,b c,d", ""]),
+        (Pattern(r"\d{4}"), "2026", ["1999"], ["199", "19999", "1999\n", ""]),
+        (Pattern("("), "x", [], ["x", "("]),
+    ],
+)
+def test_a_check_accepts_what_is_right_and_nothing_else(
+    check: Any, expected: str, right: list[str], wrong: list[str]
+) -> None:
+    assert [check.score(expected, answer) == 1.0 for answer in right] == [True] * len(right)
+    assert [check.score(expected, answer) == 1.0 for answer in wrong] == [False] * len(wrong)
+
+
+def test_a_set_is_partly_right() -> None:
+    assert Set().score("a, b, c", "a, b, d") == 0.5
+
+
+CHECKED = st.sampled_from(
+    [
+        (Exact(), "a"), (Exact(fold=True), "a"), (Number(0.5), "1"), (Choice(("a", "b")), "a"), (Set(), "a, b"),
+        (Pattern(r"(x+x+)+y"), "x"), (Pattern(r"(?i)(.{0,30}a){9}"), "x"),
+    ]
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(CHECKED, st.text(max_size=300))
+def test_every_text_has_a_score(check: tuple[Any, str], answer: str) -> None:
+    kind, expected = check
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("?", expected, kind),)),)))
+    (task,), _ = source.training_tasks(1, 0, 1)
+    assert 0.0 <= source.score(task, f"<answer>{answer}</answer>") <= 1.0 and not source.verifier_errors
+
+
+def test_no_text_takes_long() -> None:
+    texts = ("x" * 4096, "ab" * 2048, "1," * 2048, "\u0130" * 4096, "9" * 4096)
+    kinds = (Pattern("(x+x+)+y"), Pattern("[ab]*a[ab]{200}"), Pattern(r"(.{0,20}a){20}"), Set(), Number(), Exact(True))
+    begin = time.process_time()
+    for kind in kinds:
+        for text in texts:
+            kind.score("1", text)
+    assert time.process_time() - begin < 2.0, "30 answers of the greatest length; a search that goes back takes years"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["", "train", "validation", "test"])), max_size=60))
+def test_the_sets_are_disjoint_and_cover_all_questions(drawn: list[tuple[int, str]]) -> None:
+    questions = [OwnQuestion(f"{number}?", "1", split=split) for number, split in drawn]
+    split = split_questions(questions)
+    texts = [{question.question for question in part} for part in split]
+    assert set.union(*texts) == {question.question for question in questions}
+    assert sum(map(len, texts)) == len(set.union(*texts)) == sum(map(len, split))
+    assert {question.question for question in questions if question.split == "test"} <= texts[2]
+    assert split_questions(questions[::-1]).test == split.test or len({q.question for q in questions}) < len(questions)
+
+
+@pytest.mark.parametrize(
+    ("count", "sizes"), [(1, (1, 0, 0)), (2, (2, 0, 0)), (3, (2, 1, 0)), (6, (4, 1, 1)), (20, (14, 3, 3))]
+)
+def test_few_questions_are_split_sensibly(count: int, sizes: tuple[int, int, int]) -> None:
+    assert tuple(map(len, split_questions(plain(count)))) == sizes
+
+
+def test_a_set_that_the_file_fills_gets_no_others() -> None:
+    split = split_questions((*plain(20), *plain(5, "test")))
+    assert (len(split.train), len(split.validation)) == (17, 3)
+    assert {question.split for question in split.test} == {"test"} and len(split.test) == 5
+
+
+def test_held_out_questions_are_never_drawn_and_the_same_everywhere(tmp_path: Path) -> None:
+    manifest = Manifest("own", (TaskEntry("mine", questions=plain(30)), TaskEntry("sums", "chain_sum")))
+    source, other = TaskSource(manifest), TaskSource(Manifest.from_bytes(manifest.to_bytes()))
+    held_out = {split: source.held_out(split, 200) for split in ("validation", "test")}
+    assert held_out == {split: other.held_out(split, 200) for split in ("validation", "test")}
+    own = {split: {task.question for task in tasks if task.ref.entry == "mine"} for split, tasks in held_out.items()}
+    assert len(own["validation"]) == len(own["test"]) == 5 and own["validation"].isdisjoint(own["test"])
+    drawn = {other.regenerate(TaskRef("mine", library_version(), 5, index)).question for index in range(200)}
+    assert len(drawn) == 20 and drawn.isdisjoint(own["validation"] | own["test"])
+    assert all(source.is_held_out(question) for question in own["validation"] | own["test"])
+    task = held_out["test"][0]
+    assert source.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0
+
+
+def test_each_question_is_drawn_once_in_a_pass_and_passes_differ() -> None:
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=plain(30)),)))
+    passes = [[task.question for task in source.training_tasks(3, 20 * number, 20)[0]] for number in range(3)]
+    assert all(len(set(questions)) == 20 for questions in passes) and passes[0] != passes[1]
+    references = [source.draw(3, index) for index in range(20)]
+    assert [source.regenerate(task.ref) for task in references] == references
+
+
+@given(st.integers(1, 5000), st.integers(0, 2**63), st.integers(0, 2**63))
+@settings(max_examples=20, deadline=None)
+def test_an_order_has_each_place_once(count: int, offset: int, step: int) -> None:
+    assert {place(position, count, offset, step) for position in range(count)} == set(range(count))
+
+
+def test_all_held_out_is_nothing_to_train_on() -> None:
+    with pytest.raises(ManifestError, match="no question to train on"):
+        TaskEntry("mine", questions=plain(3, "test"))
+    with pytest.raises(ManifestError, match="a generator"):
+        TaskEntry("mine", "chain_sum", questions=plain(3))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 5), st.integers(0, 4), VALUES)
+def test_no_value_of_a_peers_question_raises_anything_but_a_manifest_error(row: int, field: int, value: object) -> None:
+    questions = tuple(OwnQuestion("?", "1", kind) for kind in (Exact(), Number(), Choice(("1", "2")), Set()))
+    body = msgpack.unpackb(Manifest("own", (TaskEntry("mine", questions=questions),)).to_bytes())
+    body["tasks"][0]["questions"][row % 4][field] = value
+    try:
+        manifest = Manifest.from_bytes(msgpack.packb(body))
+    except ManifestError:
+        return
+    assert manifest.tasks[0].questions[row % 4].as_list()[field] == value
