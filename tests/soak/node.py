@@ -54,11 +54,17 @@ def trace(path: str) -> None:
     import gc
     import tracemalloc
 
-    def write(number: int, frame: FrameType | None) -> None:
-        if not tracemalloc.is_tracing():
+    def look(number: int, frame: FrameType | None) -> None:
+        # The next signal may come before this look is over, and would interrupt it.
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if tracemalloc.is_tracing():
+            write()
+        else:
             # Not before: loading torch would take minutes.
             tracemalloc.start(FRAMES)
-            return
+        signal.signal(signal.SIGUSR1, look)
+
+    def write() -> None:
         gc.collect()
         size, _ = tracemalloc.get_traced_memory()
         with open(path, "a") as file:
@@ -67,7 +73,7 @@ def trace(path: str) -> None:
                 file.write(f"{statistic.size / 1e3:.0f} kB in {statistic.count}\n")
                 file.writelines(f"  {line}\n" for line in statistic.traceback.format())
 
-    signal.signal(signal.SIGUSR1, write)
+    signal.signal(signal.SIGUSR1, look)
 
 
 if __name__ == "__main__":
