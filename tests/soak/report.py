@@ -162,7 +162,7 @@ def _nodes(soaked: Soaked) -> list[str]:
         edges = [half[:6], half[-6:]] if half else [samples[-6:]]
         memory = [" to ".join(f"{median(s[key] for s in edge) / 1e6:.1f}" for edge in edges) for key in ("rss", "uss")]
         lines.append(
-            f"| {seat} | {samples[-1]['life']} | {account.get('rounds', '')} "
+            f"| {seat} | {samples[-1]['life']} | {account.get('rounds', samples[-1].get('round', ''))} "
             f"| {soaked.sum_of(seat, 'rollouts_in'):.0f} | {account.get('external', '')} "
             f"| {soaked.sum_of(seat, 'rejections'):.0f} | {soaked.sum_of(seat, 'processor'):.0f} "
             f"| {memory[0]} | {memory[1]} | {_range(samples, 'files')} | {_range(samples, 'threads')} "
@@ -179,7 +179,7 @@ def _range(samples: Sequence[Record], key: str) -> str:
 
 def _growths(soaked: Soaked) -> list[str]:
     lines = [
-        "| In the last half, an hour | Lives | Mean slope | Its standard error | Least and greatest | Below 1 |",
+        "| In the last half, an hour | Lives | Mean slope | Its standard error | Least and greatest | Below 1 MB |",
         "|---|---|---|---|---|---|",
     ]
     figures = [("RSS, MB", "rss", 1e6, None), ("USS, MB", "uss", 1e6, None), ("PSS, MB", "pss", 1e6, None)]
@@ -193,7 +193,7 @@ def _growths(soaked: Soaked) -> list[str]:
         values = [slope.value for slope in growth.lives.values()]
         lines.append(
             f"| {title} | {len(values)} | {growth.mean.value:+.2f} | {growth.mean.error:.2f} "
-            f"| {min(values):+.2f}, {max(values):+.2f} | {growth.decision} |"
+            f"| {min(values):+.2f}, {max(values):+.2f} | {growth.decision if 'MB' in title else ''} |"
         )
     return lines
 
@@ -204,7 +204,8 @@ def _attacks(soaked: Soaked) -> list[str]:
         attacks[record["by"], record["attack"]].append(record)
     lines = ["| Attacker | Attack | Times | Seconds | How it ended for the attacker |", "|---|---|---|---|---|"]
     for (by, name), records in sorted(attacks.items()):
-        results = Counter(record["result"] for record in records)
+        # What stands behind the kind of an error names peers.
+        results = Counter(record["result"].partition(":")[0] for record in records)
         seconds = median(record["seconds"] for record in records)
         ends = ", ".join(f"{result} {count}" for result, count in results.most_common())
         lines.append(f"| {by} | {name} | {len(records)} | {seconds:.1f} | {ends} |")
