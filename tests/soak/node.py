@@ -1,7 +1,8 @@
 """`python -m sapo_edge` whose memories of what it has seen are small, so that they are full before memory is compared.
 
-Each of them is bounded, but takes hours to fill: 32,768 digests of rollouts, 16,384 marks of used ones. While they
-fill, memory grows by megabytes an hour, and a leak of that size could not be told from it. Nothing else is changed.
+Each of them is bounded, but takes hours to fill: 32,768 digests of rollouts, 4,096 keys, pages of the journal. While
+they fill, memory grows by megabytes an hour, and a leak of that size could not be told from it. Nothing else is
+changed.
 
 With `SAPO_SOAK_FILE` in the environment, the node traces its allocations from the first SIGUSR1 on, and at each later
 one writes the largest that it keeps to the file of that name.
@@ -9,19 +10,29 @@ one writes the largest that it keeps to the file of that name.
 
 from __future__ import annotations
 
-import functools
 import os
 import signal
-from types import FrameType
+import sqlite3
+from functools import lru_cache, partial
+from types import FrameType, ModuleType
+from typing import Any
 
 SMALLER = 16
 """By what the memories are divided."""
+SQLITE_KIBIBYTES = 2000
+"""Pages that SQLite keeps of a database unless it is told otherwise."""
 FRAMES = 6
 """Callers that are kept of each allocation."""
 
 
 def shrink() -> None:
     """Divide the bounds; what has to remember more than what others still hold and send still does."""
+    from sapo_edge.swarm.joining import identity
+
+    keys: Any = identity.public_key_of
+    # Before others import it by name.
+    replace(identity, public_key_of=lru_cache(keys.cache_parameters()["maxsize"] // SMALLER)(keys.__wrapped__))
+
     from sapo_edge import authors, pool
     from sapo_edge.swarm.host import places
     from sapo_edge.swarm.judging import admission, external, freshness, records, reputation
@@ -35,18 +46,25 @@ def shrink() -> None:
         records: ["MAX_RECORDS", "MAX_RECORDS_OF_AUTHOR"],
         reputation: ["MAX_NEWCOMERS", "MAX_ESTABLISHED"],
     }.items():
-        for name in names:
-            assert getattr(module, name) > SMALLER, name
-            setattr(module, name, getattr(module, name) // SMALLER)
+        replace(module, **{name: getattr(module, name) // SMALLER for name in names})
     limits = pool.PoolLimits()
-    # Callers name the class, and with other limits than these none.
-    setattr(  # noqa: B010 - mypy knows a class there
-        pool,
-        "PoolLimits",
-        functools.partial(
-            pool.PoolLimits, rollouts=limits.rollouts // SMALLER, remembered=limits.remembered // SMALLER
-        ),
-    )
+    less: dict[str, Any] = {"rollouts": limits.rollouts // SMALLER, "remembered": limits.remembered // SMALLER}
+    replace(pool, PoolLimits=partial(pool.PoolLimits, **less))
+    connect = sqlite3.connect
+
+    def with_few_pages(*arguments: Any, **options: Any) -> Any:
+        connection = connect(*arguments, **options)
+        connection.execute(f"PRAGMA cache_size = -{SQLITE_KIBIBYTES // SMALLER}")
+        return connection
+
+    replace(sqlite3, connect=with_few_pages)
+
+
+def replace(module: ModuleType, **values: object) -> None:
+    """Replace what a module has under these names."""
+    for name, value in values.items():
+        assert hasattr(module, name), name
+        setattr(module, name, value)
 
 
 def trace(path: str) -> None:

@@ -39,8 +39,8 @@ LATER_SECONDS = 3.0
 """Time until it is looked again whether a node has started or ended."""
 FIRST = 3
 """Nodes that the others know at first, besides the relay."""
-REST, PAUSE = 0.3, 12.0
-"""Seconds between two turns of nodes, and between two attacks of one attacker."""
+EVERY, PAUSE = 30.0, 12.0
+"""Seconds from one turn of a node to the next, and between two attacks of one attacker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Soak:
         self._start_all()
         began = time.time()
         self.records.write("begun")
-        turns = Turns(lambda: [seat for seat in self.nodes if seat.life], REST)
+        turns = Turns(lambda: [seat for seat in self.nodes if seat.life], EVERY)
         turns.start()
         self._attack()
         self._watch(began)

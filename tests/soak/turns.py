@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 from tests.soak.seats import Seat
 
-LONGEST = 6.0
-"""Seconds of a turn without a round."""
+LONGEST, LEAST = 6.0, 0.1
+"""Seconds of a turn without a round, and between two turns."""
 
 
 class Turns(threading.Thread):
@@ -17,13 +17,14 @@ class Turns(threading.Thread):
 
     Args:
         seats: returns those whose turn comes.
-        rest: seconds between two turns.
+        every: seconds from one turn of a node to the next, at least: an idle machine gets no more rollouts than a busy
+            one, and with them memory that was not used before.
     """
 
-    def __init__(self, seats: Callable[[], Sequence[Seat]], rest: float) -> None:
+    def __init__(self, seats: Callable[[], Sequence[Seat]], every: float) -> None:
         super().__init__(daemon=True)
         self._seats = seats
-        self._rest = rest
+        self._every = every
         self._ended = threading.Event()
         self.taken = self.vain = 0
 
@@ -34,11 +35,13 @@ class Turns(threading.Thread):
 
     def run(self) -> None:
         """Give turns."""
-        while not self._ended.wait(self._rest):
-            for seat in self._seats():
-                if self._ended.wait(self._rest):
-                    return
+        while not self._ended.is_set():
+            seats = self._seats()
+            for seat in seats:
+                until = time.monotonic() + self._every / len(seats)
                 self._turn(seat)
+                if self._ended.wait(max(LEAST, until - time.monotonic())):
+                    return
 
     def _turn(self, seat: Seat) -> None:
         rounds = _rounds(seat)
