@@ -35,7 +35,7 @@ from sapo_edge.swarm.tally import Tally, innermost
 MAX_STREAMS = 256
 """Most streams of a connection; a peer that opens more is disconnected."""
 MAX_BUFFERED = 4 * 1024 * 1024
-"""Most unread bytes of all streams of a connection; the library enforces no window."""
+"""Most unread bytes of all streams of a connection, or half of what all may have; the library enforces no window."""
 MAX_WINDOW = 256 * 1024
 """Most bytes that a peer may send ahead on one stream; the library lets it grow to 16 MiB."""
 
@@ -128,7 +128,7 @@ class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
             self._nursery.cancel_scope.cancel()
 
     async def _read_data_body(self, length: int) -> bytes:
-        if length + self.unread > MAX_BUFFERED:
+        if length + self.unread > min(MAX_BUFFERED, self.meter.unread // 2):
             self.tally.count("connections closed: too much unread data")
             self.abort()
         self._announced = length

@@ -36,8 +36,9 @@ SERVED_BYTES, SERVED_BURST = 16 * 1024, 512 * 1024
 """Bytes a second, and at once, that one address may have sent to it on request."""
 COMMON_BYTES, COMMON_BURST = 128 * 1024, 2 * 1024 * 1024
 """The same, for all addresses together that want more than that."""
-UNREAD_BYTES = 8 * 1024 * 1024
-"""Most unread bytes of all connections: four times what the largest answers to a node's own pulls need."""
+UNREAD_BYTES = 6 * 1024 * 1024
+"""Most unread bytes of all connections: the largest answers to a node's own pulls, and the windows of the circuits that
+it carries. A connection gets half of it."""
 OF_A_NODE = Capacity(MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE, UNREAD_BYTES)
 
 

@@ -17,8 +17,9 @@ from sapo_edge.swarm.bucket import Shares
 
 SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
-COMMON, COMMON_BURST = 0.15, 4.0
-"""The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
+COMMON, COMMON_BURST = 0.15, 1.0
+"""The same, for all addresses that want more. Ten messages a second take a tenth of a core in all, and fifty handshakes
+a second at once."""
 FLUSH_SECONDS = 1e-3
 """Time of an address that is charged at once: charging at each step would cost more than many a step."""
 MAX_PENDING = 1024

@@ -217,8 +217,8 @@ DEFENCES = (
     Defence(
         "unread bytes of one connection",
         "sapo_edge/swarm/host/hardening.py",
-        " > MAX_BUFFERED:",
-        " > 2**40:",
+        "min(MAX_BUFFERED, self.meter.unread // 2)",
+        "2**40",
         ("tests/swarm/host/test_hardening.py::test_memory_that_a_peer_can_make_the_library_use_is_bounded",),
     ),
     Defence(

@@ -45,9 +45,16 @@ DEFENCES = (
     Defence(
         "ten addresses get a quarter of a core",
         _WORK,
-        "COMMON, COMMON_BURST = 0.15, 4.0\n",
-        "COMMON, COMMON_BURST = 0.5, 4.0\n",
+        "COMMON, COMMON_BURST = 0.15, 1.0\n",
+        "COMMON, COMMON_BURST = 0.5, 1.0\n",
         (_WORK_TESTS + "test_ten_addresses_get_a_quarter_of_a_core_at_most",),
+    ),
+    Defence(
+        "processor time at once",
+        _WORK,
+        "COMMON, COMMON_BURST = 0.15, 1.0\n",
+        "COMMON, COMMON_BURST = 0.15, 4.0\n",
+        (_WORK_TESTS + "test_six_addresses_get_no_more_in_any_half_minute",),
     ),
     Defence(
         "steps of a task are charged",

@@ -37,6 +37,10 @@ def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
     assert COMMON_BURST + 10 * SHARE_BURST <= 10.0, "at once, seconds"
 
 
+def test_six_addresses_get_no_more_in_any_half_minute() -> None:
+    assert COMMON_BURST + 30 * (COMMON + 6 * SHARE) <= 30 * 0.25
+
+
 def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
     async def run() -> None:
         work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
