@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -86,18 +86,28 @@ class Vocabulary(ABC):
         Raises:
             ModelError: if the model has no template, or one that has no place for a turn.
         """
+        ids: list[int] = []
+        for text, special in self._texts(prompt):
+            ids += self.tokenize(text, special=special)
+        return ids
+
+    def prompt_text(self, prompt: Prompt) -> str:
+        """The text whose token ids `encode_prompt` gives, for people: what stands in a turn looks as control tokens do.
+
+        Raises:
+            ModelError: as `encode_prompt`.
+        """
+        return "".join(text for text, _ in self._texts(prompt))
+
+    def _texts(self, prompt: Prompt) -> Iterator[tuple[str, bool]]:
+        """The texts of a prompt, and whether each is the template's, which may hold control tokens."""
         roles = tuple(message.role for message in prompt)
         layout = self._layouts.get(roles)
         if layout is None:
             layout = self._layouts[roles] = lay_out(self._render, roles, self._name, thinking=self._thinking)
         turns = layout.prompt(prompt)
-        ids: list[int] = []
         for part in layout.parts:
-            if isinstance(part, str):
-                ids += self.tokenize(part, special=True)
-            else:
-                ids += self.tokenize(turns[part].content, special=False)
-        return ids
+            yield (part, True) if isinstance(part, str) else (turns[part].content, False)
 
     def close(self) -> None:  # noqa: B027 - only one kind has native memory
         """Free native memory."""

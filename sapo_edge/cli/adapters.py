@@ -175,7 +175,7 @@ def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]
             check_model(adapter, policy.model_digest)
             policy.load(adapter)
             for name in ("base", "adapter"):
-                with _progress(name) as handle:
+                with progress(name) as handle:
                     results[name] = evaluate(
                         policy, tasks, source.manifest.prompt_for, source.score, workspace.settings.max_tokens, handle,
                         use_adapter=name == "adapter",
@@ -192,7 +192,7 @@ def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
 
 
 @contextmanager
-def _progress(name: str) -> Iterator[CallHandle]:
+def progress(name: str) -> Iterator[CallHandle]:
     """Show a progress bar on stderr while a policy answers."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn

@@ -28,6 +28,7 @@ from sapo_edge.cli import (
     rollback,
     run,
     swarm,
+    tasks,
 )
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
@@ -93,6 +94,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(models.app, name="models")
 app.add_typer(swarm.app, name="swarm")
+app.add_typer(tasks.app, name="tasks")
 app.add_typer(identity.app, name="identity")
 
 

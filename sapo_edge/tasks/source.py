@@ -40,6 +40,7 @@ class TaskSource:
     """Generates and verifies the tasks of one manifest. Thread-safe.
 
     Attributes:
+        own: own questions by their use, by the name of their entry.
         verifier_errors: answers that scored 0 because their verifier raised an unexpected exception; not 0 means a bug.
     """
 
@@ -47,7 +48,7 @@ class TaskSource:
         self.manifest = manifest
         self.verifier_errors = 0
         self._entries = {entry.name: entry for entry in manifest.tasks}
-        self._own = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
+        self.own = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
         self._datasets: dict[str, Dataset] = {}
         self._held_out: dict[Split, tuple[Task, ...]] | None = None
         self._held_out_questions: frozenset[str] = frozenset()
@@ -86,7 +87,7 @@ class TaskSource:
                 f"the task was made with another version of reasoning_gym than {library_version()}",
                 "install the same version on all nodes of the swarm",
             )
-        if entry.name in self._own:
+        if entry.name in self.own:
             return _own_task(ref, self._own_question(ref))
         generated = self._generate(entry, ref)
         try:
@@ -136,7 +137,7 @@ class TaskSource:
         with self._lock:
             if self._held_out is None:
                 self._held_out = choose_held_out(
-                    self.manifest, self._held_out_candidate, {name: self._own_held_out(name) for name in self._own}
+                    self.manifest, self._held_out_candidate, {name: self._own_held_out(name) for name in self.own}
                 )
                 self._held_out_questions = frozenset(
                     task.question for tasks in self._held_out.values() for task in tasks
@@ -201,14 +202,14 @@ class TaskSource:
 
     def _own_question(self, ref: TaskRef) -> OwnQuestion:
         """The question of a reference: each is drawn once in a pass, as many indices as there are questions."""
-        questions = self._own[ref.entry].train
+        questions = self.own[ref.entry].train
         index, position = divmod(ref.index, len(questions))
         offset, step = (derive_seed(purpose, ref.entry, ref.seed, index) for purpose in ("offset", "step"))
         return questions[place(position, len(questions), offset, step)]
 
     def _own_held_out(self, entry: str) -> dict[Split, tuple[Task, ...]]:
         """Tasks of an entry's held-out questions. No draw gives their references."""
-        seed, questions = derive_seed("held-out", self.manifest.digest), self._own[entry]
+        seed, questions = derive_seed("held-out", self.manifest.digest), self.own[entry]
         refs = (TaskRef(entry, library_version(), seed, index) for index in itertools.count())
         return {
             "validation": tuple(map(_own_task, refs, questions.validation)),

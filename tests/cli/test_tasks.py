@@ -1,11 +1,15 @@
-"""A node on people's own questions."""
+"""`sapo tasks`, and a node on people's own questions."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.review import Placed, Room, remarks
 from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import Invoke
+from tests.cli.process import assert_refused
 
 MANIFEST = 'name = "own"\nmax_tokens = 8\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 
@@ -22,7 +26,7 @@ def write_own(directory: Path, count: int = 20) -> Path:
 
 def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: Path, tmp_path: Path) -> None:
     manifest = write_own(tmp_path)
-    arguments = quick(model, tmp_path / "home", "--rounds", "2", "--manifest", manifest, "--json")
+    arguments = quick(model, tmp_path / "home", "--rounds", "1", "--manifest", manifest, "--json")
     result = sapo(*arguments, "--set", "network=swarm")
     assert result.code == 0, result.err
     (started,) = result.named("node_started")
@@ -31,3 +35,79 @@ def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: 
     assert {event["questions"] for event in result.named("held_out")} == {3}
     (comparison,) = result.named("comparison")
     assert comparison["questions"] == 3
+
+
+def test_new_writes_what_check_accepts_and_nothing_twice(invoke: Invoke, tmp_path: Path, model: Path) -> None:
+    home, directory = ("--home", tmp_path / "home"), tmp_path / "My Tasks!"
+    made = invoke("tasks", "new", directory)
+    manifest, questions = map(Path, made.out.splitlines())
+    assert load_manifest(manifest).name == "my-tasks" and f"sapo tasks check {manifest}" in made.err
+    record = json.loads(invoke("tasks", "check", manifest, "--model", model, "--json", *home).out)
+    assert record["tasks"] == [{"name": "mine", "train": 15, "validation": 4, "test": 3}]
+    assert record["lengths"] and record["examples"] == 2 and record["digest"] == load_manifest(manifest).digest
+    alone = json.loads(invoke("tasks", "check", questions, "--model", model, "--json", *home).out)
+    assert sum(alone["tasks"][0][split] for split in ("train", "validation", "test")) == 24
+    before = questions.read_text("utf-8")
+    questions.write_text(before + "mine\n", "utf-8")
+    manifest.unlink()
+    assert_refused(invoke("tasks", "new", directory), 2, "is there already")
+    assert questions.read_text("utf-8") == before + "mine\n" and not manifest.exists()
+
+
+def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_path: Path, model: Path) -> None:
+    manifest, home = write_own(tmp_path), ("--home", tmp_path / "home")
+    manifest.write_text(manifest.read_text("utf-8").replace("max_tokens = 8", "max_tokens = 64"))
+    questions = tmp_path / "tasks.jsonl"
+    doubts: tuple[dict[str, object], ...] = (
+        {"question": "0  +  1?", "answer": "1"},
+        {"question": "A year?", "answer": "x", "check": "regex", "pattern": "2"},
+        {"question": "x y z " * 680, "answer": "1"},
+        {"question": "?", "answer": "y z " * 100},
+    )
+    questions.write_text("\n".join([questions.read_text("utf-8"), *map(json.dumps, doubts)]), "utf-8")
+    result = invoke("tasks", "check", manifest, "--model", model, *home)
+    lines = [line.split(": ")[0] for line in result.out.splitlines() if line.startswith("tasks.jsonl")]
+    assert result.code == 0 and set(lines) == {f"tasks.jsonl, line {number}" for number in (21, 22, 23, 24)}, result
+    assert "line 21: the same question as in tasks.jsonl, line 1" in result.out and "too long for the mod" in result.out
+    assert "its own answer is wrong by its check" in result.out and "more than max_tokens, 64" in result.out
+    assert "mend them first" in result.err
+    without = invoke("tasks", "check", manifest, "--model", tmp_path / "none.gguf", "--json", *home)
+    record = json.loads(without.out)
+    assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
+    questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
+    assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: answer is missing; add answer")
+    assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: answer is missing")
+    assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
+
+
+def test_preview_shows_prompt_answers_and_what_there_is_to_learn(sapo: Command, model: Path, tmp_path: Path) -> None:
+    manifest = write_own(tmp_path)
+    arguments = ("tasks", "preview", manifest, "--model", model, "--home", tmp_path / "home", "--threads", "1")
+    result = sapo(*arguments, "--questions", "3", "--answers", "2", "--json")
+    assert result.code == 0, result.err
+    record = json.loads(result.out)
+    first = record["questions"][0]
+    assert first["question"] in record["prompt"] != first["question"], "the template's text stands around it"
+    assert len({asked["question"] for asked in record["questions"]}) == 3
+    assert int(first["expected"]) == int(first["question"].split()[0]) + 1
+    assert [len(asked["answers"]) for asked in record["questions"]] == [2, 2, 2]
+    assert 0 <= record["success"] <= record["reward"] <= 1 and 0 <= record["informative"] <= 3
+    assert not (tmp_path / "home" / "state").exists()
+
+
+def test_list_names_shipped_manifests_and_the_one_that_is_set(invoke: Invoke, tmp_path: Path) -> None:
+    home, manifest = ("--home", tmp_path / "home"), write_own(tmp_path)
+    assert "* shipped  starter" in invoke("tasks", "list", *home).out
+    assert invoke("config", "set", "manifest", manifest, *home).code == 0
+    assert f"* file     {manifest}  own, 1 task, 20 questions of your own" in invoke("tasks", "list", *home).out
+    records = json.loads(invoke("tasks", "list", "--json", *home).out)["manifests"]
+    (used,) = [record for record in records if record["used"]]
+    assert used["from"] == "file" and used["own_questions"] == 20
+
+
+def test_lengths_are_those_of_the_whole_prompt(tmp_path: Path) -> None:
+    manifest = load_manifest(write_own(tmp_path))
+    placed = [Placed("here", manifest.tasks[0].questions[0])]
+    for context, count in ((14, 0), (13, 1)):
+        room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
+        assert len(remarks(manifest, placed, room)) == count, "6 characters and an answer of 8 tokens"

@@ -1,0 +1,274 @@
+"""`sapo tasks`: people's own questions, from the first file to what a model makes of them."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections import Counter
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sapo_edge.cli.adapters import progress
+from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.errors import ConfigError, ManifestError, ModelError
+from sapo_edge.plain import counted, printable
+
+if TYPE_CHECKING:
+    from sapo_edge.policy import Prompt, Sample
+    from sapo_edge.rollout import Task
+    from sapo_edge.tasks.review import Room
+
+FILES = ("manifest.toml", "tasks.jsonl")
+"""What `sapo tasks new` writes."""
+SHOWN = 20
+"""Most remarks that are printed."""
+PREVIEW_SEED = 0
+"""Of the questions and of the sampling of a preview, so that two previews can be compared."""
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Your own questions: write, check and preview them.")
+File = Annotated[Path, typer.Argument(help="The TOML file of a manifest.")]
+
+
+@app.command()
+def new(
+    directory: Annotated[Path, typer.Argument(help="Where to write; it is created.")],
+    json: Json = False,
+) -> None:
+    """Write a small manifest and a file of questions, to edit."""
+    template = resources.files("sapo_edge.tasks").joinpath("template")
+    name = re.sub(r"[^a-z0-9_.-]+", "-", directory.resolve().name.lower()).strip("-_.")[:64] or "mine"
+    paths = [directory / file for file in FILES]
+    for path in paths:
+        if path.exists():
+            raise ConfigError(f"{path} is there already", "give another directory; nothing was written")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            text = template.joinpath(path.name).read_text("utf-8").replace("NAME", name, 1)
+            path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{directory} can't be written: {error.strerror}", "give another directory") from error
+    if json:
+        print_json({"manifest": str(paths[0]), "questions": str(paths[1])})
+        return
+    for path in paths:
+        print(path)
+    narrate("write your own questions, one a line; then:")
+    for command in ("tasks check", "tasks preview", "run --manifest"):
+        narrate(f"  sapo {command} {paths[0]}")
+
+
+@app.command()
+def check(
+    file: Annotated[Path, typer.Argument(help="The TOML file of a manifest, or a file of questions (.jsonl).")],
+    model: Model = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Check a manifest and its questions: mistakes with their lines, and what may be wrong."""
+    from sapo_edge.tasks.questions import split_questions
+    from sapo_edge.tasks.review import read_own, remarks
+
+    manifest, placed = read_own(file)
+    workspace = open_workspace(home, {"model": model})
+    room = None
+    try:
+        with closing(_Prompts(workspace)) as prompts:
+            room = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
+            found = remarks(manifest, placed, room)
+    except ModelError as error:
+        room, found = None, remarks(manifest, placed, None)
+        narrate(f"lengths are not checked: {printable(error.message)}")
+    splits = {entry.name: split_questions(entry.questions) for entry in manifest.tasks if entry.questions}
+    if json:
+        tasks = [
+            {"name": name, "train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
+            for name, split in splits.items()
+        ]
+        warnings = [{"where": remark.where, "text": remark.text} for remark in found]
+        record = {"manifest": manifest.name, "digest": manifest.digest, "bytes": len(manifest.to_bytes())}
+        lengths = {"examples": len(manifest.examples), "lengths": room is not None}
+        print_json({**record, **lengths, "tasks": tasks, "warnings": warnings})
+        return
+    for remark in found[:SHOWN]:
+        print(f"{remark.where}: {remark.text}")
+    if len(found) > SHOWN:
+        print(f"and {len(found) - SHOWN} more")
+    for name, split in splits.items():
+        held_out = f"{len(split.validation)} for validation, {len(split.test)} for the test"
+        print(f"{name}: {counted(len(split.train), 'question')} to train on, {held_out}")
+    if not splits:
+        narrate("it has no questions of your own")
+    elif any(not split.test for split in splits.values()):
+        narrate("with fewer than 6 questions there is no test set, so no gain can be reported")
+    narrate(f"{counted(len(found), 'warning')}; {'mend them first' if found else f'next: sapo tasks preview {file}'}")
+
+
+@app.command()
+def preview(
+    file: File,
+    questions: Annotated[int, typer.Option(min=1, max=200, help="Questions to ask, of those to train on.")] = 8,
+    answers: Annotated[int, typer.Option(min=2, max=32, help="Answers to each, sampled as in training.")] = 8,
+    model: Model = None, backend: Backend = None, threads: Threads = None, settings: Set = None, home: Home = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Show a prompt as the model gets it, what the model answers now, and whether there is anything to learn."""
+    from sapo_edge.tasks.source import TaskSource
+
+    if not file.is_file():
+        raise ManifestError(f"there is no file {file}", "give the path of a manifest's TOML file")
+    flags = {"manifest": str(file), "model": model, "backend": backend, "threads": threads}
+    workspace = open_workspace(home, flags, settings)
+    manifest = workspace.require_manifest()
+    source = TaskSource(manifest)
+    source.held_out("validation", 0)
+    own = sum(len(split.train) for split in source.own.values())
+    # A pass over own questions asks each once.
+    count = min(questions, own) if own and all(entry.questions for entry in manifest.tasks) else questions
+    tasks, _ = source.training_tasks(PREVIEW_SEED, 0, count)
+    with closing(_Prompts(workspace)) as prompts:
+        shown = prompts.text(manifest.prompt_for(tasks[0].question))
+    if not json:
+        print("the prompt of the first question, as the model gets it:\n")
+        print(printable(shown, lines=True), flush=True)
+    samples = _answers(workspace, tasks, answers)
+    rewards = [
+        [source.score(task, sample.text) for sample in group] for task, group in zip(tasks, samples, strict=True)
+    ]
+    result, records = _result(rewards), _records(tasks, samples, rewards)
+    if json:
+        print_json({"manifest": manifest.name, "prompt": shown, **result, "questions": records})
+        return
+    for record in records:
+        print(f"\n{printable(record['question'], lines=True)}")
+        print(f"expected     {printable(record['expected'])}")
+        kinds = Counter((answer["text"], answer["reward"]) for answer in record["answers"])
+        for (text, reward), number in kinds.most_common():
+            print(f"{number:3} x  {reward:4.2f}  {printable(text)}")
+    asked = counted(len(tasks), "question")
+    print(f"\nright        {result['success']:.0%} of {counted(len(tasks) * answers, 'answer')}")
+    print(f"to learn     {result['informative']} of {asked} with both better and worse answers")
+    narrate(_advice(result, len(tasks)))
+
+
+@app.command("list")
+def list_manifests(home: Home = None, json: Json = False) -> None:
+    """List the shipped manifests, those of your swarms, and the one that is set."""
+    from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
+
+    workspace = open_workspace(home)
+    rows = [("shipped", name, load_manifest(name)) for name in shipped_manifests()]
+    rows += [("swarm", manifest.digest[:12], manifest) for manifest in workspace.membership.manifests()]
+    setting = workspace.settings.manifest
+    if Path(setting).is_file() and workspace.manifest is not None:
+        rows.append(("file", setting, workspace.manifest))
+    used = None if workspace.manifest is None else workspace.manifest.digest
+    if json:
+        records = [
+            {
+                "from": kind, "use": use, "name": manifest.name, "digest": manifest.digest,
+                "tasks": len(manifest.tasks), "own_questions": manifest.own_questions, "used": manifest.digest == used,
+            }
+            for kind, use, manifest in rows
+        ]  # fmt: skip
+        print_json({"manifests": records})
+        return
+    for kind, use, manifest in rows:
+        own = f", {counted(manifest.own_questions, 'question')} of your own" if manifest.own_questions else ""
+        named = "" if use == manifest.name else f"{manifest.name}, "
+        mark = "*" if manifest.digest == used else " "
+        print(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
+    narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
+
+
+class _Prompts:
+    """The tokenizer and chat template of a model, without its weights.
+
+    Raises:
+        ModelError: if the model is not here or can't be used.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        from sapo_edge.backends.model.find import find_model
+        from sapo_edge.backends.model.source import open_source, shape_of
+        from sapo_edge.backends.model.vocabularies import open_vocabulary
+
+        source = open_source(find_model(workspace.settings.model, download=False), mlx=True)
+        self._context = shape_of(source).context
+        self._vocabulary = open_vocabulary(source, thinking=workspace.settings.thinking == "on")
+
+    def room(self, max_tokens: int) -> Room:
+        """What the model has room for."""
+        from sapo_edge.tasks.review import Room
+
+        return Room(
+            lambda prompt: len(self._vocabulary.encode_prompt(prompt)),
+            lambda text: len(self._vocabulary.tokenize(text, special=False)),
+            self._context,
+            max_tokens,
+        )
+
+    def text(self, prompt: Prompt) -> str:
+        """A prompt as the model gets it, control tokens as their names."""
+        return self._vocabulary.prompt_text(prompt)
+
+    def close(self) -> None:
+        """Free the tokenizer."""
+        self._vocabulary.close()
+
+
+def _answers(workspace: Workspace, tasks: tuple[Task, ...], answers: int) -> list[list[Sample]]:
+    """Answers of the base model, sampled as in training."""
+    settings, manifest = workspace.settings, workspace.require_manifest()
+    prompts = [manifest.prompt_for(task.question) for task in tasks]
+    with tempfile.TemporaryDirectory(prefix="sapo-preview-") as temporary:
+        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=PREVIEW_SEED)
+        with closing(policy), progress("preview") as handle:
+            return policy.generate(
+                prompts, answers, settings.max_tokens, settings.temperature, PREVIEW_SEED, handle, use_adapter=False
+            )
+
+
+def _result(rewards: list[list[float]]) -> dict[str, Any]:
+    """Share of right answers, mean reward, and number of groups that have a gradient."""
+    from sapo_edge.advantage import informative
+
+    every = [reward for group in rewards for reward in group]
+    return {
+        "success": sum(reward == 1.0 for reward in every) / len(every),
+        "reward": sum(every) / len(every),
+        "informative": sum(informative(group) for group in rewards),
+    }
+
+
+def _records(tasks: tuple[Task, ...], samples: list[list[Sample]], rewards: list[list[float]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "question": task.question, "expected": task.ground_truth, "entry": task.ref.entry,
+            "answers": [
+                {"text": sample.text, "ended": sample.ended, "reward": reward}
+                for sample, reward in zip(group, scores, strict=True)
+            ],
+        }
+        for task, group, scores in zip(tasks, samples, rewards, strict=True)
+    ]  # fmt: skip
+
+
+def _advice(result: dict[str, Any], groups: int) -> str:
+    """What a person may do next."""
+    if result["success"] == 1.0:
+        return "the model is always right: there is nothing to learn; ask harder questions"
+    if not result["reward"]:
+        return "the model is never right: it learns nothing from this; ask easier questions, or show worked examples"
+    if not result["informative"]:
+        return "all answers to a question earn the same: nothing is learned from them; ask more questions to be sure"
+    if 4 * result["informative"] < groups:
+        return "few questions have both better and worse answers: it will learn slowly; worked examples may help"
+    return "there is something to learn: train on it with sapo run --manifest"

@@ -1,0 +1,114 @@
+"""What may be wrong with own questions that are valid: repeated, impossible to answer, or too long for a model."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sapo_edge.policy import Prompt
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
+from sapo_edge.tasks.checks import folded
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.question_file import read_questions
+from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.texts import require
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A question and where it stands: "tasks.jsonl, line 3"."""
+
+    where: str
+    question: OwnQuestion
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What may be wrong with a question, and where it stands."""
+
+    where: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a model has room for.
+
+    Attributes:
+        prompt_tokens: the length of a prompt as the model gets it.
+        answer_tokens: the length of an answer.
+        context: most tokens of a prompt and its answer.
+        max_tokens: most tokens of an answer, with its end.
+    """
+
+    prompt_tokens: Callable[[Prompt], int]
+    answer_tokens: Callable[[str], int]
+    context: int
+    max_tokens: int
+
+
+def read_own(path: Path) -> tuple[Manifest, list[Placed]]:
+    """A manifest with its own questions, worked examples included; or questions alone, in a manifest around them.
+
+    Args:
+        path: a TOML file, or one of questions, whose name ends in ".jsonl".
+
+    Raises:
+        ManifestError: if a file can't be read or is not valid; naming file and line.
+    """
+    if path.suffix == ".jsonl":
+        read = read_questions(path)
+        questions = tuple(question for question, is_example, _ in read if not is_example)
+        require(bool(questions), f"{path} has only worked examples", "add questions to train on")
+        placed = [Placed(f"{path.name}, line {line}", question) for question, _, line in read]
+        return Manifest("questions", (TaskEntry("mine", questions=questions),)), placed
+    manifest = Manifest.parse_toml(path)
+    raw = tomllib.loads(path.read_text("utf-8"))
+    return manifest, [placed for task in raw["tasks"] for placed in _placed(task, manifest, path.parent)]
+
+
+def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> list[Remark]:
+    """What may be wrong.
+
+    Args:
+        manifest: gives the prompts.
+        questions: of the manifest, with their places.
+        room: of the model; None: lengths are not looked at.
+    """
+    first: dict[str, str] = {}
+    found = []
+    for placed in questions:
+        question, where = placed.question, placed.where
+        earlier = first.setdefault(folded(question.question), where)
+        if earlier != where:
+            found.append(Remark(where, f"the same question as in {earlier}"))
+        answer = extract_answer(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
+        if answer is None or question.score(answer) < 1:
+            found.append(Remark(where, "its own answer is wrong by its check: no model can be right"))
+        if room is not None:
+            found += [Remark(where, text) for text in _lengths(manifest, question, room)]
+    return found
+
+
+def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterator[Placed]:
+    questions = task.get("questions")
+    if isinstance(questions, str):
+        for question, _, line in read_questions(directory / questions):
+            yield Placed(f"{questions}, line {line}", question)
+    elif questions is not None:
+        (entry,) = (entry for entry in manifest.tasks if entry.name == task["name"])
+        for number, question in enumerate(entry.questions, start=1):
+            yield Placed(f"task {entry.name}, question {number}", question)
+
+
+def _lengths(manifest: Manifest, question: OwnQuestion, room: Room) -> Iterator[str]:
+    tokens = room.prompt_tokens(manifest.prompt_for(question.question))
+    if tokens + room.max_tokens > room.context:
+        together = f"its prompt has {tokens} tokens, and an answer up to {room.max_tokens}"
+        yield f"too long for the model: {together}; it takes {room.context} in all"
+    answer = room.answer_tokens(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
+    if answer > room.max_tokens:
+        yield f"its answer has {answer} tokens with its tags, more than max_tokens, {room.max_tokens}"
