@@ -149,7 +149,7 @@ def run(count: int, idle_seconds: float) -> None:
             for first in range(0, count, PER_PROCESS):
                 number = min(PER_PROCESS, count - first)
                 crowds.append(LineProcess("-m", "tests.benchmarks.relay", address, str(number), str(first)))
-            patience = 300 + 6 * FILL_SECONDS
+            patience = 600 + 12 * FILL_SECONDS
             attempts = sum(crowd.first(lambda line: "joined" in line, patience)["attempts"] for crowd in crowds)
             joined, joining = time.monotonic() - begin, gauge.cpu() - cpu
             full, cpu, begin = gauge.resident(), gauge.cpu(), time.monotonic()
@@ -167,7 +167,7 @@ def run(count: int, idle_seconds: float) -> None:
             relay.process.wait(30)
     print(f"\n### A relay with {count} members, {min(count, MEMBERS_PER_ADDRESS)} of them behind one address\n")
     print(f"- all joined after {joined:.0f} s and {attempts} attempts; {connected} stayed for {idle_seconds:.0f} s")
-    print(f"- {count / joined:.1f} handshakes a second, of which each address may have a share")
+    print(f"- {count / joined:.1f} joined a second")
     print(f"- at the start: {start:.0f} MB resident, of {MOST_AT_START:.0f} allowed; {alone:.0f} MB proportional")
     print(f"- with all members: {full:.0f} MB resident, {after:.0f} MB at the end; {crowded:.0f} MB proportional")
     print(

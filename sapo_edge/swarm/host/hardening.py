@@ -73,7 +73,17 @@ class _Streams(dict[int, YamuxStream]):
         super().__setitem__(number, stream)
 
 
-class SafeYamux(Yamux):  # type: ignore[misc] # libp2p is not followed
+class _Attributes:
+    """Those that the library adds to a connection, and ours: with more than thirty in its dictionary, each connection
+    would have a table of names of its own, of 1.5 KB."""
+
+    __slots__ = (
+        "_announced", "_resource_scope", "negotiated_muxer_protocol", "negotiated_security_protocol", "on_close",
+        "remove_stream", "source", "swarm",
+    )  # fmt: skip
+
+
+class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not followed
     """Yamux with bounded memory. A failure ends only its connection, and a frozen peer is noticed.
 
     The library only warns when a peer exceeds its window, lets an exception of the reader end the whole host, and
@@ -194,7 +204,7 @@ def _forget_handshake(secured: Any) -> None:
     """Let go of what Noise needed for a handshake; the library keeps it as long as the connection."""
     with contextlib.suppress(AttributeError):  # no connection of Noise
         protocol = secured.conn.noise_state.noise_protocol
-        protocol.pattern = protocol.keypairs = None
+        protocol.pattern = protocol.keypairs = secured.remote_permanent_pubkey = None
 
 
 def safe_yamux(meter: Meter, tally: Tally, keepalive: float) -> type[SafeYamux]:

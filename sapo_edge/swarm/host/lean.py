@@ -31,6 +31,10 @@ def be_lean(is_private: bool) -> None:
     """Leave out what a relay does not need, in a process that imports libp2p for the relay alone."""
     if "libp2p" not in sys.modules:
         leave_out(UNUSED if is_private else (*UNUSED, *UNUSED_WITHOUT_KEY))
+        # Each host makes one of these.
+        resolvers = ModuleType("multiaddr.resolvers")
+        resolvers.DNSResolver = type("DNSResolver", (), {})  # type: ignore[attr-defined]
+        sys.modules[resolvers.__name__] = resolvers
 
 
 def leave_out(names: Sequence[str]) -> None:

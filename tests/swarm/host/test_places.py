@@ -10,6 +10,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS
 from sapo_edge.swarm.finding.discovery import DiscoveryConfig
@@ -20,9 +21,11 @@ from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, M
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.tally import Tally
-from sapo_edge.swarm.visits.relay import RelayConfig
+from sapo_edge.swarm.visits.relay import PROCESSOR, RelayConfig
 from tests.fakes import Clock
 
+HANDSHAKE, STEPS = 0.02, 5
+"""Seconds of processor time for a handshake, and the reads that it takes."""
 HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{pair[0]}.{pair[1]}")
 
 
@@ -222,6 +225,67 @@ def test_a_campus_behind_one_address_joins_within_minutes() -> None:
 
 def test_a_campus_joins_while_three_addresses_attack() -> None:
     assert join(["9.9.9.5"] * 400, ["8.8.0.1", "8.8.1.1", "8.8.2.1"]) < 900
+
+
+class Floor:
+    """A relay whose processor a campus of newcomers and one flooding address want."""
+
+    def __init__(self, members: int, flooding: int) -> None:
+        self.clock, self._rng = Clock(), random.Random(1)
+        self._arrivals = Arrivals(RelayConfig(Identity(bytes(32))).capacity, self.clock)
+        self._shares = Shares(*PROCESSOR, self.clock)
+        # When each newcomer tries again, and its next pause; when each handshake goes on, its steps left, its pause.
+        self._waiting = [(self.clock.now, FIRST_DELAY)] * members
+        self._handshakes: list[tuple[float, int, float]] = []
+        self._flood = [self.clock.now] * flooding
+        self.joined = 0
+
+    def tick(self) -> None:
+        """A tenth of a second, in which whoever may be read is read, in any order."""
+        self.clock.now += 0.1
+        while self._arrivals.turn("8.8.0.1") is not None:
+            self._shares.charge("8.8.0.1", HANDSHAKE)
+        due = [pause for when, pause in self._waiting if when <= self.clock.now]
+        self._waiting = [one for one in self._waiting if one[0] > self.clock.now]
+        for pause in due:
+            delay = self._arrivals.turn("9.9.9.5")
+            if delay is None:
+                self._waiting.append((self.clock.now + pause * self._rng.uniform(0.5, 1.5), min(2 * pause, 120.0)))
+            else:
+                self._handshakes.append((self.clock.now + delay, STEPS, pause))
+        readers = [(self._step, number) for number in range(len(self._handshakes))]
+        readers += [(self._ping, number) for number in range(len(self._flood))]
+        for read, number in self._rng.sample(readers, len(readers)):
+            read(number)
+        self.joined += sum(steps == 0 for _, steps, _ in self._handshakes)
+        self._handshakes = [one for one in self._handshakes if one[1]]
+
+    def _step(self, number: int) -> None:
+        when, steps, pause = self._handshakes[number]
+        if when > self.clock.now:
+            return
+        delay = self._shares.wait("9.9.9.5")
+        if not delay:
+            self._shares.charge("9.9.9.5", HANDSHAKE / STEPS)
+        # A read that has to wait asks again after half a second.
+        self._handshakes[number] = (self.clock.now + min(delay, 0.5), steps - (not delay), pause)
+
+    def _ping(self, number: int) -> None:
+        if self._flood[number] > self.clock.now:
+            return
+        delay = self._shares.wait("8.8.0.1")
+        if not delay:
+            self._shares.charge("8.8.0.1", HANDSHAKE / STEPS)
+        self._flood[number] = self.clock.now + min(delay, 0.5)
+
+
+@pytest.mark.parametrize(("flooding", "seconds"), [(0, 100), (100, 150)])
+def test_200_nodes_of_a_campus_join_while_one_address_floods(flooding: int, seconds: int) -> None:
+    floor = Floor(200, flooding)
+    begin = floor.clock.now
+    while floor.joined < 200 and floor.clock.now - begin < seconds:
+        floor.tick()
+    assert floor.joined == 200, f"{floor.joined} have joined after {seconds} s"
 
 
 def test_arrivals_have_a_rate() -> None:

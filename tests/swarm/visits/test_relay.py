@@ -385,6 +385,18 @@ def test_reservations_of_nodes_that_left_are_deleted() -> None:
     play(scenario)
 
 
+def test_a_renewed_reservation_leaves_no_stream_open() -> None:
+    async def scenario() -> None:
+        async with lab(1) as (hop, (node,)):
+            for _ in range(3):
+                assert await node.reserve() == OK
+            (connection,) = hop.host.get_network().get_connections(ID.from_string(node.id))
+            while not all(stream.closed for stream in connection.muxed_conn.streams.values()):
+                await trio.sleep(0.05)
+
+    play(scenario)
+
+
 def test_circuits_are_accepted_only_from_relays_with_a_reservation() -> None:
     async def scenario() -> None:
         async with lab(2) as (_, (target, stranger)):
