@@ -79,4 +79,4 @@ def seeds() -> list[bytes]:
     return [*bodies, encode_message(SWARM, [record], [bytes(32)])]
 
 
-TARGET = Target(check, seeds, 4 * KIB, 3 * MIB, 256, short=100)
+TARGET = Target(check, seeds, 4 * KIB, MIB, 256, short=60)

@@ -12,7 +12,7 @@ from sapo_edge.tasks.allowed import ALLOWED
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
-from tests.fuzzing.target import KIB, MIB, Target
+from tests.fuzzing.target import KIB, Target
 
 SOURCE = TaskSource(Manifest("all", tuple(TaskEntry(name, name, partial_credit=True) for name in sorted(ALLOWED))))
 
@@ -55,4 +55,4 @@ def seeds() -> list[bytes]:
     return [bytes([number]) + text.encode() for number, text in (*enumerate(right), *enumerate(hard))]
 
 
-TARGET = Target(check, seeds, 5 * KIB, 4 * MIB, 512, short=400)
+TARGET = Target(check, seeds, 5 * KIB, 512 * KIB, 512, short=400)

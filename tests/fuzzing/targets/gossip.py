@@ -99,4 +99,4 @@ def framed(data: bytes) -> bytes:
     return frame(data)
 
 
-TARGET = Target(check, seeds, 4096, 4 * MIB, 256, short=20)
+TARGET = Target(check, seeds, 4096, MIB, 256, short=20)

@@ -77,4 +77,4 @@ def seeds() -> list[bytes]:
     return [b"", *(place.to_bytes(3, "big") + byte for place in places if place >= 0 for byte in (b"\xff", b"x", b"1"))]
 
 
-TARGET = Target(check, seeds, 4 * 64, 2 * MIB, 1 * KIB, short=20)
+TARGET = Target(check, seeds, 4 * 64, MIB, KIB, short=20)
