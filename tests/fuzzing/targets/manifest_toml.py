@@ -45,5 +45,5 @@ def seeds() -> list[bytes]:
     return [own.encode(), *shipped, *(text.encode() for text in hard)]
 
 
-# Python's objects are many times as large as their text.
-TARGET = Target(check, seeds, MAX_FILE_BYTES, MIB, 256, short=8)
+# Python's objects are many times as large as their text, and brackets nest as deep as Python's limit of recursion.
+TARGET = Target(check, seeds, MAX_FILE_BYTES, 4 * MIB, 512, short=8)
