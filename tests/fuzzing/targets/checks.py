@@ -1,0 +1,67 @@
+"""A check of a person's own question is refused, or scores any answer from 0 to 1, and the expected one with 1.
+
+The first byte names the check; the rest is its option, the expected answer and an answer, with NUL between them. All of
+them may be a stranger's: a manifest's questions, and a rollout's text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.checks import CHECKS, Pattern
+from sapo_edge.tasks.questions import OwnQuestion, make_check
+from tests.fuzzing.target import KIB, Target
+
+NAMES = tuple(sorted(CHECKS))
+
+
+def check(data: bytes) -> None:
+    """A question as a manifest holds it, asked."""
+    name = NAMES[(data[0] if data else 0) % len(NAMES)]
+    option, expected, answer, *_ = [*data[1:].decode("utf-8", "replace").split("\0"), "", ""]
+    try:
+        question = OwnQuestion("?", expected, make_check(name, value_of(name, option)))
+    except ManifestError:
+        return
+    assert 0.0 <= question.score(answer.strip()) <= 1.0
+    assert isinstance(question.check, Pattern) or question.score(expected.strip()) == 1.0
+    assert OwnQuestion.from_list(question.as_list()) == question
+
+
+def value_of(name: str, option: str) -> Any:
+    """The option in the type that a manifest has for it."""
+    match name:
+        case "exact":
+            return bool(option)
+        case "number":
+            try:
+                return float(option)
+            except ValueError:
+                return 0.0
+        case "choice":
+            return option.split("|")
+        case "set":
+            return None
+        case _:
+            return option
+
+
+def seeds() -> list[bytes]:
+    """A question of each check, and expressions that take other engines exponential time."""
+    questions = {
+        "exact": ("x\0Two  Words\0two words", "\0a\0b"),
+        "number": ("0.5\0" + "1,000.25\0" + "1e3", "1e12\0" + "9" * 40 + "e999\0-.5e-999", "nan\0" + "1\0" + "1"),
+        "choice": ("A|B|(C)\0b\0 (B). ", "a|A\0a\0a"),
+        "set": ("\0a, b,a\0B,A", "\0,\0,,,"),
+        "regex": (
+            "(a+)+b\0x\0" + "a" * 400,
+            "[0-9]{1,3}(\\.\\d+)?\0x\0" + "12.5",
+            "(((a{9}){9}){9}){9}\0x\0a",
+            "(\0x\0x",
+        ),
+    }
+    return [bytes([NAMES.index(name)]) + text.encode() for name, texts in questions.items() for text in texts]
+
+
+TARGET = Target(check, seeds, 6 * KIB, 512 * KIB, 64)
