@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.hub import hub, repositories  # noqa: F401 - fixtures
 from tests.undisturbed import UNDISTURBED
@@ -15,6 +16,10 @@ from tests.undisturbed import UNDISTURBED
 os.environ.update(UNDISTURBED)
 # Threads that wait for each other leave the processor to other tests.
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+
+# No test may depend on how busy the machine is.
+settings.register_profile("without a deadline", deadline=None)
+settings.load_profile("without a deadline")
 
 TESTS = Path(__file__).parent
 LONGEST_FIRST = ("slow", "swarm", "cli", "tui", "packaging", "contract", "unit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, settings
 
 LONG = "long"
-settings.register_profile(LONG)
+settings.register_profile(LONG, deadline=None)
 
 
 def machine_settings(examples: int, steps: int, long: int) -> settings:

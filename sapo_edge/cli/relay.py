@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from json import dumps as to_json
 from typing import Annotated
 
 import typer
 
+from sapo_edge.children import python_command
 from sapo_edge.cli import relaying
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.relaying import DEFAULT_MEMBERS, DEFAULT_PORT, check_names
@@ -42,4 +42,5 @@ def relay(
         "announce": announce or [], "upload": upload, "download": download, "members": members,
         "per_address": per_address, "as_json": json,
     }  # fmt: skip
-    os.execv(sys.executable, [sys.executable, "-m", relaying.__name__, to_json(options)])
+    command = python_command("-m", relaying.__name__, to_json(options))
+    os.execv(command[0], command)
