@@ -151,8 +151,8 @@ def tables(soaked: Soaked) -> str:
 
 def _nodes(soaked: Soaked) -> list[str]:
     lines = [
-        "| Node | Lives | Rounds | Published | Rollouts received | Trained on | Rejected | Processor s | RSS MB, middle and end "
-        "| USS MB, middle and end | Open files | Threads | Peers |",
+        "| Node | Lives | Rounds | Published | Rollouts received | Trained on | Rejected | Processor s "
+        "| RSS MB, middle and end | USS MB, middle and end | Open files | Threads | Peers |",
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     accounts = {record["seat"]: record for record in soaked.of("account")}
@@ -163,7 +163,8 @@ def _nodes(soaked: Soaked) -> list[str]:
         memory = [" to ".join(f"{median(s[key] for s in edge) / 1e6:.1f}" for edge in edges) for key in ("rss", "uss")]
         lines.append(
             f"| {seat} | {samples[-1]['life']} | {account.get('rounds', samples[-1].get('round', ''))} "
-            f"| {soaked.sum_of(seat, 'rollouts_out'):.0f} | {soaked.sum_of(seat, 'rollouts_in'):.0f} | {account.get('external', '')} "
+            f"| {soaked.sum_of(seat, 'rollouts_out'):.0f} | {soaked.sum_of(seat, 'rollouts_in'):.0f} "
+            f"| {account.get('external', '')} "
             f"| {soaked.sum_of(seat, 'rejections'):.0f} | {soaked.sum_of(seat, 'processor'):.0f} "
             f"| {memory[0]} | {memory[1]} | {_range(samples, 'files')} | {_range(samples, 'threads')} "
             f"| {_range(samples, 'peers')} |"
