@@ -9,7 +9,7 @@ rollouts whose authors were heard just once is the share of what comes from auth
 whose authors are heard often, keys heard for the first time are then few; more of them are a crowd, and count less.
 
 The estimate grows or falls by `STEP` in half a window at most, so that sending more than everybody else takes hours to
-silence a swarm, or to flood it.
+silence a swarm, or to flood it. In the first half window it is at most `STEP` times the number of known authors.
 """
 
 from __future__ import annotations
@@ -86,8 +86,12 @@ class Authors:
         return self._estimate()
 
     def _estimate(self) -> float:
-        number = estimate_number(self._senders())
-        if self._before and number:
+        senders = self._senders()
+        number = estimate_number(senders)
+        if not self._before:
+            # In the first half window only known authors show how large the swarm is: keys cost nothing.
+            return min(number, max(SMALL_SWARM, STEP * sum(sender.known for sender in senders)))
+        if number:
             number = min(number, max(SMALL_SWARM, self._before * STEP))
             if self._before > SMALL_SWARM:
                 number = max(number, self._before / STEP)

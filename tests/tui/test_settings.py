@@ -124,12 +124,13 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         panel = app.screen.query_one(SettingPanel)
-        await pilot.click(settings, offset=(5, 7))
+        await pilot.click(settings, offset=(5, 8))
         await pilot.pause()
         assert settings.row is not None and settings.row.name == "own" and panel.editing is None
-        await pilot.click(settings, offset=(5, 7))
+        await pilot.click(settings, offset=(5, 8))
         await until(pilot, lambda: panel.editing is not None)
-        await pilot.click(settings, offset=(5, 0))
+        # The list has moved up by a line, to make room for the editor.
+        await pilot.click(settings, offset=(5, 6))
         assert settings.row.name == "own", "a title is no setting"
 
 

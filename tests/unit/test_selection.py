@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.authors import MAX_AUTHORS, SMALL_SWARM, STEP, Authors, Sender, estimate_number
@@ -79,13 +79,24 @@ def test_the_share_is_the_budget_by_authors_corrected_by_the_inbound_rate(
     assert after(32, received, 0).share == 2.0
 
 
-@pytest.mark.parametrize("authors", [1, 5, 60, 1000, 20000])
-def test_authors_are_estimated_from_a_sample(authors: int) -> None:
+@pytest.mark.parametrize(("authors", "seconds"), [(1, 640), (5, 640), (60, 640), (1000, 640), (20000, 3000)])
+def test_authors_are_estimated_from_a_sample(authors: int, seconds: int) -> None:
     rng, heard = random.Random(authors), Authors(3600.0)
-    for time in range(6400):
+    for time in range(10 * seconds):
         heard.hear(str(rng.randrange(authors)), time / 10)
-    # 20,000: some 420 authors are heard twice, give or take 5 %.
-    assert heard.estimate(640.0) == pytest.approx(authors, rel=0.15)
+    assert heard.estimate(float(seconds)) == pytest.approx(authors, rel=0.15)
+
+
+@given(st.integers(1, 20), st.integers(1, 3000))
+@settings(max_examples=20)
+def test_fresh_keys_do_not_make_a_new_node_believe_in_a_large_swarm(members: int, keys: int) -> None:
+    heard = Authors(3600.0)
+    for minute in range(25):
+        for member in range(members):
+            heard.hear(f"member {member}", 60.0 * minute)
+        for key in range(keys):
+            heard.hear(f"key {minute} {key}", 60.0 * minute)
+        assert heard.estimate(60.0 * minute) <= max(SMALL_SWARM, STEP * members)
 
 
 def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> None:
@@ -190,21 +201,24 @@ def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) 
     assert again.authors() == 2
 
 
-def published_by(lengths: list[int], moments: int) -> list[list[int]]:
-    """What each node publishes at each moment, if its rounds take so many; all of a length act at once.
+def published_by(lengths: list[int], moments: int, seconds: float = 1.0) -> list[list[int]]:
+    """What each node publishes at each moment of so many seconds, if its rounds take so many moments.
+
+    All nodes of a length act at once.
 
     What is published arrives a moment later.
     """
     rng = random.Random(len(lengths))
     heard = [Authors(3600.0) for _ in lengths]
-    now = 0
+    now = 0.0
     selectors = [SubsetSelector(BUDGET, lambda each=each: each.estimate(now)) for each in heard]  # type: ignore[misc]
     waiting = [0] * len(lengths)
     published = []
-    for now in range(moments):
+    for moment in range(moments):
+        now = seconds * moment
         counts = [0] * len(lengths)
         for node, length in enumerate(lengths):
-            if now % length == 0:
+            if moment % length == 0:
                 selectors[node].observe(waiting[node])
                 waiting[node] = 0
                 counts[node] = len(selectors[node].select(ROUND, rng))
@@ -221,7 +235,8 @@ def published_by(lengths: list[int], moments: int) -> list[list[int]]:
 
 @pytest.mark.parametrize("nodes", [20, 60, 150])
 def test_a_swarm_whose_nodes_all_adapt_at_once_settles_at_the_budget(nodes: int) -> None:
-    published = [sum(counts) for counts in published_by([1] * nodes, 60)]
+    # After `SEPARATE` seconds authors are known, here after ten rounds.
+    published = [sum(counts) for counts in published_by([1] * nodes, 60, 30.0)]
     assert published[0] == 8 * nodes
     late = published[20:]
     # Each node draws a fraction of a rollout: a round's deviation is that of a Poisson distribution at most.

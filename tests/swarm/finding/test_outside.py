@@ -119,7 +119,7 @@ def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(monkeypa
     def at(number: int) -> Any:
         return direct_address(f"9.9.{number}.1", 4001, peers[number])
 
-    async def connect(host: object, address: object) -> bool:
+    async def connect(host: object, address: object, request: object) -> bool:
         return True
 
     async def ask(host: object, peer_id: str, request: object) -> ExchangeResponse:
