@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
-PREFIX = f"sapo{os.getpid() % 10000}"
+DIRECTORY = Path("/run/netns")
+"""Where `ip` keeps namespaces."""
+_OWNED = re.compile(r"sapo-(\d+)-")
 
 
 class NotPermittedError(Exception):
@@ -17,8 +23,8 @@ class NotPermittedError(Exception):
 
 
 def name(part: str) -> str:
-    """The namespace of a machine or router."""
-    return f"{PREFIX}{part}"
+    """The namespace of a machine or router of this process."""
+    return f"sapo-{os.getpid()}-{part}"
 
 
 def ip(*arguments: str) -> None:
@@ -32,9 +38,23 @@ def run_in(part: str, *command: str, text: str | None = None) -> None:
     subprocess.run(command, input=text, text=True, check=True, capture_output=True)
 
 
+def remove_abandoned() -> None:
+    """Remove the namespaces of processes that were killed, and kill what still runs in them."""
+    for path in DIRECTORY.glob("sapo-*"):
+        owner = _OWNED.match(path.name)
+        if owner is None or Path("/proc", owner[1]).exists():
+            continue
+        listed = subprocess.run(["ip", "netns", "pids", path.name], check=False, capture_output=True, text=True)
+        for process in listed.stdout.split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), signal.SIGKILL)
+        # Another test may have removed it meanwhile.
+        subprocess.run(["ip", "netns", "del", path.name], check=False, capture_output=True)
+
+
 @contextmanager
 def permitted(*commands: str) -> Iterator[None]:
-    """Commands of this context make namespaces.
+    """Commands of this context make namespaces, after those that were left behind are removed.
 
     Args:
         commands: that must be installed, besides `ip`.
@@ -46,6 +66,7 @@ def permitted(*commands: str) -> Iterator[None]:
     if missing:
         raise NotPermittedError(f"needs the commands ip (iproute2) {' '.join(commands)}")
     try:
+        remove_abandoned()
         yield
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error

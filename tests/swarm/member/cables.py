@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 
-from tests.swarm.namespaces import PREFIX, Namespaces, ip, name, permitted
+from tests.swarm.namespaces import Namespaces, ip, name, permitted
 
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x1, 0x1000
 _LARGEST_PACKET = 65536
@@ -55,7 +55,8 @@ class Cables:
         self._namespaces.add(part)
         descriptor = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
         self._devices[number] = descriptor
-        device = f"{PREFIX}x{number}"
+        # At most 15 characters.
+        device = f"sapo{os.getpid() % 10000}x{number}"
         fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", device.encode(), _IFF_TUN | _IFF_NO_PI))
         # The descriptor stays attached to the device in its new namespace.
         ip("link", "set", device, "netns", name(part))

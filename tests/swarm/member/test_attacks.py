@@ -40,6 +40,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.member.hostile import HostilePeer
+from tests.swarm.namespaces import name
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -339,8 +340,8 @@ def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, sourc
 def test_malformed_frames(lab: Lab) -> None:
     with lab.attacked():
         lab.hostile.attack("malformed_frames")
-        for name in ("gossip streams with garbage", "streams with garbage", "messages with a bad signature"):
-            assert lab.node.counted(name) >= 1
+        for reason in ("gossip streams with garbage", "streams with garbage", "messages with a bad signature"):
+            assert lab.node.counted(reason) >= 1
 
 
 def test_oversized_messages(lab: Lab) -> None:
@@ -464,7 +465,7 @@ def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
 def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
     """A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
     number = os.getpid() % 60
-    space, address = f"sapoloss{os.getpid()}", f"198.51.100.{4 * number + 2}"
+    space, address = name("loss"), f"198.51.100.{4 * number + 2}"
 
     def ip(*arguments: str) -> None:
         subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
