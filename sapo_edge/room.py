@@ -19,7 +19,8 @@ GENEROUS = 4.0
 NEWCOMERS = 1 / 8
 """Part of a budget for all authors that were not heard before, and for all others that are not established.
 
-Each network has a fifth of it besides: with a dozen neighbours, all of this is less than half of a budget.
+Each network has a fifth of it besides, and another fifth for what the neighbours there publish themselves: with a dozen
+networks, all of this is less than three quarters of a budget.
 """
 ROUNDS = 5
 """Rounds of which the shortest counts, so that a pause or an evaluation narrows nothing."""

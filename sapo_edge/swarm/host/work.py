@@ -7,6 +7,7 @@ works for a connection. Whoever has used up its time is not read until there is 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -17,9 +18,8 @@ from sapo_edge.swarm.bucket import Shares
 
 SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
-COMMON, COMMON_BURST = 0.15, 1.0
-"""The same, for all addresses that want more. Ten messages a second take a tenth of a core in all, and fifty handshakes
-a second at once."""
+COMMON, COMMON_BURST = 0.12, 0.5
+"""The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
 FLUSH_SECONDS = 1e-3
 """Time of an address that is charged at once: charging at each step would cost more than many a step."""
 MAX_PENDING = 1024
@@ -40,7 +40,7 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
         self._shares = shares or Shares(SHARE, SHARE_BURST, COMMON, COMMON_BURST)
         self._clock = clock
         self._pending: dict[str, float] = {}
-        self._started = 0.0
+        self._ended = math.inf
 
     def attribute_to(self, address: str) -> None:
         """Charge what this task does from now on, and all tasks that it starts, to an address."""
@@ -50,15 +50,13 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
         """Seconds until an address has time left; 0 if it has."""
         return self._shares.wait(address)
 
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Start measuring."""
-        self._started = self._clock()
-
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        """Charge the step to the address for which the task works."""
+        """Charge the step to the address for which the task works, and what the event loop did since the last one."""
+        now = self._clock()
+        seconds, self._ended = max(0.0, now - self._ended), now
         work, address = task.context.get(_PAYER) or (None, "")
         if work is self:
-            self._spend(address, self._clock() - self._started)
+            self._spend(address, seconds)
 
     def _spend(self, address: str, seconds: float) -> None:
         seconds += self._pending.pop(address, 0.0)

@@ -12,10 +12,10 @@ the time, up to `LONGEST_IGNORED`.
 
 **Newcomers.** Identities cost nothing, so a new author's own rate is not all that bounds it. The newcomers that arrive
 through one neighbour share that neighbour's budget, and all newcomers share another one, beside which each network and
-each established neighbour has a small part to itself. A thousand identities therefore get no more than one, and keep
-nobody of another network from becoming established. In a large swarm, those of whom a rollout was accepted before share
-a budget apart from the others': keys that are used once can't fill it, and keys that are used again have an author's
-rate.
+each established neighbour has a small part to itself, and another one for what it publishes itself. A thousand
+identities therefore get no more than one, and keep nobody of another network from becoming established. In a large
+swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
+fill it, and keys that are used again have an author's rate.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -303,8 +303,10 @@ class Reputation:
                 return False
             if peer is not None and peer.is_established:
                 return True
-            if self._newcomers_budget(peer).exhausted(self._source(neighbour)):
+            if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):
                 return False
+            if author == neighbour:
+                return True
             via = self._remember(neighbour)
             # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
             reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
@@ -317,8 +319,9 @@ class Reputation:
             peer.budget(_Use.OWN, self._now).charge(rollouts * _factor(self._room.author))
             if not peer.is_established:
                 price = rollouts * _factor(self._room.newcomers)
-                self._remember(neighbour).budget(_Use.NEWCOMERS, self._now).charge(price)
-                self._newcomers_budget(peer).charge(self._source(neighbour), price)
+                if author != neighbour:
+                    self._remember(neighbour).budget(_Use.NEWCOMERS, self._now).charge(price)
+                self._newcomers_budget(peer).charge(self._source(author, neighbour), price)
             peer.was_heard = True
 
     def overdraws(self, author: str) -> bool:
@@ -360,9 +363,13 @@ class Reputation:
                 return 0.0
             return IGNORED_SCORE if peer.updated < peer.ignored_until else SCORE_PER_PENALTY * peer.penalty
 
-    def _source(self, neighbour: str) -> str:
-        """The source of what a neighbour brings. Strangers without a public network are one: a thousand may connect."""
-        return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")
+    def _source(self, author: str, neighbour: str) -> str:
+        """The source of what a neighbour brings. Strangers without a public network are one: a thousand may connect.
+
+        What neighbours publish themselves is apart from what they forward, with which others would use it up.
+        """
+        network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")
+        return f"{network} itself" if author == neighbour else network
 
     def _find(self, peer_id: str) -> _Peer | None:
         """A remembered peer with its penalty of this moment."""

@@ -74,15 +74,15 @@ DEFENCES = (
     Defence(
         "a source of newcomers has a part to itself",
         _REPUTATION,
-        'return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
-        'return ""',
+        'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+        'network = ""',
         (_REPUTATION_TESTS + "test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part",),
     ),
     Defence(
         "neighbours that are not established are one source of newcomers",
         _REPUTATION,
-        'return self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
-        "return self.network_of(neighbour) or neighbour",
+        'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+        "network = self.network_of(neighbour) or neighbour",
         (_REPUTATION_TESTS + "test_neighbours_that_are_not_established_share_one_part_however_many_connect",),
     ),
     Defence(
@@ -130,13 +130,27 @@ DEFENCES = (
     Defence(
         "the budget that all newcomers share",
         _REPUTATION,
-        "if self._newcomers_budget(peer).exhausted(self._source(neighbour)):",
+        "if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):",
         "if False:",
         (
             "tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",
             _REPUTATION_TESTS
             + "test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come",
         ),
+    ),
+    Defence(
+        "what neighbours publish is apart from what they forward",
+        _REPUTATION,
+        'f"{network} itself" if author == neighbour else network',
+        "network",
+        (_REPUTATION_TESTS + "test_who_forwards_a_flood_is_heard_itself",),
+    ),
+    Defence(
+        "what a neighbour forwards does not use up what it publishes",
+        _REPUTATION,
+        "            if author == neighbour:\n                return True\n",
+        "",
+        (_REPUTATION_TESTS + "test_who_forwards_a_flood_is_heard_itself",),
     ),
     Defence(
         "a network's part of what newcomers may send",

@@ -77,6 +77,13 @@ DEFENCES = (
         (_TESTS + "test_three_machines_do_not_fill_a_node",),
     ),
     Defence(
+        "connections are refused at a rate",
+        "sapo_edge/swarm/host/traffic.py",
+        "            await trio.sleep(self._refusals.wait())\n",
+        "",
+        ("tests/swarm/host/test_places.py::test_a_flood_of_connections_is_refused_at_a_rate",),
+    ),
+    Defence(
         "unread data of all connections is bounded",
         _BACKLOG,
         "while excess > 0:",

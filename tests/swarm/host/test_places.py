@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import Counter
 
@@ -9,15 +10,16 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from multiaddr import Multiaddr
 
-from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS
 from sapo_edge.swarm.finding.discovery import DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Origin, Places
-from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream
+from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.tally import Tally
@@ -172,6 +174,32 @@ def test_three_machines_do_not_fill_a_node() -> None:
         relayed = 2 * MAX_RELAYS * MAX_CIRCUITS_OF_RELAY
         opened = 2 * DiscoveryConfig(b"").max_members + MAX_DIALS + MAX_RELAYS + MAX_ADDRESSES
         assert MAX_SOCKETS + relayed + opened < MAX_CONNECTIONS, "the library refuses nobody"
+
+    trio.run(scenario)
+
+
+def test_a_flood_of_connections_is_refused_at_a_rate() -> None:
+    async def connect(port: int) -> None:
+        while True:
+            with contextlib.suppress(OSError, trio.BrokenResourceError):
+                async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                    await stream.receive_some(1)
+
+    async def scenario() -> None:
+        tally = Tally(lambda event: None)
+        meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
+        meter.refusals = TokenBucket(50.0, 20.0)
+        listener = MeteredTCP(meter).create_listener(lambda stream: trio.sleep_forever())
+        await listener.listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
+        port = int(listener.get_addrs()[0].value_for_protocol("tcp"))
+        begun = trio.current_time()
+        with trio.move_on_after(1.0):
+            async with trio.open_nursery() as nursery:
+                for _ in range(20):
+                    nursery.start_soon(connect, port)
+        assert 20 <= tally.counts["sockets refused"] <= 20 + 50 * (trio.current_time() - begun) + 5
+        meter.abort_all()
+        await listener.close()
 
     trio.run(scenario)
 

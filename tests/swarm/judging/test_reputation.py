@@ -123,7 +123,8 @@ def test_the_machines_date_which_may_jump_is_not_the_clock() -> None:
 
 
 def test_nobody_is_blamed_for_a_budget_that_others_used_up(reputation: Reputation, clock: Clock) -> None:
-    assert accepted_now(reputation, "sybil", "newcomer") == BURST
+    for number in range(5):
+        accepted_now(reputation, f"sybil {number}", f"neighbour {number}")
     assert not reputation.allows("newcomer", "newcomer") and not reputation.overdraws("newcomer")
     clock.now += 60
     assert accepted_now(reputation, "newcomer", "newcomer") == BURST and reputation.overdraws("newcomer")
@@ -218,6 +219,18 @@ def test_many_networks_get_no_more_than_their_parts_and_what_is_common(reputatio
         clock.now += second > 0
         accepted += sum(accepted_now(reputation, f"sybil {second}", f"network {number}") for number in range(10))
     assert accepted <= module.NEWCOMERS_BURST + RATE + 10 * module.NETWORK_RATE + 20
+
+
+def test_who_forwards_a_flood_is_heard_itself(reputation: Reputation, clock: Clock) -> None:
+    reputation.network_of = lambda peer: "8.8.8.0/24"
+    heard = 0
+    for second in range(300):
+        clock.now += 1.0
+        for forwarder in ("neighbour", "another"):
+            accepted_now(reputation, f"sybil {second}", forwarder)
+        if second % 10 == 0:
+            heard += accepted_now(reputation, "neighbour", "neighbour", 8)
+    assert heard == 30 * 8
 
 
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:

@@ -90,6 +90,7 @@ class MemberProcess(LineProcess):
 
 def main(options: dict[str, Any]) -> None:
     """Run a member until stdin ends."""
+    from sapo_edge.backends.machine.allocator import return_freed_memory
     from sapo_edge.rollout import Answer, Rollout
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.joining.membership import swarm_id
@@ -117,6 +118,8 @@ def main(options: dict[str, Any]) -> None:
     options["bootstrap"] = tuple(options.get("bootstrap", ()))
     if "source" in options:
         dial_from([options.pop("source")])
+    # As the learner of each node does, without which freed memory stays in the heap.
+    return_freed_memory()
     charged = _count_charges()
     config = SwarmConfig(identity, source.manifest, **{"listen": "loopback", "mdns": False, **options})
     swarm = swarm_id(bytes.fromhex(source.manifest.digest), options.get("psk"))
