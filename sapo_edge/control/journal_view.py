@@ -148,7 +148,7 @@ class JournalReader:
         Raises:
             StateError: if the journal can't be read.
         """
-        with self._connection() as connection:
+        with reading(self._path) as connection:
             # One transaction, so that all queries see the same state.
             connection.execute("BEGIN")
             first, last = connection.execute("SELECT min(round), max(round) FROM rounds").fetchone()
@@ -188,7 +188,7 @@ class JournalReader:
         until = time.monotonic() + SCAN_SECONDS
         page: list[RolloutSummary] = []
         last: tuple[int, int] | None = None
-        with self._connection() as connection:
+        with reading(self._path) as connection:
             for row in connection.execute(_ROLLOUTS, query.before or (_LAST, _LAST)):
                 if last is not None and (len(page) >= query.limit or time.monotonic() >= until):
                     return page, last
@@ -203,20 +203,26 @@ class JournalReader:
         Raises:
             StateError: if the journal can't be read.
         """
-        with self._connection() as connection:
+        with reading(self._path) as connection:
             query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
             row = connection.execute(query, (round, position)).fetchone()
             return None if row is None else rollout_from_row(row)
 
-    @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        uri = f"{self._path.absolute().as_uri()}?mode=ro"
-        with (
-            reported_errors(self._path),
-            reported_damage(self._path),
-            closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
-        ):
-            yield connection
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads a journal, which this or another process writes.
+
+    Raises:
+        StateError: if the journal can't be read.
+    """
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with (
+        reported_errors(path),
+        reported_damage(path),
+        closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
+    ):
+        yield connection
 
 
 def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sapo_edge.events import Comparison, Event, HeldOut
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.detail import EXAMPLES, Detail, Example
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.source import TaskSource
@@ -87,6 +88,7 @@ class Evaluations:
             )
             judgement = self._judge(event)
             self._emit(event, judgement.counters)
+            self._keep_detail("validation", round, result)
             if judgement.notice is not None:
                 self._emit(judgement.notice)
         latest = self._store.latest
@@ -109,6 +111,9 @@ class Evaluations:
             return last
         self._policy.load(best.directory)
         base, adapter = self._answer("test", use_adapter=False), self._answer("test")
+        # Before the comparison, which names them: a node that is killed in between repeats both.
+        self._keep_detail("test", 0, base)
+        self._keep_detail("test", best.round, adapter)
         gain = paired_gain(base, adapter)
         comparison = Comparison(
             round=best.round,
@@ -121,6 +126,15 @@ class Evaluations:
         )
         self._emit(comparison)
         return comparison
+
+    def _keep_detail(self, split: Split, round: int, result: Evaluation) -> None:
+        """Keep right answers by task, and the first few answers."""
+        tasks = self._source.held_out(split, min(self._questions, EXAMPLES))
+        examples = tuple(
+            Example(task.ref.entry, task.question, task.ground_truth, text, right)
+            for task, text, right in zip(tasks, result.texts, result.correct, strict=False)
+        )
+        self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
 
     def _answer(self, split: Split, *, use_adapter: bool = True) -> Evaluation:
         return evaluate(

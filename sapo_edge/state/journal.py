@@ -20,11 +20,12 @@ from sapo_edge import events
 from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state.detail import Detail
 from sapo_edge.state.durable import is_disk_full, is_read_only, make_private_directory
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Version of the tables below; `Journal` upgrades those of earlier ones."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
@@ -46,6 +47,12 @@ CREATE TABLE held_out (
 """
 # Until version 3 an evaluation had no single answers.
 _TO_VERSION_4 = "ALTER TABLE held_out ADD COLUMN answers TEXT NOT NULL DEFAULT '';"
+# Until version 4 there were no details of evaluations.
+_TO_VERSION_5 = """
+CREATE TABLE details (
+    split TEXT NOT NULL, round INTEGER NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (split, round)
+) WITHOUT ROWID;
+"""
 _SCHEMA = f"""
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -57,8 +64,16 @@ CREATE TABLE rollouts (
 ) WITHOUT ROWID;
 {_HELD_OUT_TABLE}
 {_TO_VERSION_4}
+{_TO_VERSION_5}
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+"""
+_FORGET_DETAILS = """
+DELETE FROM details WHERE split = :split AND round NOT IN (
+    SELECT :round
+    UNION SELECT min(round) FROM details WHERE split = :split
+    UNION SELECT round FROM (SELECT round FROM held_out WHERE split = :split ORDER BY accuracy DESC, round LIMIT 1)
+)
 """
 # Version 1 stored own rollouts only.
 _TO_VERSION_2 = "ALTER TABLE rollouts ADD COLUMN own INTEGER NOT NULL DEFAULT 1;"
@@ -160,6 +175,13 @@ class Journal:
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
                 connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (KEEP_EVENTS,))
             connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", (counters or {}).items())
+
+    def record_detail(self, split: str, round: int, detail: Detail) -> None:
+        """Keep the details of an evaluation of one set after one round, and those of the set's first and best one."""
+        with self._transaction() as connection:
+            row = (split, round, detail.to_json())
+            connection.execute("INSERT OR REPLACE INTO details VALUES (?, ?, ?)", row)
+            connection.execute(_FORGET_DETAILS, {"split": split, "round": round})
 
     def truncate_after(self, round: int) -> int:
         """Delete everything of later rounds: a node that resumes from a checkpoint repeats them.
@@ -297,7 +319,7 @@ class Journal:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         elif version < SCHEMA_VERSION:
-            steps = [_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4][version - 1 :]
+            steps = [_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4, _TO_VERSION_5][version - 1 :]
             connection.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
     def _replace_rollouts(
@@ -336,7 +358,7 @@ class Journal:
 
 def _delete_after(connection: sqlite3.Connection, round: int) -> int:
     """Delete everything of later rounds, and return the number of rounds."""
-    for table in ("rollouts", "held_out", "events"):
+    for table in ("rollouts", "held_out", "details", "events"):
         connection.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
     return connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
 

@@ -14,6 +14,7 @@ import pytest
 
 from sapo_edge import events
 from sapo_edge.config.settings import Settings
+from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.person import OutboxSharer
@@ -387,6 +388,12 @@ def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_s
     (comparison,) = machine.of(events.Comparison)
     assert isinstance(comparison, events.Comparison) and comparison.gain == (comparison.adapter - comparison.base) / 4
     assert comparison.low <= comparison.gain <= comparison.high
+    report = read_report(machine.paths.journal, comparison.round)
+    assert report is not None and (report.split, report.before, report.now) == (
+        "test", comparison.base, comparison.adapter,
+    )  # fmt: skip
+    assert [before.question for before, _ in report.examples] and sum(task.questions for task in report.tasks) == 4
+    assert {now.question for _, now in report.examples} == set(test)
 
 
 def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> None:

@@ -15,6 +15,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
+from sapo_edge.state.detail import Detail
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import round_event
 
@@ -210,11 +211,14 @@ def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeyp
         Journal(journal.path)
 
 
+TO_VERSION_4 = "DROP TABLE details; INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8, '', '');"
 TO_VERSION_3 = """
+DROP TABLE details;
 ALTER TABLE held_out DROP COLUMN answers;
 INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8, '');
 """
 TO_VERSION_2 = """
+DROP TABLE details;
 ALTER TABLE rollouts DROP COLUMN digest;
 DROP TABLE held_out;
 CREATE TABLE held_out (
@@ -226,7 +230,9 @@ INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8);
 TO_VERSION_1 = TO_VERSION_2 + "ALTER TABLE rollouts DROP COLUMN own;"
 
 
-@pytest.mark.parametrize(("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2), (3, TO_VERSION_3)])
+@pytest.mark.parametrize(
+    ("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2), (3, TO_VERSION_3), (4, TO_VERSION_4)]
+)
 def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: str) -> None:
     journal.record(finished(1), [scored(1), scored(2)])
     journal.close()
@@ -240,10 +246,26 @@ def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: 
     opened.record(finished(2), [scored(3), replace(scored(4), own=False)])
     assert [item.own for item in opened.rollouts(1)] == [True, True]
     assert [(item.rollout.sequence, item.own) for item in opened.rollouts(2)] == [(3, True), (4, False)]
+    opened.record_detail("validation", 1, Detail())
     opened.close()
     connection = sqlite3.connect(journal.path)
     assert connection.execute("PRAGMA user_version").fetchone() == (journal_module.SCHEMA_VERSION,)
     connection.close()
+
+
+def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal: Journal) -> None:
+    for round, accuracy in enumerate((0.1, 0.4, 0.9, 0.3, 0.2)):
+        journal.record(replace(held_out(round), accuracy=accuracy))
+        journal.record_detail("validation", round, Detail({"sums": (round, 10)}))
+    journal.record_detail("test", 0, Detail())
+    assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2), ("validation", 4)]
+    journal.truncate_after(3)
+    assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2)]
+
+
+def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
+    with sqlite3.connect(journal.path) as connection:
+        return connection.execute("SELECT split, round FROM details ORDER BY split, round").fetchall()
 
 
 def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:

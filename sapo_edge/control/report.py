@@ -1,0 +1,149 @@
+"""What a run has learned so far, from its journal: before and now, by task, and a few answers of both."""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sapo_edge import events
+from sapo_edge.control.journal_view import reading
+from sapo_edge.evaluate import Evaluation, Gain, paired_gain
+from sapo_edge.events import Comparison
+from sapo_edge.state.detail import Detail, Example
+
+_COMPARISON = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+_EVALUATION = """
+SELECT round, correct, questions, split, answers FROM held_out
+WHERE (split, questions) = (SELECT split, questions FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCourse:
+    """The right answers to the questions of one task.
+
+    Attributes:
+        name: the manifest's entry.
+        before, now: right answers of the base model and of the adapter.
+        questions: asked of both.
+    """
+
+    name: str
+    before: int
+    now: int
+    questions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The adapter compared with the model before training, on questions that neither was trained on.
+
+    Attributes:
+        split: "test" for questions that chose no checkpoint; else those that chose the best one.
+        round: of the adapter.
+        questions: asked of both.
+        before, now: right answers of both.
+        gain: the rise with its 95 % interval; None if it is not known which answers were right.
+        tasks: by task; empty if the journal lacks that.
+        examples: the answer before and now to the same question; those that changed first.
+    """
+
+    split: str
+    round: int
+    questions: int
+    before: int
+    now: int
+    gain: Gain | None
+    tasks: tuple[TaskCourse, ...] = ()
+    examples: tuple[tuple[Example, Example], ...] = ()
+
+
+def read_report(journal: Path, best: int | None) -> Report | None:
+    """What a run has learned so far; None before the second evaluation. Whether a node runs does not matter.
+
+    Args:
+        journal: the SQLite file.
+        best: round of the checkpoint that `sapo export` takes; None without one.
+
+    Raises:
+        StateError: if the journal can't be read.
+    """
+    if not journal.exists():
+        return None
+    with reading(journal) as connection:
+        # One transaction, so that all queries see the same state.
+        connection.execute("BEGIN")
+        comparison = _last_comparison(connection)
+        # A run that went on after its comparison may have a better checkpoint since.
+        if comparison is not None and comparison.round == best:
+            gain: Gain | None = _gain_of(comparison)
+            split, first, round = "test", 0, comparison.round
+            counts = (comparison.questions, comparison.base, comparison.adapter)
+        else:
+            course = [
+                connection.execute(f"{_EVALUATION} ORDER BY {order} LIMIT 1").fetchone()
+                for order in ("round", "correct DESC, round", "round DESC")
+            ]
+            if course[0] is None or course[0] == course[2]:
+                return None
+            first, before, questions, split, answers = course[0]
+            # A model that never got better is compared as it is now.
+            round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
+            gain = _paired(answers, answers_now)
+            counts = (questions, before, now)
+        details = _detail(connection, split, first), _detail(connection, split, round)
+    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details))
+
+
+def _last_comparison(connection: sqlite3.Connection) -> Comparison | None:
+    row = connection.execute(_COMPARISON, (Comparison.event,)).fetchone()
+    event = None if row is None else events.from_json(row[0])
+    return event if isinstance(event, Comparison) else None
+
+
+def _gain_of(comparison: Comparison) -> Gain:
+    # The comparison counts no single questions; the difference of both is what is known.
+    changed = comparison.adapter - comparison.base
+    return Gain(comparison.gain, comparison.low, comparison.high, max(0, changed), max(0, -changed))
+
+
+def _paired(before: str, now: str) -> Gain | None:
+    """The gain from "1" or "0" for each question; None if an earlier version stored none."""
+    if not before or len(before) != len(now):
+        return None
+    first, second = (
+        Evaluation(tuple(mark == "1" for mark in marks), ("",) * len(marks), ("",) * len(marks))
+        for marks in (before, now)
+    )
+    return paired_gain(first, second)
+
+
+def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
+    """The details of an evaluation; empty if the journal has none."""
+    # A node of an earlier version may still write the journal.
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'details'").fetchone() is None:
+        return Detail()
+    query = "SELECT detail FROM details WHERE split = ? AND round = ?"
+    row: Any = connection.execute(query, (split, round)).fetchone()
+    return Detail() if row is None else Detail.from_json(row[0])
+
+
+def _tasks(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
+    return tuple(
+        TaskCourse(name, right, now.tasks[name][0], questions)
+        for name, (right, questions) in before.tasks.items()
+        if name in now.tasks and now.tasks[name][1] == questions
+    )
+
+
+def _examples(before: Detail, now: Detail) -> tuple[tuple[Example, Example], ...]:
+    later = {(example.entry, example.question): example for example in now.examples}
+    pairs = [
+        (example, later[example.entry, example.question])
+        for example in before.examples
+        if (example.entry, example.question) in later
+    ]
+    # What was learned, then what was lost, then the others.
+    return tuple(sorted(pairs, key=lambda pair: (pair[0].right == pair[1].right, pair[0].right)))

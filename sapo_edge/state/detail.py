@@ -1,0 +1,82 @@
+"""What an evaluation keeps beside its accuracy: right answers by task, and a few answers in full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sapo_edge.fields import check_flag, check_integer, check_list, check_map, check_text
+
+EXAMPLES = 12
+"""Most answers that are kept."""
+MAX_CHARACTERS = 600
+"""Most characters that are kept of a question, of the expected answer, and of an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One answer; texts are cut at `MAX_CHARACTERS`.
+
+    Attributes:
+        entry: the manifest's entry of the question, by name.
+        question: as asked.
+        expected: the right answer; "" if there are several.
+        answer: the model's.
+        right: whether it earned the full reward.
+    """
+
+    entry: str
+    question: str
+    expected: str
+    answer: str
+    right: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """The details of one evaluation.
+
+    Attributes:
+        tasks: entry -> (right answers, questions).
+        examples: the answers to the first questions, in their order.
+    """
+
+    tasks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
+
+    def to_json(self) -> str:
+        """As the journal stores it."""
+        rows = [
+            [
+                example.entry[:MAX_CHARACTERS],
+                example.question[:MAX_CHARACTERS],
+                example.expected[:MAX_CHARACTERS],
+                example.answer[:MAX_CHARACTERS],
+                example.right,
+            ]
+            for example in self.examples[:EXAMPLES]
+        ]
+        return json.dumps({"tasks": {name: list(counts) for name, counts in self.tasks.items()}, "examples": rows})
+
+    @classmethod
+    def from_json(cls, text: str) -> Detail:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: if it is anything else.
+        """
+        record = check_map("detail", json.loads(text))
+        tasks = {name: _counts(counts) for name, counts in check_map("tasks", record.get("tasks")).items()}
+        return cls(tasks, tuple(map(_example, check_list("examples", record.get("examples")))))
+
+
+def _counts(value: object) -> tuple[int, int]:
+    right, questions = (check_integer("counts", number) for number in check_list("counts", value))
+    return right, questions
+
+
+def _example(value: object) -> Example:
+    *texts, right = check_list("example", value)
+    entry, question, expected, answer = (check_text("example", text) for text in texts)
+    return Example(entry, question, expected, answer, check_flag("right", right))

@@ -1,0 +1,111 @@
+"""What a run has learned, from its journal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.control.report import TaskCourse, read_report
+from sapo_edge.evaluate import wilson_interval
+from sapo_edge.events import Comparison, HeldOut
+from sapo_edge.state.detail import EXAMPLES, MAX_CHARACTERS, Detail, Example
+from sapo_edge.state.journal import Journal
+
+
+def held_out(round: int, answers: str) -> HeldOut:
+    correct, questions = answers.count("1"), len(answers)
+    low, high = wilson_interval(correct, questions)
+    accuracy = correct / questions
+    return HeldOut(
+        round=round, accuracy=accuracy, correct=correct, questions=questions, low=low, high=high, split="validation",
+        answers=answers,
+    )  # fmt: skip
+
+
+def detail(answers: str) -> Detail:
+    """Details of an evaluation whose questions alternate between two tasks."""
+    names = [f"task{index % 2}" for index in range(len(answers))]
+    examples = tuple(
+        Example(name, f"question {index}", "7", f"answer {mark}", mark == "1")
+        for index, (name, mark) in enumerate(zip(names, answers, strict=True))
+    )
+    tasks = {name: (answers[place::2].count("1"), len(answers[place::2])) for place, name in enumerate(names[:2])}
+    return Detail(tasks, examples)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "journal.sqlite")
+
+
+def evaluate(journal: Journal, round: int, answers: str) -> None:
+    journal.record(held_out(round, answers))
+    journal.record_detail("validation", round, detail(answers))
+
+
+def test_there_is_none_before_the_second_evaluation(journal: Journal, tmp_path: Path) -> None:
+    assert read_report(tmp_path / "other.sqlite", None) is None
+    assert read_report(journal.path, None) is None
+    evaluate(journal, 0, "0000")
+    assert read_report(journal.path, None) is None
+
+
+def test_the_best_evaluation_is_compared_with_the_first(journal: Journal) -> None:
+    for round, answers in ((0, "0001"), (10, "1101"), (20, "1000")):
+        evaluate(journal, round, answers)
+    report = read_report(journal.path, 10)
+    assert report is not None and report.gain is not None
+    assert (report.split, report.round, report.questions, report.before, report.now) == ("validation", 10, 4, 1, 3)
+    assert (report.gain.value, report.gain.gained, report.gain.lost) == (0.5, 2, 0)
+    assert report.tasks == (TaskCourse("task0", 0, 1, 2), TaskCourse("task1", 1, 2, 2))
+    # Those that changed come first, those that were learned before those that were lost.
+    assert [pair[0].question for pair in report.examples] == [f"question {index}" for index in (0, 1, 2, 3)]
+
+
+def test_a_model_that_never_got_better_is_compared_as_it_is_now(journal: Journal) -> None:
+    for round, answers in ((0, "0111"), (10, "0100"), (20, "1100")):
+        evaluate(journal, round, answers)
+    report = read_report(journal.path, 10)
+    assert report is not None and (report.round, report.before, report.now) == (20, 3, 2)
+    assert [pair[0].question for pair in report.examples] == [f"question {index}" for index in (0, 2, 3, 1)]
+
+
+def test_the_comparison_on_test_questions_counts_while_its_checkpoint_is_the_best(journal: Journal) -> None:
+    for round, answers in ((0, "0001"), (10, "1101")):
+        evaluate(journal, round, answers)
+    journal.record_detail("test", 0, detail("000000"))
+    journal.record_detail("test", 10, detail("110110"))
+    journal.record(Comparison(round=10, questions=6, base=0, adapter=4, gain=4 / 6, low=0.2, high=0.9))
+    report = read_report(journal.path, 10)
+    assert report is not None and (report.split, report.before, report.now, report.questions) == ("test", 0, 4, 6)
+    assert report.gain is not None and (report.gain.low, report.gain.high) == (0.2, 0.9)
+    assert report.tasks == (TaskCourse("task0", 0, 2, 3), TaskCourse("task1", 0, 2, 3))
+    later = read_report(journal.path, 30)
+    assert later is not None and later.split == "validation"
+
+
+def test_a_journal_of_an_earlier_version_has_no_details(journal: Journal) -> None:
+    journal.record(held_out(0, "0000"))
+    journal.record(held_out(10, "0111"))
+    journal._connection.execute("DROP TABLE details")
+    report = read_report(journal.path, 10)
+    assert report is not None and (report.now, report.tasks, report.examples) == (3, (), ())
+
+
+@given(st.lists(st.text(), min_size=4, max_size=4), st.booleans(), st.integers(0, 40))
+def test_details_are_bounded_and_read_as_they_were_written(texts: list[str], right: bool, count: int) -> None:
+    entry, question, expected, answer = (text * 100 for text in texts)
+    example = Example(entry, question, expected, answer, right)
+    kept = Detail.from_json(Detail({"a": (1, 2)}, (example,) * count).to_json())
+    entry, question, expected, answer = (text[:MAX_CHARACTERS] for text in (entry, question, expected, answer))
+    cut = Example(entry, question, expected, answer, right)
+    assert kept == Detail({"a": (1, 2)}, (cut,) * min(count, EXAMPLES))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tasks":{"a":[1]},"examples":[]}', '{"tasks":{},"examples":[[1]]}'])
+def test_other_details_are_rejected(text: str) -> None:
+    with pytest.raises(ValueError):
+        Detail.from_json(text)
