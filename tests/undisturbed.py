@@ -1,4 +1,5 @@
-"""Settings that keep the nodes of tests and benchmarks from pausing because of the machine and asking its router."""
+"""Settings that keep the nodes of tests and benchmarks from pausing because of the machine, and from asking its router
+or its owner."""
 
 from __future__ import annotations
 
@@ -8,5 +9,6 @@ UNDISTURBED = {
     "SAPO_EDGE_BUSY": "0",
     "SAPO_EDGE_NICE": "0",
     "SAPO_EDGE_PORT_MAPPING": "off",
+    "SAPO_EDGE_CONSENT": "given",
 }
 """Environment variables."""

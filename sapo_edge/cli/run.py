@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sapo_edge import events
+from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
 from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import narrate
@@ -43,6 +44,9 @@ def run(
     ] = None,
     answers: Annotated[int | None, typer.Option(help="L: answers to each question.")] = None,
     solo: Annotated[bool, typer.Option("--solo", help="Work alone: share nothing, connect to no peer.")] = False,
+    agree: Annotated[
+        bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
+    ] = False,
     role: Annotated[str | None, typer.Option(help="trainer, or generator: answers and shares, never learns.")] = None,
     threads: Annotated[
         int | None, typer.Option(help="Processor threads; 0: measured, other programs go first.")
@@ -58,11 +62,16 @@ def run(
         "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None,
     }  # fmt: skip
-    raise typer.Exit(run_node(open_workspace(home, flags, settings), as_json=json))
+    raise typer.Exit(run_node(open_workspace(home, flags, settings), as_json=json, agree=agree))
 
 
-def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
+def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> ExitCode:
     """Run a node until its rounds are done or it is asked to stop.
+
+    Args:
+        workspace: what it works on.
+        as_json: print events as JSON on stdout.
+        agree: record the owner's consent to share.
 
     Returns:
         DONE after an orderly end, INTERRUPTED if a round was given up.
@@ -81,6 +90,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
     from sapo_edge.tasks.source import TaskSource
 
     workspace.check_swarm()
+    workspace, not_agreed = ask_for_consent(workspace, agree=agree)
     priority = lower_priority(workspace.settings.nice)
     # Prints the stack on stderr when native code crashes.
     faulthandler.enable(file=2)
@@ -113,7 +123,7 @@ def run_node(workspace: Workspace, *, as_json: bool) -> ExitCode:
         _serve_control(workspace, node, status, fanout, closing)
         StopSignals(stop, narrator.say).install()
         was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds
-        for text in priority.refused:
+        for text in filter(None, (not_agreed, *priority.refused)):
             fanout.record(events.Notice(level="warning", text=text))
         with AutoPause(stop, lambda: node.settings, fanout.record):
             stopped = node.run()

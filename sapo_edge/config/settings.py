@@ -298,6 +298,11 @@ class Settings:
     network: str = _setting(
         "swarm", "swarm: share rollouts with other nodes. solo: work alone.", choices=("swarm", "solo")
     )
+    consent: str = _setting(
+        "ask",
+        "Share only after the owner has agreed, on the first screen or when `sapo run` asks. given: the owner agrees.",
+        choices=("ask", "given"),
+    )
     port: int = _setting(
         0, "TCP port to listen on. 0: any free port, and the same one after a restart.", low=0, high=65535
     )

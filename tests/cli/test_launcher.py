@@ -206,7 +206,7 @@ def test_a_failed_consent_changes_no_file(
                 raise OSError(28, "no space left")
             write_file(path, data)
 
-        monkeypatch.setattr(launcher_module, "write_atomically", fill)
+        monkeypatch.setattr("sapo_edge.state.consent.write_atomically", fill)
     if step == "settings":
         write, written = layers.set_value, list[str]()
 

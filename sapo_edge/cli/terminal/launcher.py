@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge import __version__
 from sapo_edge.cli.workspace import Workspace, find_manifest, open_workspace, storable
 from sapo_edge.config.layers import set_value
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.node.background import Background
+from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 YIELD_PERCENT = 70
 """Value of the setting `busy` for a user who wants the node to yield to other programs."""
-_CONSENT_VERSION = 1
 _ESSENTIAL = ("python", "backend", "torch", "reasoning-gym", "model", "manifest", "state")
 """Checks that must pass for a node to start."""
 
@@ -51,7 +48,7 @@ class ProgramLauncher:
 
     def consented(self) -> bool:
         """Whether the user has agreed on the first screen, or a node runs."""
-        if self._paths.consent.exists():
+        if read_consent(self._paths.consent) is not None:
             return True
         try:
             return lock_holder(self._paths.lock) is not None
@@ -118,9 +115,7 @@ class ProgramLauncher:
                 "network": "invite" if choices.network == "joined" else choices.network, "threads": choices.threads,
                 "mains_only": choices.mains_only, "yield_to_others": choices.yield_to_others,
             }  # fmt: skip
-            record = {"v": _CONSENT_VERSION, "program": __version__, "time": time.time(), "agreed": agreed}
-            with reported("write", self._paths.consent):
-                write_atomically(self._paths.consent, json.dumps(record, indent=1).encode("ascii"))
+            write_consent(self._paths.consent, "first screen", agreed)
 
     def start(self) -> None:
         """Start a node in the background, unless one runs.

@@ -20,7 +20,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": (
-        "network", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload", "download",
+        "network", "consent", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload",
+        "download",
     ),
     "This app": ("on_quit", "theme"),
 }  # fmt: skip

@@ -1,0 +1,74 @@
+"""Asks the owner of a machine before its node shares anything for the first time."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+
+from sapo_edge.cli.output import narrate
+from sapo_edge.cli.workspace import Workspace
+from sapo_edge.state.consent import read_consent, write_consent
+
+_ALONE = "this node works alone until its owner agrees to share"
+_HOW_TO_AGREE = (
+    "run `sapo run` once on a terminal, or with --agree, or set consent = given; `--solo` works alone without asking"
+)
+
+
+def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, str]:
+    """Let a node share only if its owner has agreed; ask on a terminal, and work alone where nobody can answer.
+
+    Args:
+        workspace: of a node that is about to start.
+        agree: whether a flag gives the consent.
+
+    Returns:
+        The workspace, one that works alone without a consent, and then why; otherwise an empty text.
+
+    Raises:
+        StateError: if the consent can't be recorded.
+    """
+    if workspace.is_alone or read_consent(workspace.paths.consent) is not None:
+        return workspace, ""
+    source = workspace.resolved.sources["consent"]
+    if agree:
+        how = "--agree"
+    elif workspace.settings.consent == "given":
+        how = f"consent = given ({source})"
+    elif _asks_on_terminal(workspace):
+        how = "terminal"
+    else:
+        settings = replace(workspace.settings, network="solo")
+        alone = replace(workspace, resolved=replace(workspace.resolved, settings=settings))
+        return alone, f"{_ALONE}: {_HOW_TO_AGREE}"
+    workspace.paths.create()
+    write_consent(workspace.paths.consent, how)
+    return workspace, ""
+
+
+def _asks_on_terminal(workspace: Workspace) -> bool:
+    """Ask the question; False if the answer is no, or if there is no terminal."""
+    if not _can_ask():
+        return False
+    assert workspace.swarm is not None
+    who = "those who have its invite" if workspace.swarm.is_private else "anybody"
+    narrate(f"This node would take part in the swarm {workspace.swarm.name}, in which {who} can read")
+    narrate("the questions, your model's answers as text, your node's public key and your IP address.")
+    narrate("Never shared: weights, files, settings. What was sent can't be taken back (docs/privacy.md).")
+    print("Share? [y/N] ", end="", file=sys.stderr, flush=True)
+    agreed = sys.stdin.readline(16).strip().lower() in ("y", "yes")
+    if not agreed:
+        narrate("alone this time; `sapo config set network solo` keeps it so without a question")
+    return agreed
+
+
+def _can_ask() -> bool:
+    """Whether somebody sees the question and can answer it."""
+    if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return False
+    try:
+        # The system suspends a job in the background that reads from its terminal.
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, AttributeError):
+        return True

@@ -1,0 +1,70 @@
+"""The owner's consent to share with a swarm, kept in the state directory with its date and the version of the terms."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sapo_edge import __version__
+from sapo_edge.state.durable import reported, write_atomically
+
+TERMS = 1
+"""Version of what `docs/privacy.md` says is shared. A higher one asks every owner again."""
+_VERSION = 1
+_MAX_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """A recorded consent.
+
+    Attributes:
+        terms: version of what was agreed to.
+        program: version of the program that asked.
+        time: Unix seconds.
+        how: where it was given: "first screen", "terminal", "--agree", or the source of the setting `consent`.
+    """
+
+    terms: int
+    program: str
+    time: float
+    how: str
+
+
+def read_consent(file: Path) -> Agreement | None:
+    """The consent in a file; None if there is none, or it was to other terms than today's."""
+    try:
+        with file.open("rb") as stream:
+            record = json.loads(stream.read(_MAX_BYTES))
+        # Records without terms are of versions that knew the first ones only.
+        agreement = Agreement(
+            int(record.get("terms", 1)),
+            str(record["program"]),
+            float(record["time"]),
+            str(record.get("how", "first screen")),
+        )
+        return agreement if record["v"] == _VERSION and agreement.terms == TERMS else None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = None) -> None:
+    """Record the consent to today's terms.
+
+    Args:
+        file: in a directory that exists.
+        how: as in `Agreement`.
+        choices: what else was chosen at the same time.
+
+    Raises:
+        StateError: if it can't be written.
+    """
+    record = {
+        "v": _VERSION, "terms": TERMS, "program": __version__, "time": time.time(), "how": how,
+        "agreed": dict(choices or {}),
+    }  # fmt: skip
+    with reported("write", file):
+        write_atomically(file, json.dumps(record, indent=1).encode("ascii"))

@@ -1,0 +1,151 @@
+"""A node shares nothing before its owner has agreed, wherever it is started."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import __version__
+from sapo_edge.cli.consent import ask_for_consent
+from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.state import consent
+from sapo_edge.state.consent import read_consent, write_consent
+from sapo_edge.state.paths import Paths
+from tests.cli.conftest import Command, quick
+
+ROOT = Path(__file__).parents[2]
+SWARM = {"SAPO_EDGE_NETWORK": "swarm", "SAPO_EDGE_LISTEN": "loopback", "SAPO_EDGE_MDNS": "off"}
+
+
+class Terminal(io.StringIO):
+    """What somebody types, or what a program prints for them."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Workspace]:
+    """A fresh home in a swarm, where nobody has agreed to anything."""
+    monkeypatch.delenv("SAPO_EDGE_CONSENT")
+    monkeypatch.delenv("SAPO_EDGE_NETWORK", raising=False)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    return lambda **flags: open_workspace(tmp_path / "home", flags)
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> Terminal:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    monkeypatch.setattr("sys.stderr", shown)
+    return shown
+
+
+def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Callable[..., Workspace]) -> None:
+    before = workspace()
+    assert not before.is_alone
+    asked, text = ask_for_consent(before, agree=False)
+    assert asked.is_alone and asked.node_settings.network == "solo"
+    assert all(part in text for part in ("works alone", "--agree", "consent = given", "--solo"))
+    assert not before.paths.state.exists()
+
+
+@pytest.mark.parametrize("typed", ["y\n", "YES\n", " y"])
+def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
+    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    shown = on_terminal(monkeypatch, typed)
+    asked, text = ask_for_consent(workspace(), agree=False)
+    assert not asked.is_alone and text == ""
+    assert "anybody can read" in shown.getvalue() and "Share? [y/N]" in shown.getvalue()
+    agreement = read_consent(asked.paths.consent)
+    assert agreement is not None and agreement.how == "terminal" and agreement.program == __version__
+    assert agreement.time > 1_700_000_000 and asked.paths.consent.stat().st_mode & 0o077 == 0
+    again = on_terminal(monkeypatch, "n\n")
+    assert not ask_for_consent(workspace(), agree=False)[0].is_alone and again.getvalue() == ""
+
+
+@pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "x\n", "yesterday\n"])
+def test_everything_else_is_no(
+    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    shown = on_terminal(monkeypatch, typed)
+    asked, _ = ask_for_consent(workspace(), agree=False)
+    assert asked.is_alone and not asked.paths.consent.exists() and "network solo" in shown.getvalue()
+
+
+def test_a_job_in_the_background_is_not_asked(tmp_path: Path) -> None:
+    controller, terminal = os.openpty()
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+from pathlib import Path
+from sapo_edge.cli.consent import _can_ask
+answers = [_can_ask()]
+if os.fork() == 0:
+    os.setpgid(0, 0)
+    Path({str(tmp_path)!r}, "asked").write_text(str([*answers, _can_ask()]))
+else:
+    os.wait()
+"""
+    command = [sys.executable, "-c", "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)\n" + code]
+    subprocess.run(command, stdin=terminal, stderr=terminal, start_new_session=True, check=True, timeout=60)
+    os.close(controller)
+    os.close(terminal)
+    assert (tmp_path / "asked").read_text() == "[True, False]"
+
+
+def test_flag_and_setting_agree_for_a_fleet(workspace: Callable[..., Workspace]) -> None:
+    asked, _ = ask_for_consent(workspace(consent="given"), agree=False)
+    agreement = read_consent(asked.paths.consent)
+    assert not asked.is_alone and agreement is not None and agreement.how == "consent = given (flag)"
+    asked.paths.consent.unlink()
+    asked, _ = ask_for_consent(workspace(), agree=True)
+    agreement = read_consent(asked.paths.consent)
+    assert not asked.is_alone and agreement is not None and agreement.how == "--agree"
+
+
+def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = on_terminal(monkeypatch, "y\n")
+    asked, text = ask_for_consent(workspace(network="solo"), agree=True)
+    assert asked.is_alone and text == shown.getvalue() == "" and not asked.paths.consent.exists()
+
+
+def test_new_terms_ask_again_and_earlier_records_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "consent.json"
+    file.write_text(json.dumps({"v": 1, "program": "0.1.0", "time": 1e9, "agreed": {"network": "swarm"}}))
+    agreement = read_consent(file)
+    assert agreement is not None and agreement.terms == 1 and agreement.how == "first screen"
+    write_consent(file, "terminal")
+    monkeypatch.setattr(consent, "TERMS", 2)
+    assert read_consent(file) is None
+
+
+@pytest.mark.parametrize("damaged", ["", "{}", "[]", "null", '{"v": 2, "program": "", "time": 0}', "[" * 20_000])
+def test_a_damaged_record_is_no_consent(tmp_path: Path, damaged: str) -> None:
+    file = tmp_path / "consent.json"
+    file.write_text(damaged)
+    assert read_consent(file) is None
+
+
+def test_a_headless_run_opens_no_connection_before_that(sapo: Command, model: Path, tmp_path: Path) -> None:
+    arguments = quick(model, tmp_path, "--rounds", "1", "--json")
+    alone = sapo(*arguments, environment={**SWARM, "SAPO_EDGE_CONSENT": "ask"})
+    assert alone.code == 0, alone.err
+    (started,) = alone.named("node_started")
+    assert any(reason.startswith("alone: ") for reason in started["reasons"])
+    assert any("until its owner agrees" in event["text"] for event in alone.named("notice"))
+    state = Paths.default(tmp_path).state
+    assert not (state / "consent.json").exists() and not (state / "ports.json").exists()
+    shared = sapo(
+        *quick(model, tmp_path, "--rounds", "2", "--json"), environment={**SWARM, "SAPO_EDGE_CONSENT": "given"}
+    )
+    (started,) = shared.named("node_started")
+    assert any(reason.startswith("open swarm") for reason in started["reasons"]), shared.err
+    assert (state / "consent.json").exists() and (state / "ports.json").exists()
