@@ -25,7 +25,10 @@ from sapo_edge.room import Room
 
 if TYPE_CHECKING:
     from sapo_edge.node.rounds import Node
+    from sapo_edge.state.checkpoint import Checkpoint
+    from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.swarm.status import SwarmStatus
+    from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
     from sapo_edge.transport import Transport
 
@@ -105,6 +108,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         opened = Store(workspace.paths, keep_checkpoints=settings.keep_checkpoints)
     with opened as store, ExitStack() as closing:
         logs.configure(file=workspace.paths.log, stderr=False)
+        _keep_manifest(workspace.membership, source.manifest, store.latest)
         if store.latest is None:
             for text in describe_questions(source.manifest, None if workspace.is_alone else workspace.swarm):
                 narrate(text)
@@ -131,6 +135,18 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     if not as_json:
         _print_result(stopped, course, node.comparison, was_done)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
+
+
+def _keep_manifest(membership: Membership, manifest: Manifest, latest: Checkpoint | None) -> None:
+    """Keep what the state directory trains on: its file may change, and other commands need not name it.
+
+    Raises:
+        StateError: if it can't be written.
+    """
+    digest = bytes.fromhex(manifest.digest)
+    is_refused = latest is not None and latest.manifest_digest != manifest.digest
+    if not is_refused and membership.manifest(digest) is None:
+        membership.keep_manifest(manifest.to_bytes(), digest)
 
 
 def open_transport(

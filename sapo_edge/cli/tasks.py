@@ -76,7 +76,10 @@ def check(
     from sapo_edge.tasks.questions import split_questions
     from sapo_edge.tasks.review import read_own, remarks
 
-    manifest, placed = read_own(file)
+    try:
+        manifest, placed = read_own(file)
+    except ManifestError as error:
+        raise _with_all_mistakes(error, file, as_json=json) from error
     workspace = open_workspace(home, {"model": model})
     room = None
     try:
@@ -160,12 +163,12 @@ def preview(
 
 @app.command("list")
 def list_manifests(home: Home = None, json: Json = False) -> None:
-    """List the shipped manifests, those of your swarms, and the one that is set."""
+    """List the shipped manifests, those that are kept of swarms and runs, and the one that is used."""
     from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 
     workspace = open_workspace(home)
     rows = [("shipped", name, load_manifest(name)) for name in shipped_manifests()]
-    rows += [("swarm", manifest.digest[:12], manifest) for manifest in workspace.membership.manifests()]
+    rows += [("kept", manifest.digest[:12], manifest) for manifest in workspace.membership.manifests()]
     setting = workspace.settings.manifest
     if Path(setting).is_file() and workspace.manifest is not None:
         rows.append(("file", setting, workspace.manifest))
@@ -186,6 +189,25 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
         mark = "*" if manifest.digest == used else " "
         print(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
     narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
+
+
+def _with_all_mistakes(error: ManifestError, file: Path, *, as_json: bool) -> ManifestError:
+    """Print all mistakes if there are several; returns the error to end with."""
+    from sapo_edge.tasks.review import find_mistakes
+
+    mistakes = find_mistakes(file)
+    if error.message not in [mistake.message for mistake in mistakes]:
+        mistakes.insert(0, error)
+    if as_json:
+        print_json({"mistakes": [{"text": mistake.message, "remedy": mistake.remedy} for mistake in mistakes]})
+    if len(mistakes) == 1:
+        return error
+    if not as_json:
+        for mistake in mistakes[:SHOWN]:
+            print(printable(str(mistake)))
+        if len(mistakes) > SHOWN:
+            print(f"and {len(mistakes) - SHOWN} more")
+    return ManifestError(f"{file} has {counted(len(mistakes), 'mistake')}", "mend them, then check it again")
 
 
 class _Prompts:

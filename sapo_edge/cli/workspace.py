@@ -1,7 +1,7 @@
 """What a command works on: directories, settings, swarm, manifest and model, resolved once.
 
-Settings come from flags, environment, `config.toml`, the manifest and defaults, in this order. The manifest is the one
-that the settings name; otherwise that of the joined swarm; otherwise the default.
+Settings come from flags, environment, `config.toml`, the manifest, the state and defaults, in this order. The manifest
+is the one that the settings name; otherwise that of the joined swarm, of the state, or the default.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.cli.download import DownloadReport
 from sapo_edge.cli.output import narrate
-from sapo_edge.errors import ConfigError, ManifestError, NoNodeError
+from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 FETCH_SECONDS = 30.0
 """How long `sapo run` asks members of a swarm for its manifest."""
+STATE_SETTINGS = ("model", "rank", "alpha", "seed")
+"""Settings that belong to a state directory, beside the manifest."""
 PROMPT_TOKENS = 256
 """Length of the prompts that an estimate of memory assumes."""
 
@@ -204,8 +206,12 @@ def open_workspace(
         if name in values:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
         values[name] = value
-    resolved = resolve(values, file=paths.config_file)
+    for name in ("manifest", "model"):
+        if isinstance(path := values.get(name), str):
+            # The state keeps it, for commands that run elsewhere.
+            values[name] = storable(name, path)
     membership = Membership(paths.state)
+    resolved = resolve(values, file=paths.config_file, state=_made_with(paths, membership))
     manifest: Manifest | None
     if resolved.sources["manifest"] == "default" and membership.current is not None:
         manifest = membership.manifest(membership.current.manifest)
@@ -216,6 +222,27 @@ def open_workspace(
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
     return Workspace(paths, resolved, membership, manifest, swarm)
+
+
+def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:
+    """The settings that the state directory was made with; empty before its first checkpoint."""
+    from sapo_edge.config.settings import SETTINGS
+    from sapo_edge.state.checkpoints import Checkpoints
+    from sapo_edge.tasks.manifest import shipped_name
+
+    try:
+        checkpoint = Checkpoints(paths.checkpoints).newest_record()
+        if checkpoint is None:
+            return {}
+        values = {name: checkpoint.settings[name] for name in STATE_SETTINGS if name in checkpoint.settings}
+        values = {name: SETTINGS[name].check(value, "state") for name, value in values.items() if value is not None}
+        kept = membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
+    except (SapoError, ValueError):
+        # A command that needs the checkpoints says what is wrong with them.
+        return {}
+    if kept is not None and membership.current is None:
+        values["manifest"] = shipped_name(kept.digest) or kept.digest
+    return values
 
 
 def find_manifest(membership: Membership, name: str) -> Manifest:
@@ -253,7 +280,7 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     shipped = shipped_manifests()
     names = [*shipped, *(manifest.name for manifest in kept)]
     listed = ", ".join(f"{manifest.name} ({manifest.digest[: MIN_DIGITS + 4]})" for manifest in kept)
-    known = f"shipped: {', '.join(shipped)}" + (f"; of swarms: {listed}" if listed else "")
+    known = f"shipped: {', '.join(shipped)}" + (f"; kept: {listed}" if listed else "")
     raise ManifestError(f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)")
 
 

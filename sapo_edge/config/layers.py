@@ -1,4 +1,4 @@
-"""Where settings come from: flags, then environment, `config.toml`, manifest and defaults; the first one wins."""
+"""Where settings come from: flags, environment, `config.toml`, manifest, state and defaults; the first one wins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Resolved:
 
     Attributes:
         settings: the values.
-        sources: by setting name: "flag", "environment SAPO_EDGE_OWN", "file PATH", "manifest starter" or "default".
+        sources: by setting name: "flag", "environment SAPO_EDGE_OWN", "file PATH", "manifest starter", "state" or
+            "default".
     """
 
     settings: Settings
@@ -51,6 +52,7 @@ def resolve(
     *,
     environ: Mapping[str, str] | None = None,
     file: Path | None = None,
+    state: Mapping[str, object] | None = None,
 ) -> Resolved:
     """Resolve every setting, without a manifest: see `Resolved.with_manifest`.
 
@@ -58,6 +60,7 @@ def resolve(
         flags: by setting name; None for a flag that was not given.
         environ: the process's own by default; an empty variable counts as unset.
         file: `config.toml`; need not exist.
+        state: what the state directory was made with.
 
     Raises:
         ConfigError: for an unknown name or a value that is not allowed, with its source; for a malformed file, with
@@ -70,6 +73,7 @@ def resolve(
     layers.extend(_environment(os.environ if environ is None else environ))
     if file is not None:
         layers.append((f"file {file}", read_file(file)))
+    layers.append(("state", state or {}))
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, layer in layers:

@@ -5,6 +5,7 @@ A checkpoint is written to a hidden directory beside the others, flushed to the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -115,6 +116,17 @@ class Checkpoints:
             StateError: if it may not be read, or was written by a newer version.
         """
         return _of_round(read_checkpoint(self.directory / _name(round)), round)
+
+    def newest_record(self) -> Checkpoint | None:
+        """The newest readable record, whose files are not checked; None without one.
+
+        Raises:
+            StateError: if one may not be read, or was written by a newer version.
+        """
+        for round in reversed(self.rounds()):
+            with contextlib.suppress(CheckpointError):
+                return self.read(round)
+        return None
 
     def latest(self) -> Checkpoint | None:
         """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log.

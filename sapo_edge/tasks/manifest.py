@@ -211,12 +211,7 @@ class Manifest:
         Raises:
             ManifestError: if it is not a valid manifest.
         """
-        remedy = "write it as in the shipped manifests"
-        require(not _LONG_KEY.search(text), f"{where} has a key of more than 32 parts", remedy)
-        try:
-            raw = tomllib.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise ManifestError(f"{where} is not valid TOML: {error}", "correct the file") from error
+        raw = _parse_tables(text, where)
         resolve_questions(raw, where, directory)
         manifest = _from_raw(raw, where)
         size = len(manifest.to_bytes())
@@ -231,19 +226,7 @@ class Manifest:
         Raises:
             ManifestError: if it can't be read or is not a valid manifest.
         """
-        try:
-            with path.open("rb") as file:
-                data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            raise ManifestError(
-                f"{path} can't be read: {error.strerror}", "check the path and its permissions"
-            ) from error
-        require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ManifestError(f"{path} is not UTF-8", "save it as UTF-8") from error
-        return cls.from_toml(text, str(path), path.parent)
+        return cls.from_toml(_read_text(path), str(path), path.parent)
 
     def entry_at(self, fraction: float) -> TaskEntry:
         """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
@@ -288,6 +271,37 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
         return Manifest.parse_toml(path)
     remedy = f"{nearest(str(name_or_path), shipped)} (shipped: {', '.join(shipped)}; or the path of a TOML file)"
     raise ManifestError(f"there is no manifest {name_or_path}", remedy)
+
+
+def read_tables(path: Path) -> dict[str, Any]:
+    """The tables of a manifest's file, which may be anything that TOML can hold.
+
+    Raises:
+        ManifestError: if it can't be read or is not valid TOML.
+    """
+    return _parse_tables(_read_text(path), str(path))
+
+
+def _read_text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ManifestError(f"{path} can't be read: {error.strerror}", "check the path and its permissions") from error
+    require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{path} is not UTF-8", "save it as UTF-8") from error
+
+
+def _parse_tables(text: str, where: str) -> dict[str, Any]:
+    remedy = "write it as in the shipped manifests"
+    require(not _LONG_KEY.search(text), f"{where} has a key of more than 32 parts", remedy)
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{where} is not valid TOML: {error}", "correct the file") from error
 
 
 def _from_raw(raw: object, where: str) -> Manifest:

@@ -19,6 +19,8 @@ from sapo_edge.tasks.texts import require
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
 """Largest file; JSON may write one byte of text as six."""
+MAX_MISTAKES = 100
+"""Most mistakes that are collected."""
 EXAMPLE = "example"
 """As `split`: the question is a worked example, and neither trained on nor held out."""
 
@@ -69,6 +71,35 @@ def read_questions(path: Path) -> list[tuple[OwnQuestion, bool, int]]:
     Raises:
         ManifestError: if the file can't be read, or a line is not valid; naming file and line.
     """
+    questions, mistakes = read_lines(path)
+    if mistakes:
+        raise mistakes[0]
+    require(bool(questions), f"{path} has no questions", "write one JSON object a line")
+    return questions
+
+
+def read_lines(path: Path) -> tuple[list[tuple[OwnQuestion, bool, int]], list[ManifestError]]:
+    """The questions of a file as `read_questions` gives them, and the first `MAX_MISTAKES` mistakes in other lines.
+
+    Raises:
+        ManifestError: if the file can't be read.
+    """
+    questions: list[tuple[OwnQuestion, bool, int]] = []
+    mistakes: list[ManifestError] = []
+    for number, line in enumerate(_read_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", f"keep at most {MAX_QUESTIONS}")
+            questions.append((*_read_line(line, f"{path}, line {number}"), number))
+        except ManifestError as error:
+            mistakes.append(error)
+            if len(mistakes) == MAX_MISTAKES or len(questions) == MAX_QUESTIONS:
+                break
+    return questions, mistakes
+
+
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_FILE_BYTES + 1)
@@ -76,27 +107,29 @@ def read_questions(path: Path) -> list[tuple[OwnQuestion, bool, int]]:
         reason = error.strerror if isinstance(error, OSError) else "it is no path"
         raise ManifestError(f"{path} can't be read: {reason}", "check its name and permissions") from error
     require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
-    questions: list[tuple[OwnQuestion, bool, int]] = []
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
-        require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", f"keep at most {MAX_QUESTIONS}")
-        where = f"{path}, line {number}"
-        try:
-            record = json.loads(line.decode("utf-8"))
-        except (ValueError, RecursionError) as error:
-            remedy = 'write one JSON object a line: {"question": "...", "answer": "..."}'
-            raise ManifestError(f"{where} is not valid JSON", remedy) from error
-        questions.append((*_read_record(record, where), number))
-    require(bool(questions), f"{path} has no questions", "write one JSON object a line")
-    return questions
+    return data
+
+
+def _read_line(line: bytes, where: str) -> tuple[OwnQuestion, bool]:
+    try:
+        record = json.loads(line.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        remedy = 'write one JSON object a line: {"question": "...", "answer": "..."}'
+        raise ManifestError(f"{where} is not valid JSON", remedy) from error
+    return _read_record(record, where)
+
+
+def is_beside(name: str) -> bool:
+    """Whether a text is the name of a file in the same directory."""
+    return bool(name) and name == Path(name).name and name not in (".", "..")
 
 
 def _read_named(where: str, name: str, directory: Path | None) -> list[tuple[OwnQuestion, bool]]:
     require(directory is not None, f"{where} names a file of questions", "give the path of the manifest's file")
     assert directory is not None
-    beside = bool(name) and name == Path(name).name and name not in (".", "..")
-    require(beside, f"{where}: questions is not the name of a file beside it", 'write questions = "tasks.jsonl"')
+    require(
+        is_beside(name), f"{where}: questions is not the name of a file beside it", 'write questions = "tasks.jsonl"'
+    )
     return [(question, is_example) for question, is_example, _ in read_questions(directory / name)]
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import folded
-from sapo_edge.tasks.manifest import Manifest, TaskEntry
-from sapo_edge.tasks.question_file import read_questions
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, read_tables
+from sapo_edge.tasks.question_file import MAX_MISTAKES, is_beside, read_lines, read_questions
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.texts import require
 
@@ -66,8 +66,35 @@ def read_own(path: Path) -> tuple[Manifest, list[Placed]]:
         placed = [Placed(f"{path.name}, line {line}", question) for question, _, line in read]
         return Manifest("questions", (TaskEntry("mine", questions=questions),)), placed
     manifest = Manifest.parse_toml(path)
-    raw = tomllib.loads(path.read_text("utf-8"))
-    return manifest, [placed for task in raw["tasks"] for placed in _placed(task, manifest, path.parent)]
+    tasks = read_tables(path)["tasks"]
+    return manifest, [placed for task in tasks for placed in _placed(task, manifest, path.parent)]
+
+
+def find_mistakes(path: Path) -> list[ManifestError]:
+    """What is wrong with the lines of questions: at most `MAX_MISTAKES` errors.
+
+    Args:
+        path: a TOML file, or one of questions, whose name ends in ".jsonl".
+    """
+    if path.suffix == ".jsonl":
+        return _mistakes_in(path)
+    try:
+        tasks = read_tables(path).get("tasks")
+    except ManifestError:
+        return []
+    mistakes: list[ManifestError] = []
+    for task in tasks if isinstance(tasks, list) else ():
+        questions = task.get("questions") if isinstance(task, dict) else None
+        if isinstance(questions, str) and is_beside(questions) and len(mistakes) < MAX_MISTAKES:
+            mistakes += _mistakes_in(path.parent / questions)
+    return mistakes[:MAX_MISTAKES]
+
+
+def _mistakes_in(path: Path) -> list[ManifestError]:
+    try:
+        return read_lines(path)[1]
+    except ManifestError as error:
+        return [error]
 
 
 def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> list[Remark]:

@@ -30,8 +30,8 @@ def earlier(tmp_path: Path) -> Path:
     return home
 
 
-def test_the_default_manifest_is_refused_with_the_way_out(sapo: Command, model: Path, earlier: Path) -> None:
-    result = sapo(*quick(model, earlier, "--rounds", "4"))
+def test_another_manifest_is_refused_with_the_way_out(sapo: Command, model: Path, earlier: Path) -> None:
+    result = sapo(*quick(model, earlier, "--rounds", "4", "--manifest", "starter"))
     assert result.code == 1 and result.out == ""
     assert "was made with another manifest, starter-1; continue with --manifest starter-1" in result.err
     with sqlite3.connect(earlier / "state" / "journal" / "journal.sqlite") as connection:
@@ -40,7 +40,7 @@ def test_the_default_manifest_is_refused_with_the_way_out(sapo: Command, model: 
 
 
 def test_it_resumes_and_is_evaluated_on_the_new_sets(sapo: Command, model: Path, earlier: Path) -> None:
-    result = sapo(*quick(model, earlier, "--rounds", "4", "--json", "--manifest", "starter-1"), rewarded=True)
+    result = sapo(*quick(model, earlier, "--rounds", "4", "--json"), rewarded=True)
     assert result.code == 0, result.err
     assert [event["round"] for event in result.named("node_started", "round")] == [3, 4]
     assert [(event["round"], event["questions"], event["split"]) for event in result.named("held_out")] == [

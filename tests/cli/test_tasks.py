@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
+import pytest
+
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.review import Placed, Room, remarks
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused
+from tests.cli.process import assert_refused, run
 
 MANIFEST = 'name = "own"\nmax_tokens = 8\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 
@@ -78,6 +82,55 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: answer is missing; add answer")
     assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: answer is missing")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
+
+
+def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Path) -> None:
+    manifest, home = write_own(tmp_path), ("--home", tmp_path / "home")
+    questions = tmp_path / "tasks.jsonl"
+    lines = ['{"question": "?", "answer": "1"}', '{"question": "?"}', "x", *["3"] * 120]
+    questions.write_text("\n".join(lines))
+    for file in (manifest, questions):
+        result = invoke("tasks", "check", file, *home)
+        shown = result.out.splitlines()
+        assert result.code == 2 and f"{file} has 100 mistakes; mend them" in result.err
+        assert shown[0] == f"{questions}, line 2: answer is missing; add answer"
+        assert f"{questions}, line 3 is not valid JSON" in shown[1] and shown[-1] == "and 80 more"
+    record = json.loads(invoke("tasks", "check", manifest, "--json", *home).out)
+    assert len(record["mistakes"]) == 100 and record["mistakes"][0]["remedy"] == "add answer"
+    questions.write_text("\n".join(lines[:2]))
+    manifest.write_text(MANIFEST.replace("max_tokens", "max_token"))
+    both = invoke("tasks", "check", manifest, *home)
+    assert both.code == 2 and "line 2: answer is missing" in both.out + both.err
+
+
+def test_commands_follow_what_the_node_trained_on(
+    sapo: Command, invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, home = write_own(tmp_path), tmp_path / "home"
+    monkeypatch.chdir(tmp_path)
+    name = os.path.relpath(model, tmp_path)
+    first = quick(Path(name), home, "--rounds", "1", "--manifest", manifest.name)
+    digest = load_manifest(manifest).digest
+    trained = run(first, tmp_path)
+    assert trained.code == 0, trained.err
+    # What the file says from now on is another manifest.
+    write_own(tmp_path, 12)
+    monkeypatch.chdir(home)
+    workspace = open_workspace(home)
+    assert workspace.manifest is not None and workspace.manifest.digest == digest and workspace.is_alone
+    assert workspace.resolved.sources["manifest"] == workspace.resolved.sources["model"] == "state"
+    assert workspace.model == model and workspace.settings.rank == 2 and workspace.settings.seed == 3
+    record = json.loads(sapo("eval", "--home", home, "--threads", "1", "--json").out)
+    assert record["manifest"] == "own" and not record["may_have_seen"]
+    again = sapo("run", "--home", home, "--rounds", "2", "--threads", "1", "--set", "max_tokens=8", "--json")
+    assert again.code == 0 and [event["round"] for event in again.named("round")] == [2], again.err
+    edited = sapo("run", "--home", home, "--manifest", manifest)
+    assert edited.code == 1 and "made with another manifest; continue with the one" in edited.err
+    assert open_workspace(home, {"manifest": "starter"}).resolved.sources["manifest"] == "flag"
+    listed = json.loads(invoke("tasks", "list", "--json", "--home", home).out)["manifests"]
+    assert [(row["from"], row["name"]) for row in listed if row["used"]] == [("kept", "own")]
+    (home / "state" / "checkpoints" / "round-000002" / "checkpoint.json").write_text("{}")
+    assert open_workspace(home).require_manifest().digest == digest, "an earlier record is read"
 
 
 def test_preview_shows_prompt_answers_and_what_there_is_to_learn(sapo: Command, model: Path, tmp_path: Path) -> None:
