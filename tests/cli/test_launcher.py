@@ -134,6 +134,18 @@ def test_a_consent_without_changes_writes_no_setting(launcher: ProgramLauncher) 
     assert agreed == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": True}
 
 
+def test_own_questions_are_private_until_a_swarm_is_joined(
+    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('name = "o"\n[[tasks]]\nname = "o"\nquestions = [{ question = "?", answer = "1" }]\n')
+    monkeypatch.setenv("SAPO_EDGE_MANIFEST", str(path))
+    monkeypatch.setenv("SAPO_EDGE_THREADS", "3")
+    assert launcher.choices() == Choices("solo", "", 3, private=True)
+    Membership(launcher.paths.state).join(Swarm.of(load_manifest(path), key=bytes(32)))
+    assert launcher.choices() == Choices("joined", "o", 3, private=True)
+
+
 def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramLauncher) -> None:
     Membership(launcher.paths.state).join(PRIVATE)
     assert launcher.choices() == Choices("joined", "starter")

@@ -169,6 +169,18 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher, keys: s
 
 
 @pytest.mark.asyncio
+async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        await pilot.press("n")
+        await pilot.pause(0.1)
+        assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
+        assert "open swarm" not in screen(app) and "An invite" in screen(app)
+
+
+@pytest.mark.asyncio
 async def test_alone_needs_two_keys(launcher: FakeLauncher) -> None:
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:

@@ -58,6 +58,7 @@ class Choices:
         threads: most processor threads; 0 lets the program choose.
         mains_only: pause on battery.
         yield_to_others: pause while other programs need the processor.
+        private: whether the questions are the user's own, which no open swarm gets.
     """
 
     network: Network = "swarm"
@@ -65,6 +66,7 @@ class Choices:
     threads: int = 0
     mains_only: bool = True
     yield_to_others: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,14 @@ class ProgramLauncher:
 
     def choices(self) -> Choices:
         """What is set now; the defaults if the settings are invalid."""
+        from sapo_edge.swarm.joining.membership import Swarm
+
         try:
             workspace = open_workspace(self._home)
+            manifest = find_manifest(workspace.membership, workspace.settings.manifest)
+            private = manifest.own_questions > 0
             joined = workspace.membership.current
-            if joined is not None and joined.id == _open_swarm(workspace).id:
+            if joined is not None and not private and joined.id == Swarm.of(manifest).id:
                 joined = None
         except SapoError:
             return Choices()
@@ -83,6 +87,7 @@ class ProgramLauncher:
             settings.threads,
             settings.on_battery == "pause",
             settings.busy > 0,
+            private,
         )
 
     def accept(self, consent: Consent) -> None:

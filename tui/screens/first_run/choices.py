@@ -75,6 +75,10 @@ class OneOf(Widget, can_focus=True):
             option.mark(value == self.value)
             yield option
 
+    def validate_value(self, value: str) -> str:
+        """The value, or the present one if it is not offered."""
+        return value if value in self._options else self.value
+
     async def offer(self, options: Mapping[str, str], value: str) -> None:
         """Replace the options; choose one of them."""
         await self.remove_children()

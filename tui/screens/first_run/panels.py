@@ -176,12 +176,13 @@ class FoundRow(Horizontal):
 
 
 def _networks(choices: Choices) -> dict[str, str]:
-    """Labels of the networks; with a joined swarm, the one of the open swarm is short."""
+    """Labels of the networks: with a joined swarm, that of the open one is short; own questions have no open swarm."""
+    networks = {key: label for key, label in NETWORKS.items() if key != "swarm" or not choices.private}
     if not choices.swarm:
-        return NETWORKS
+        return networks
     name = printable(choices.swarm)
     name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
-    return {"joined": name, **NETWORKS, "swarm": "The open swarm"}
+    return {"joined": name, **networks, **({} if choices.private else {"swarm": "The open swarm"})}
 
 
 def without_spaces(text: str) -> str:
