@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from tests.models import (
     CHAT_TEMPLATE,
     IM_END,
+    ROPES,
     VOCABULARY,
     ModelShape,
     ReferenceModel,
@@ -35,6 +39,10 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 """transformers' name of each GGUF tensor."""
+PERMUTED = ("llama", "mistral")
+"""Architectures whose rows of q and k llama.cpp's converter reorders."""
+UNREAD = ("llama3",)
+"""Ropes of which transformers reads nothing in a GGUF file."""
 
 
 def write_directory(
@@ -70,7 +78,7 @@ def write_directory(
         **values,
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    tensors = {_name(name): torch.from_numpy(array) for name, array in make_tensors(shape).items()}
+    tensors = {name: torch.from_numpy(array) for name, array in transformers_tensors(shape).items()}
     missing, unexpected = model.load_state_dict(tensors, strict=False)
     assert not unexpected and set(missing) <= {"lm_head.weight"}
     model.tie_weights()
@@ -79,6 +87,19 @@ def write_directory(
     model.save_pretrained(path)
     write_tokenizer(path)
     return path
+
+
+def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
+    """All weights of a GGUF file of this shape by transformers' names, as they were before llama.cpp's converter."""
+    tensors = make_tensors(shape)
+    tensors.pop("rope_freqs.weight", None)
+    heads = {"attn_q.weight": shape.heads, "attn_k.weight": shape.kv_heads} if shape.architecture in PERMUTED else {}
+    for name, array in tensors.items():
+        count = heads.get(name.split(".", 2)[-1])
+        if count:
+            split = array.reshape(count, shape.head_dim // 2, 2, -1)
+            tensors[name] = np.ascontiguousarray(split.swapaxes(1, 2).reshape(array.shape))
+    return {_name(name): array for name, array in tensors.items()}
 
 
 def _name(name: str) -> str:
@@ -97,6 +118,16 @@ def reference(path: Path) -> ReferenceModel:
     model = ReferenceModel.__new__(ReferenceModel)
     model.base = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32).eval()
     return model
+
+
+def reference_for(path: Path, shape: ModelShape) -> ReferenceModel:
+    """The model of a GGUF file of this shape as transformers computes it.
+
+    What transformers reads only a part of is compared with a directory of the same model, written beside the file.
+    """
+    if shape.rope not in UNREAD:
+        return ReferenceModel(path, shape)
+    return reference(write_directory(path.with_suffix(".directory"), shape, ROPES[shape.rope]))
 
 
 def write_tokenizer(path: Path) -> None:

@@ -51,6 +51,7 @@ class ModelShape:
     context: int = 2048
     tied: bool = False
     half: bool = False
+    rope: str = "default"
     seed: int = 0
 
 
@@ -58,10 +59,22 @@ SHAPES = {
     "llama": ModelShape("llama", kv_heads=4, tied=True),
     "llama-gqa": ModelShape("llama", seed=1),
     "llama-f16": ModelShape("llama", half=True, seed=2),
+    "llama-3.2": ModelShape("llama", tied=True, rope="llama3", seed=5),
     "qwen2": ModelShape("qwen2", seed=3),
     "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
 }
 """The models by name. As in real ones, qwen3's heads together are wider than the model."""
+
+
+THETA = 10000.0
+ROPES: dict[str, dict[str, Any]] = {
+    "default": {"rope_type": "default", "rope_theta": THETA},
+    "llama3": {
+        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 64, "rope_theta": THETA,
+    },
+}  # fmt: skip
+"""How positions are scaled, by `ModelShape.rope`, as transformers' configurations say it."""
 
 
 @lru_cache(maxsize=1)
@@ -130,7 +143,7 @@ def write_model(
     writer.add_key_length(shape.head_dim)
     writer.add_value_length(shape.head_dim)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
+    writer.add_rope_freq_base(THETA)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_vocab_size(VOCABULARY)
     texts, types = tokens()
@@ -202,7 +215,18 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
         if shape.architecture == "qwen3":
             block |= {f"attn_{part}_norm.weight": vector(shape.head_dim, 1.2) for part in ("q", "k")}
         tensors |= {f"blk.{index}.{name}": array for name, array in block.items()}
+    if shape.rope == "llama3":
+        tensors["rope_freqs.weight"] = rope_factors(shape.head_dim, **ROPES["llama3"])
     return tensors
+
+
+def rope_factors(head_dim: int, *, rope_theta: float, factor: float, low_freq_factor: float, high_freq_factor: float,
+                 original_max_position_embeddings: int, **_others: object) -> npt.NDArray[np.float32]:  # fmt: skip
+    """(head_dim / 2,) divisors of the frequencies, as llama.cpp's `conversion/llama.py` writes them."""
+    wavelengths = 2.0 * np.pi * rope_theta ** (np.arange(0, head_dim, 2) / head_dim)
+    turns = original_max_position_embeddings / wavelengths
+    smooth = np.clip((turns - low_freq_factor) / (high_freq_factor - low_freq_factor), 0.0, 1.0)
+    return (1.0 / ((1.0 - smooth) / factor + smooth)).astype(np.float32)
 
 
 class ReferenceModel:

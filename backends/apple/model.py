@@ -55,6 +55,10 @@ def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
     model: nn.Module = kind.Model(kind.ModelArgs.from_dict(values))
     tensors = GgufTensors(header)
     infos = {name: tensors.find(name, tuple(array.shape)) for name, array in tree_flatten(model.parameters())}
+    factors = tensors.rope_factors(values["head_dim"] // 2)
+    if factors is not None:
+        for layer in model.layers:
+            layer.self_attn.rope = FactoredRope(values["head_dim"], values["rope_theta"], factors)
     tensors.finish()
     kept = {name for name, info in infos.items() if quantised and info.type in BITS}
 
@@ -71,6 +75,25 @@ def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
         for part, array in quantised_parts(tensors.blocks(info), info.type).items():
             weights[f"{name.removesuffix('weight')}{part}"] = mx.array(tensors.in_order(info, array))
     return _ready(model, weights)
+
+
+class FactoredRope(nn.Module):  # type: ignore[misc]
+    """RoPE whose frequencies are divided by factors, as llama.cpp computes it.
+
+    Args:
+        width: of a head.
+        base: of the frequencies.
+        factors: (width / 2,).
+    """
+
+    def __init__(self, width: int, base: float, factors: npt.NDArray[np.float32]) -> None:
+        super().__init__()
+        self._width = width
+        self._freqs = mx.array((base ** (np.arange(0, width, 2) / width) * factors).astype(np.float32))
+
+    def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
+        """(rows, heads, n, width) rotated to the positions `offset`, `offset` + 1, ..."""
+        return mx.fast.rope(x, self._width, traditional=False, base=None, scale=1.0, offset=offset, freqs=self._freqs)
 
 
 def quantised_parts(rows: npt.NDArray[np.uint8], kind: int) -> dict[str, npt.NDArray[Any]]:
@@ -104,7 +127,9 @@ def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
     model.set_dtype(mx.float32)
     model.freeze()
     model.eval()
-    mx.eval(model.parameters())
+    # Frequencies of RoPE are no parameters.
+    frequencies = [array for _, module in model.named_modules() for name, array in module.items() if name == "_freqs"]
+    mx.eval(model.parameters(), frequencies)
     return model
 
 

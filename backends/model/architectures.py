@@ -27,18 +27,22 @@ class Architecture:
         permuted: whether GGUF files store the rows of q and k in another order: llama.cpp rotates neighbours,
             transformers halves.
         windowed: whether a directory's `sliding_window` applies unless `use_sliding_window` is false.
+        factors: whether a GGUF file may divide the frequencies of RoPE by a tensor of factors, as Llama 3.1 and later.
     """
 
     name: str
     gguf: bool = True
     permuted: bool = False
     windowed: bool = False
+    factors: bool = False
 
 
+ROPE_FACTORS = "rope_freqs.weight"
+"""The GGUF tensor of RoPE's factors: (half the width of a head,), one for all layers."""
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("llama", permuted=True),
+        Architecture("llama", permuted=True, factors=True),
         # Its GGUF files have the architecture llama.
         Architecture("mistral", gguf=False, windowed=True),
         Architecture("qwen2"),
@@ -73,9 +77,9 @@ def check_supported(header: GgufHeader) -> None:
     Raises:
         ModelError: if it can't.
     """
-    find_architecture(header.architecture, header.path, gguf=True)
+    architecture = find_architecture(header.architecture, header.path, gguf=True)
     scaling = header.value("rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in header.tensors:
+    if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
         raise ModelError(
             f"{header.path} scales its positions (RoPE scaling), which is not supported",
             "use a model without RoPE scaling",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.model.architectures import from_gguf_rows, gguf_name, rope_heads
+from sapo_edge.backends.model.architectures import ROPE_FACTORS, from_gguf_rows, gguf_name, rope_heads
 from sapo_edge.backends.model.gguf_header import GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
 
@@ -69,6 +69,23 @@ class GgufTensors:
 
         # A copy: torch warns about arrays that it can't write to.
         return torch.tensor(self.values(self.find(name, shape)))
+
+    def rope_factors(self, count: int) -> npt.NDArray[np.float32] | None:
+        """(count,) divisors of RoPE's frequencies; None if the file has none.
+
+        Raises:
+            ModelError: if they have another shape or are not positive.
+        """
+        info = self.header.tensors.get(ROPE_FACTORS)
+        if info is None:
+            return None
+        self._unused.discard(ROPE_FACTORS)
+        factors = self.values(info)
+        if factors.shape != (count,) or not (np.isfinite(factors).all() and (factors > 0).all()):
+            raise ModelError(
+                f"{self.header.path} has an unusable {ROPE_FACTORS}", "use a complete GGUF conversion of the model"
+            )
+        return factors
 
     def finish(self) -> None:
         """Check that every tensor of the file was used.

@@ -70,10 +70,20 @@ def _fill(model: Any, source: ModelSource, device: str) -> None:
             continue
         module, _, attribute = name.rpartition(".")
         place_parameter(model.get_submodule(module), attribute, tensors.take(name, tuple(parameter.shape)), device)
+    if isinstance(tensors, GgufTensors):
+        _scale_positions(model, tensors)
     tensors.finish()
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             setattr(module, name, buffer.to(device))
+
+
+def _scale_positions(model: Any, tensors: GgufTensors) -> None:
+    """Divide RoPE's frequencies by the file's factors: transformers computes them from settings that the file lacks."""
+    frequencies = model.model.rotary_emb.inv_freq
+    factors = tensors.rope_factors(len(frequencies))
+    if factors is not None:
+        frequencies /= torch.tensor(factors)
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
+from tests.directories import reference_for
 from tests.models import SHAPES, ReferenceModel, write_model
 
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
@@ -181,7 +182,7 @@ def reference(models: dict[str, Path]) -> Callable[[str], ReferenceModel]:
 
     def get(name: str) -> ReferenceModel:
         if name not in references:
-            references[name] = ReferenceModel(models[name], SHAPES[name])
+            references[name] = reference_for(models[name], SHAPES[name])
         return references[name]
 
     return get

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,16 @@ def test_a_directory_is_sampled_and_trained_as_transformers_computes_it(tmp_path
     policy = MlxPolicy(path, lora=RANK, threads=1)
     assert_as_reference(policy, reference(path), tmp_path / "adapter")
     policy.close()
+
+
+def test_a_model_whose_positions_are_scaled_samples_in_another_thread(tmp_path: Path) -> None:
+    paths = [write_directory(tmp_path / "directory", SHAPES["llama-3.2"], ROPES["llama3"])]
+    paths.append(write_model(tmp_path / "model.gguf", SHAPES["llama-3.2"]))
+    for path in paths:
+        policy = MlxPolicy(path, threads=1, trainable=False)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(policy.generate, [PROMPT], 1, 4, 1.0, 0).result()[0][0].token_ids
+        policy.close()
 
 
 def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.architectures import ROPE_FACTORS
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
-from tests.models import SHAPES, ReferenceModel, encode_text
+from tests.directories import reference_for
+from tests.models import SHAPES, encode_text
 
 TEXT = encode_text("two plus two")
 
@@ -22,7 +25,7 @@ TEXT = encode_text("two plus two")
 def test_weights_are_those_that_transformers_loads(
     models: dict[str, Path], headers: dict[str, GgufHeader], name: str
 ) -> None:
-    ours, theirs = load_base(headers[name]), ReferenceModel(models[name], SHAPES[name])
+    ours, theirs = load_base(headers[name]), reference_for(models[name], SHAPES[name])
     expected = theirs.base.state_dict()
     assert ours.state_dict().keys() == expected.keys()
     for key, value in ours.state_dict().items():
@@ -58,6 +61,27 @@ def test_scaled_positions_are_an_error(headers: dict[str, GgufHeader]) -> None:
     header = headers["llama-gqa"]
     with pytest.raises(ModelError, match="RoPE"):
         load_base(replace(header, metadata=header.metadata | {"llama.rope.scaling.type": "yarn"}))
+
+
+@pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])
+def test_unusable_factors_of_positions_are_an_error(
+    models: dict[str, Path], tmp_path: Path, numbers: tuple[float, ...]
+) -> None:
+    path = tmp_path / "model.gguf"
+    shutil.copyfile(models["llama-3.2"], path)
+    header = read_header(path)
+    factors = replace(header.tensors[ROPE_FACTORS], shape=(len(numbers),), bytes=4 * len(numbers))
+    with path.open("r+b") as file:
+        file.seek(factors.offset)
+        file.write(np.array(numbers, np.float32).tobytes())
+    with pytest.raises(ModelError, match="unusable rope_freqs"):
+        load_base(replace(header, tensors=header.tensors | {ROPE_FACTORS: factors}))
+
+
+def test_factors_of_positions_that_llama_cpp_would_not_use_are_an_error(headers: dict[str, GgufHeader]) -> None:
+    header = headers["qwen3"]
+    with pytest.raises(ModelError, match="RoPE"):
+        load_base(replace(header, tensors=header.tensors | {ROPE_FACTORS: headers["llama-3.2"].tensors[ROPE_FACTORS]}))
 
 
 def adapter(header: GgufHeader, seed: int) -> dict[str, torch.Tensor]:
