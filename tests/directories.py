@@ -39,10 +39,8 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 """transformers' name of each GGUF tensor."""
-PERMUTED = ("llama", "mistral")
+PERMUTED = ("llama", "mistral", "smollm3")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
-UNREAD = ("llama3",)
-"""Ropes of which transformers reads nothing in a GGUF file."""
 
 
 def write_directory(
@@ -74,6 +72,7 @@ def write_directory(
         max_position_embeddings=shape.context,
         tie_word_embeddings=shape.tied,
         eos_token_id=IM_END,
+        pad_token_id=None,
         sliding_window=None,
         **values,
     )
@@ -123,9 +122,9 @@ def reference(path: Path) -> ReferenceModel:
 def reference_for(path: Path, shape: ModelShape) -> ReferenceModel:
     """The model of a GGUF file of this shape as transformers computes it.
 
-    What transformers reads only a part of is compared with a directory of the same model, written beside the file.
+    Of what transformers can't read from a GGUF file there is a directory of the same model, written beside the file.
     """
-    if shape.rope not in UNREAD:
+    if shape.architecture in ("llama", "qwen2", "qwen3") and shape.rope == "default":
         return ReferenceModel(path, shape)
     return reference(write_directory(path.with_suffix(".directory"), shape, ROPES[shape.rope]))
 

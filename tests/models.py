@@ -62,6 +62,7 @@ SHAPES = {
     "llama-3.2": ModelShape("llama", tied=True, rope="llama3", seed=5),
     "qwen2": ModelShape("qwen2", seed=3),
     "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
+    "smollm3": ModelShape("smollm3", layers=4, tied=True, seed=6),
 }
 """The models by name. As in real ones, qwen3's heads together are wider than the model."""
 

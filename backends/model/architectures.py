@@ -6,6 +6,7 @@ All of them resemble Llama: grouped-query attention, a gated MLP, RMS norms. For
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,6 +16,13 @@ import numpy.typing as npt
 
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
+
+Values = dict[str, Any]
+"""Values of a configuration by transformers' names."""
+
+
+def _none(_header: GgufHeader, _values: Values) -> Values:
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +36,8 @@ class Architecture:
             transformers halves.
         windowed: whether a directory's `sliding_window` applies unless `use_sliding_window` is false.
         factors: whether a GGUF file may divide the frequencies of RoPE by a tensor of factors, as Llama 3.1 and later.
+        tied: whether the output matrix is the embedding if a directory does not say.
+        further: from a GGUF file and the values that all architectures have, those that only this one has.
     """
 
     name: str
@@ -35,6 +45,8 @@ class Architecture:
     permuted: bool = False
     windowed: bool = False
     factors: bool = False
+    tied: bool = False
+    further: Callable[[GgufHeader, Values], Values] = _none
 
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -47,6 +59,8 @@ ARCHITECTURES = {
         Architecture("mistral", gguf=False, windowed=True),
         Architecture("qwen2"),
         Architecture("qwen3"),
+        # Every fourth layer has no RoPE: llama.cpp, transformers and mlx-lm agree without being told.
+        Architecture("smollm3", permuted=True, tied=True),
     )
 }
 
@@ -86,7 +100,7 @@ def check_supported(header: GgufHeader) -> None:
         )
 
 
-def model_values(header: GgufHeader) -> dict[str, Any]:
+def model_values(header: GgufHeader) -> Values:
     """The configuration of a GGUF file's model, by transformers' names.
 
     Raises:
@@ -94,7 +108,7 @@ def model_values(header: GgufHeader) -> dict[str, Any]:
     """
     check_supported(header)
     heads, width = header.count("attention.head_count"), header.count("embedding_length")
-    return {
+    values: Values = {
         "vocab_size": header.tensors["token_embd.weight"].shape[0],
         "hidden_size": width,
         "intermediate_size": header.count("feed_forward_length"),
@@ -106,7 +120,10 @@ def model_values(header: GgufHeader) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": header.number("rope.freq_base", 10000.0)},
         "max_position_embeddings": header.count("context_length"),
         "tie_word_embeddings": "output.weight" not in header.tensors,
+        # Some default to a token that a small vocabulary lacks; nothing is padded here.
+        "pad_token_id": None,
     }
+    return values | ARCHITECTURES[header.architecture].further(header, values)
 
 
 def transformers_config(header: GgufHeader) -> Any:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.backends.model.architectures import find_architecture
+from sapo_edge.backends.model.architectures import Architecture, find_architecture
 from sapo_edge.backends.model.gguf_header import file_digest
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
@@ -50,9 +50,9 @@ class HfDirectory:
         self.path = path
         self._mlx = mlx
         self.config: Mapping[str, Any] = _read_object(path / CONFIG)
-        self._check()
+        tied = self._check().tied
         try:
-            self.shape = ModelShape.of_values(self.config)
+            self.shape = ModelShape.of_values({"tie_word_embeddings": tied, **self.config})
         except (KeyError, TypeError, ValueError) as error:
             raise ModelError(f"{path / CONFIG} is incomplete ({error})", REMEDY) from error
         self.files = self._find_files()
@@ -77,7 +77,12 @@ class HfDirectory:
         """Size of the weights' files in bytes."""
         return sum(file.stat().st_size for file in set(self.files.values()))
 
-    def _check(self) -> None:
+    def _check(self) -> Architecture:
+        """The architecture, if the model can be trained.
+
+        Raises:
+            ModelError: if it can't.
+        """
         where = self.path / CONFIG
         architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
@@ -101,6 +106,7 @@ class HfDirectory:
                 f"{where} scales positions (RoPE) by {name!r}, which is not supported",
                 "use a model without this scaling",
             )
+        return architecture
 
     def _find_files(self) -> dict[str, Path]:
         """The file of each tensor by name.

@@ -16,8 +16,8 @@ from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.errors import ModelError
 from tests import needs
-from tests.directories import reference, write_directory
-from tests.models import SHAPES, ModelShape, ReferenceModel, encode_text, write_model
+from tests.directories import reference, reference_for, write_directory
+from tests.models import SHAPES, ModelShape, encode_text, write_model
 
 TEXT = encode_text("two plus two")
 Logits = Callable[[Path], np.ndarray]
@@ -65,7 +65,7 @@ def test_a_directory_computes_what_transformers_computes(tmp_path: Path, record:
 def test_a_gguf_file_computes_what_transformers_computes(tmp_path: Path, record: Architecture, logits: Logits) -> None:
     shape = shape_for(record)
     path = write_model(tmp_path / "model.gguf", shape)
-    assert np.abs(logits(path) - ReferenceModel(path, shape).logits(TEXT)).max() < 1e-3
+    assert np.abs(logits(path) - reference_for(path, shape).logits(TEXT)).max() < 1e-3
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
