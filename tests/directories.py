@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tests.models import (
     CHAT_TEMPLATE,
     IM_END,
+    MULTIPLIERS,
     ROPES,
     VOCABULARY,
     ModelShape,
@@ -39,7 +40,7 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 """transformers' name of each GGUF tensor."""
-PERMUTED = ("llama", "mistral", "smollm3")
+PERMUTED = ("llama", "mistral", "smollm3", "granite")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
 
 
@@ -74,6 +75,7 @@ def write_directory(
         eos_token_id=IM_END,
         pad_token_id=None,
         sliding_window=None,
+        **(MULTIPLIERS if shape.architecture == "granite" else {}),
         **values,
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -63,6 +63,7 @@ SHAPES = {
     "qwen2": ModelShape("qwen2", seed=3),
     "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
     "smollm3": ModelShape("smollm3", layers=4, tied=True, seed=6),
+    "granite": ModelShape("granite", seed=7),
 }
 """The models by name. As in real ones, qwen3's heads together are wider than the model."""
 
@@ -76,6 +77,12 @@ ROPES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """How positions are scaled, by `ModelShape.rope`, as transformers' configurations say it."""
+
+
+MULTIPLIERS = {
+    "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.8,
+}  # fmt: skip
+"""Granite's, by transformers' names."""
 
 
 @lru_cache(maxsize=1)
@@ -147,6 +154,11 @@ def write_model(
     writer.add_rope_freq_base(THETA)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_vocab_size(VOCABULARY)
+    if shape.architecture == "granite":
+        writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
+        writer.add_residual_scale(MULTIPLIERS["residual_multiplier"])
+        writer.add_attention_scale(MULTIPLIERS["attention_multiplier"])
+        writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
     texts, types = tokens()
     zero = byte_characters()[0]
     writer.add_tokenizer_model("gpt2")

@@ -132,6 +132,9 @@ class MlxLearner(PackedLearner[Floats]):
     def _head(self, hidden: mx.array) -> mx.array:
         """(rows, vocabulary) logits of final states."""
         model = self.model
+        # mlx-lm divides the logits, of which there are a hundred times as many.
+        scale = getattr(model, "logits_scaling", 1.0)
+        hidden = hidden if scale == 1.0 else hidden / scale
         logits: mx.array = model.lm_head(hidden) if "lm_head" in model else model.model.embed_tokens.as_linear(hidden)
         return logits
 

@@ -90,6 +90,7 @@ class LayerOnPack:
     def __init__(self, layer: Any, indices: PackIndices) -> None:
         self.layer = layer
         self.attention, self.mlp = layer.self_attn, layer.mlp
+        self.residual_scale: float = getattr(layer, "residual_multiplier", 1.0)
         self.indices = indices
         self.of_project: list[LoRALinear] = [self.attention.q_proj, self.attention.k_proj, self.attention.v_proj]
         self.of_output: list[LoRALinear] = [self.attention.o_proj]
@@ -176,7 +177,7 @@ class LayerOnPack:
 
     def _output(self, attended: Array, *pairs: Array) -> Array:
         (project,) = _adapted(self.of_output, pairs)
-        return project(attended)
+        return self._scaled(project(attended))
 
     def _expand(self, states: Array, *pairs: Array) -> tuple[Array, Array]:
         gate, up = _adapted(self.of_expand, pairs)
@@ -185,7 +186,11 @@ class LayerOnPack:
 
     def _contract(self, gate: Array, opened: Array, up: Array, *pairs: Array) -> Array:
         (down,) = _adapted(self.of_contract, pairs)
-        return down(gate * opened * up)
+        return self._scaled(down(gate * opened * up))
+
+    def _scaled(self, change: Array) -> Array:
+        """What a part of the layer adds to the residual stream."""
+        return change if self.residual_scale == 1.0 else change * self.residual_scale
 
 
 def _pairs(layers: Sequence[LoRALinear]) -> list[Array]:
@@ -229,9 +234,15 @@ class Trunk:
         self._kept: list[Kept | Array] = []
         self._last: Array | None = None
 
+    def _embed(self) -> Array:
+        """(n, width) input of the first layer."""
+        states: Array = self.model.embed_tokens(self.indices.token_ids)
+        scale = getattr(self.model, "embedding_multiplier", 1.0)
+        return states if scale == 1.0 else states * scale
+
     def forward(self) -> Array:
         """(m, width) final states at the positions that predict an answer token."""
-        states = self.model.embed_tokens(self.indices.token_ids)
+        states = self._embed()
         self._kept = []
         for layer in self.layers:
             after, kept = layer.forward(states)
@@ -245,7 +256,7 @@ class Trunk:
 
     def base(self) -> Array:
         """Like `forward`, without the adapter and without a backward pass."""
-        states = self.model.embed_tokens(self.indices.token_ids)
+        states = self._embed()
         for layer in self.layers:
             states, _ = layer.forward(states, adapted=False)
             mx.eval(states)

@@ -25,6 +25,19 @@ def _none(_header: GgufHeader, _values: Values) -> Values:
     return {}
 
 
+def _multipliers(header: GgufHeader, values: Values) -> Values:
+    """Granite's scales of embedding, residual stream, attention and logits."""
+    return {
+        "embedding_multiplier": header.number("embedding_scale", 1.0),
+        "residual_multiplier": header.number("residual_scale", 1.0),
+        "attention_multiplier": header.number("attention.scale", values["head_dim"] ** -0.5),
+        "logits_scaling": header.number("logit_scale"),
+        # mlx-lm has no defaults.
+        "attention_bias": False,
+        "mlp_bias": False,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """What sets an architecture apart from the others.
@@ -61,6 +74,7 @@ ARCHITECTURES = {
         Architecture("qwen3"),
         # Every fourth layer has no RoPE: llama.cpp, transformers and mlx-lm agree without being told.
         Architecture("smollm3", permuted=True, tied=True),
+        Architecture("granite", permuted=True, further=_multipliers),
     )
 }
 
@@ -93,6 +107,10 @@ def check_supported(header: GgufHeader) -> None:
     """
     architecture = find_architecture(header.architecture, header.path, gguf=True)
     scaling = header.value("rope.scaling.type", "none")
+    if architecture.name == "granite" and header.value("rope.scaling.finetuned", True) is False:
+        raise ModelError(
+            f"{header.path} is a Granite without positions (RoPE), which is not supported", "use a Granite with RoPE"
+        )
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
         raise ModelError(
             f"{header.path} scales its positions (RoPE scaling), which is not supported",

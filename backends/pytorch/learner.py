@@ -22,7 +22,7 @@ from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention
-from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
+from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
 from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
@@ -53,7 +53,7 @@ class TorchLearner(PackedLearner[Tensor]):
         self.parameters = adapter_parameters(self.model)
         causal = self.model.base_model.model
         self.trunk: Any = causal.model
-        self.head: Any = causal.lm_head
+        self.head = head_of(causal)
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
         self.pack_tokens = place.pack_tokens
 

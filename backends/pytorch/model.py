@@ -9,7 +9,7 @@ Call `runtime.require_torch` before importing this module.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -84,6 +84,14 @@ def _scale_positions(model: Any, tensors: GgufTensors) -> None:
     factors = tensors.rope_factors(len(frequencies))
     if factors is not None:
         frequencies /= torch.tensor(factors)
+
+
+def head_of(causal: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function from final states (..., width) to logits (..., vocabulary) of a causal language model."""
+    scale = getattr(causal.config, "logits_scaling", 1.0)
+    head: Callable[[torch.Tensor], torch.Tensor] = causal.lm_head
+    # transformers divides the logits, of which there are a hundred times as many.
+    return head if scale == 1.0 else lambda states: head(states / scale)
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:

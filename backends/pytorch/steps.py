@@ -17,6 +17,7 @@ import torch
 
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache
+from sapo_edge.backends.pytorch.model import head_of
 from sapo_edge.backends.pytorch.place import Place
 
 Tensor = torch.Tensor
@@ -41,13 +42,13 @@ class Network:
 
     model: Any
     trunk: Any
-    head: Any
+    head: Callable[[Tensor], Tensor]
 
     @classmethod
     def of(cls, model: Any) -> Network:
         """From a transformers model, with PEFT's adapter or without."""
         causal = model.base_model.model if hasattr(model, "peft_config") else model
-        return cls(model, causal.model, causal.lm_head)
+        return cls(model, causal.model, head_of(causal))
 
     @contextmanager
     def sampling(self, *, use_adapter: bool) -> Iterator[None]:
@@ -173,7 +174,7 @@ class Steps:
         states = self._network.trunk(
             input_ids=ids, position_ids=positions, use_cache=False, attention=attention
         ).last_hidden_state
-        logits: Tensor = self._network.head(states[torch.arange(len(ids), device=ids.device), lasts])
+        logits = self._network.head(states[torch.arange(len(ids), device=ids.device), lasts])
         return logits.float()
 
 
