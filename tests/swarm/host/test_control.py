@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -150,5 +151,25 @@ def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch: pytes
             lab.gossip.router.send_rpc(PEER, control)
         assert sent == [message, control, control]
         assert lab.tally.counts == {"messages not forwarded: upload cap": 1}
+
+    play(scenario)
+
+
+def test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them() -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(item, rpc_pb2.Message) for item in gc.get_objects())
+
+    async def scenario(lab: Lab) -> None:
+        router, before = lab.gossip.router, kept()
+        for number in range(100):
+            sequence = number.to_bytes(8, "big")
+            message = rpc_pb2.Message(data=bytes(46_000), from_id=OTHER.to_bytes(), seqno=sequence, topicIDs=[TOPIC])
+            await router.publish(PEER, message)
+        del message
+        assert kept() == before + 100
+        for _ in router.mcache.history:
+            router.mcache.shift()
+        assert kept() == before
 
     play(scenario)
