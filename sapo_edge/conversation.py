@@ -1,14 +1,14 @@
-"""A conversation with base model and adapter side by side. Each question is answered without the ones before it."""
+"""A conversation with base model and adapter side by side; each remembers its own answers."""
 
 from __future__ import annotations
 
 import secrets
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
-from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy
+from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, Prompt
 from sapo_edge.tasks.manifest import Manifest
 
 PLAIN_TOKENS = 512
@@ -38,6 +38,35 @@ class Piece:
     tokens_per_second: float
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A question and what was answered: by whether the adapter answered, or the base model."""
+
+    question: str
+    answers: Mapping[bool, str]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of a conversation. Base model and adapter remember their own answers.
+
+    Attributes:
+        system: text of the system turn; "" for none.
+        exchanges: oldest first.
+    """
+
+    system: str = ""
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    def messages(self, adapter: bool, first: int = 0) -> Prompt:
+        """The turns with the adapter or the base model, from an exchange on."""
+        turns = [Message("system", self.system)] if self.system else []
+        for exchange in self.exchanges[first:]:
+            if adapter in exchange.answers:
+                turns += [Message("user", exchange.question), Message("assistant", exchange.answers[adapter])]
+        return tuple(turns)
+
+
 class Conversation:
     """Asks one policy twice: as the base model, and with the adapter that it has loaded.
 
@@ -45,25 +74,40 @@ class Conversation:
         policy: the model, with an adapter if `adapted`.
         manifest: gives the prompt of tasks.
         adapted: whether an adapter is loaded; otherwise only the base model answers.
+        base: whether the base model answers beside the adapter.
         max_tokens: longest answer; 0 uses the manifest's limit for a task, and `PLAIN_TOKENS` otherwise.
+
+    Attributes:
+        speakers: who answers: False for the base model, True for the adapter.
+        memory: of plain chat; change it between two questions only.
     """
 
-    def __init__(self, policy: Policy, manifest: Manifest, *, adapted: bool, max_tokens: int = 0) -> None:
+    def __init__(
+        self, policy: Policy, manifest: Manifest, *, adapted: bool, base: bool = True, max_tokens: int = 0
+    ) -> None:
         self._policy = policy
         self._manifest = manifest
-        self._adapted = adapted
+        self.speakers = ((False,) if base or not adapted else ()) + ((True,) if adapted else ())
         self._max_tokens = max_tokens
         self._lock = threading.Lock()
         self._handle: CallHandle | None = None
+        self.memory = Memory()
 
-    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[Piece], None]) -> None:
-        """Let both answer, one after the other.
+    def ask(
+        self, text: str, *, task: bool, temperature: float, show: Callable[[Piece], None], follow: bool = False
+    ) -> int:
+        """Let both answer, one after the other. An exchange that was cancelled is not remembered.
 
         Args:
             text: the question.
-            task: use the manifest's prompt and stop at the answer tag, as in training; otherwise plain chat.
+            task: use the manifest's prompt and stop at the answer tag, as in training; otherwise plain chat. A task
+                stands alone, as in training.
             temperature: 0 is greedy.
             show: called while an answer grows, and once when it is complete.
+            follow: go on with the remembered conversation; otherwise plain chat begins a new one.
+
+        Returns:
+            Number of the oldest exchanges that were forgotten, for lack of room.
 
         Raises:
             Cancelled: if `cancel` was called.
@@ -72,14 +116,44 @@ class Conversation:
         handle = CallHandle()
         with self._lock:
             self._handle = handle
-        # The same seed for both: an adapter without effect gives the same answer.
-        seed = secrets.randbits(31)
         try:
-            for adapter in (False, True) if self._adapted else (False,):
-                self._answer(text, task, temperature, seed, adapter, handle, show)
+            return self._ask(text, task, temperature, handle, show, follow)
         finally:
             with self._lock:
                 self._handle = None
+
+    def _ask(
+        self, text: str, task: bool, temperature: float, handle: CallHandle, show: Callable[[Piece], None], follow: bool
+    ) -> int:
+        limit = self._max_tokens or (self._manifest.max_tokens if task else PLAIN_TOKENS)
+        if not task and not follow:
+            self.memory.exchanges.clear()
+        forgotten = 0 if task else self._make_room(text, limit)
+        # The same seed for both: an adapter without effect gives the same answer.
+        seed = secrets.randbits(31)
+        answers = {}
+        for adapter in self.speakers:
+            prompt = self._manifest.prompt_for(text) if task else self._prompt(text, adapter)
+            stop_text = STOP_TEXT if task else ""
+            answers[adapter] = self._answer(prompt, limit, temperature, seed, adapter, handle, show, stop_text)
+        if not task:
+            self.memory.exchanges.append(Exchange(text, answers))
+        return forgotten
+
+    def _prompt(self, text: str, adapter: bool, first: int = 0) -> Prompt:
+        return (*self.memory.messages(adapter, first), Message("user", text))
+
+    def _make_room(self, text: str, limit: int) -> int:
+        """Forget as few of the oldest exchanges as a question and its answer need; returns their number.
+
+        If the question alone is too long, nothing is forgotten: nobody will answer it.
+        """
+        exchanges = self.memory.exchanges
+        for first in range(len(exchanges) + 1):
+            if all(self._policy.room(self._prompt(text, adapter, first)) >= limit for adapter in self.speakers):
+                del exchanges[:first]
+                return first
+        return 0
 
     def cancel(self) -> None:
         """Cancel the question in progress, if any. May be called from any thread."""
@@ -89,16 +163,15 @@ class Conversation:
 
     def _answer(
         self,
-        text: str,
-        task: bool,
+        prompt: Prompt,
+        limit: int,
         temperature: float,
         seed: int,
         adapter: bool,
         handle: CallHandle,
         show: Callable[[Piece], None],
-    ) -> None:
-        prompt = self._manifest.prompt_for(text) if task else (Message("user", text),)
-        limit = self._max_tokens or (self._manifest.max_tokens if task else PLAIN_TOKENS)
+        stop_text: str,
+    ) -> str:
         clock = _Clock()
 
         def growing(_group: int, _answer: int, so_far: str, tokens: int) -> None:
@@ -107,10 +180,11 @@ class Conversation:
 
         handle.growing = growing
         ((sample,),) = self._policy.generate(
-            [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=STOP_TEXT if task else ""
+            [prompt], 1, limit, temperature, seed, handle, use_adapter=adapter, stop_text=stop_text
         )
         tokens = len(sample.token_ids)
         show(Piece(adapter, sample.text, True, sample.ended, tokens, clock.rate(tokens)))
+        return sample.text
 
 
 class _Clock:

@@ -350,6 +350,10 @@ class Policy(Protocol):
         """
         ...
 
+    def room(self, prompt: Prompt) -> int:
+        """Tokens that the model's context has left for an answer to a prompt; negative if the prompt does not fit."""
+        ...
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text; no special tokens are added or parsed."""
         ...

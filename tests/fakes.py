@@ -59,6 +59,7 @@ class FakePolicy:
     Attributes:
         script: its answers; without one, a letter repeated as often as state, seed and prompt determine.
         steps: that an update reports; 0 stands for a gradient that is not finite.
+        context: most characters of a prompt, and tokens of its answer.
         log: the calls made, in order, for tests of the order.
     """
 
@@ -69,6 +70,7 @@ class FakePolicy:
     threads: int = 1
     state: str = "fresh"
     steps: int = 1
+    context: int = 100_000
     log: list[str] = field(default_factory=list)
     prompts: list[tuple[Prompt, ...]] = field(default_factory=list)
     updates: list[tuple[TrainingGroup, ...]] = field(default_factory=list)
@@ -126,6 +128,9 @@ class FakePolicy:
         if informative and self.steps:
             self.state = f"{_number(self.state, repr(groups)):016x}"
         return UpdateStatistics(groups=len(groups), informative=informative, steps=self.steps if informative else 0)
+
+    def room(self, prompt: Prompt) -> int:
+        return self.context - sum(len(turn.content) for turn in prompt)
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())

@@ -81,6 +81,10 @@ class BasePolicy(ABC):
         """CPU threads of the step in progress."""
         return self.governor.threads
 
+    def room(self, prompt: Prompt) -> int:
+        """Tokens left after a prompt; see `Policy.room`."""
+        return self.shape.context - len(self.vocabulary.encode_prompt(prompt))
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text."""
         return self.vocabulary.tokenize(text, special=False)

@@ -1,8 +1,7 @@
-"""`sapo chat`: base model and adapter answer the same questions, on a terminal or as JSON lines for another program."""
+"""`sapo chat`: base model and adapter answer the same questions: on a terminal, one question, or as JSON lines."""
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,12 +16,12 @@ from sapo_edge.cli.adapters import best_adapter, check_model, find_adapter, find
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.errors import Cancelled, SapoError
+from sapo_edge.errors import ConfigError
 from sapo_edge.plain import printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
 if TYPE_CHECKING:
-    from sapo_edge.conversation import Conversation, Piece
+    from sapo_edge.conversation import Conversation
 
 MAX_TEMPERATURE = 2.0
 
@@ -57,15 +56,23 @@ class Models:
 
 
 def chat(
+    question: Annotated[
+        str | None, typer.Argument(help="One question, then the command ends; - reads it from stdin.")
+    ] = None,
     adapter: Adapter = None, model: Model = None, manifest: ManifestName = None, backend: Backend = None,
     task: Annotated[bool, typer.Option("--task", help="Ask with the manifest's prompt, as in training.")] = False,
     temperature: Annotated[
         float, typer.Option(min=0, max=MAX_TEMPERATURE, help="0 takes the most likely token.")
     ] = 0.0,
+    base: Annotated[bool, typer.Option("--base/--no-base", help="Let the base model answer, too.")] = True,
     threads: Threads = None, settings: Set = None, home: Home = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines on stdin and stdout.")] = False,
 ) -> None:  # fmt: skip
-    """Ask base model and adapter side by side; each question stands alone."""
+    """Talk to base model and adapter side by side."""
+    if json and (question is not None or not base):
+        raise ConfigError("--json reads questions from stdin, for both models", "leave the question and --no-base out")
+    if question == "-":
+        question = sys.stdin.read(MAX_QUESTION_BYTES + 1) if sys.stdin is not None else ""
     flags = {"model": model, "manifest": manifest, "backend": backend, "threads": threads}
     workspace = open_workspace(home, flags, settings)
     if json:
@@ -73,15 +80,20 @@ def chat(
 
         ChatService(lambda say: open_conversation(workspace, adapter, say)).run()
         return
-    with open_conversation(workspace, adapter, narrate) as (conversation, models):
+    from sapo_edge.cli.chat_session import ChatSession
+
+    with open_conversation(workspace, adapter, narrate, base=base) as (conversation, models):
+        session = ChatSession(conversation, models, task=task, temperature=temperature)
+        if question is not None:
+            session.ask(question)
+            return
         narrate(printable(models.title))
-        narrate("Each question stands alone. /quit or Ctrl-D ends; Ctrl-C stops an answer.")
-        _ask_until_end(conversation, task, temperature)
+        session.run()
 
 
 @contextmanager
 def open_conversation(
-    workspace: Workspace, adapter: Path | None, say: Callable[[str], None]
+    workspace: Workspace, adapter: Path | None, say: Callable[[str], None], *, base: bool = True
 ) -> Iterator[tuple[Conversation, Models]]:
     """Load model and adapter until the block ends, without torch where another backend runs.
 
@@ -89,6 +101,7 @@ def open_conversation(
         workspace: with its manifest.
         adapter: a directory that the user names; None for the best adapter.
         say: receives messages about what takes time.
+        base: whether the base model answers beside the adapter.
 
     Raises:
         SapoError: if the model or the adapter can't be used.
@@ -109,7 +122,8 @@ def open_conversation(
                 policy.load(directory)
                 models = _with_adapter(models, directory)
             limit = workspace.own_max_tokens
-            yield Conversation(policy, manifest, adapted=directory is not None, max_tokens=limit), models
+            adapted = directory is not None
+            yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models
         finally:
             policy.close()
 
@@ -119,50 +133,3 @@ def _with_adapter(models: Models, directory: Path) -> Models:
     if checkpoint is None:
         return Models(models.model, models.manifest, str(directory))
     return Models(models.model, models.manifest, str(directory), checkpoint.round, checkpoint.accuracy)
-
-
-def _ask_until_end(conversation: Conversation, task: bool, temperature: float) -> None:
-    """Read questions from stdin, one a line, and print the answers on stdout."""
-    while sys.stdin is not None:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        typed = sys.stdin.readline(MAX_QUESTION_BYTES + 2)
-        text = typed.strip()
-        if not typed or text == "/quit":
-            return
-        if not text:
-            continue
-        try:
-            with _cancelling(conversation.cancel):
-                conversation.ask(text, task=task, temperature=temperature, show=_Printer())
-        except Cancelled:
-            narrate("\nstopped")
-        except SapoError as error:
-            narrate(f"{printable(error.message)}; {error.remedy}")
-
-
-@contextmanager
-def _cancelling(cancel: Callable[[], None]) -> Iterator[None]:
-    """Call `cancel` at Ctrl-C, instead of raising KeyboardInterrupt in the middle of native code."""
-    previous = signal.signal(signal.SIGINT, lambda _signal, _frame: cancel())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
-
-
-class _Printer:
-    """Prints two answers while they grow, one below the other."""
-
-    def __init__(self) -> None:
-        self._adapter: bool | None = None
-        self._printed = 0
-
-    def __call__(self, piece: Piece) -> None:
-        if piece.adapter != self._adapter:
-            self._adapter, self._printed = piece.adapter, 0
-            print("adapter  " if piece.adapter else "base     ", end="")
-        # A model may have learned escape sequences from external rollouts.
-        text = printable(piece.text, lines=True)
-        print(text[self._printed :], end="\n" if piece.done else "", flush=True)
-        self._printed = len(text)

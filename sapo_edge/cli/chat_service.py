@@ -72,13 +72,16 @@ class ChatService:
             self._write(id=number, **asdict(piece))
 
         try:
-            conversation.ask(request["ask"], task=request["task"], temperature=request["temperature"], show=show)
+            forgotten = conversation.ask(
+                request["ask"], task=request["task"], temperature=request["temperature"], show=show,
+                follow=request["follow"],
+            )  # fmt: skip
         except Cancelled:
-            self._finish(number, {"finished": True, "cancelled": True})
+            self._finish(number, {"finished": True, "cancelled": True, "forgotten": 0})
         except SapoError as error:
             self._finish(number, {"error": _describe_error(error)})
         else:
-            self._finish(number, {"finished": True, "cancelled": False})
+            self._finish(number, {"finished": True, "cancelled": False, "forgotten": forgotten})
 
     def _finish(self, number: int | str, message: Mapping[str, Any]) -> None:
         with self._lock:
@@ -126,7 +129,7 @@ class ChatService:
         if busy:
             self._refuse(request["id"], "busy", "another question is being answered", "wait for it, or cancel it")
         else:
-            self._requests.put({"task": False, "temperature": 0.0, **request})
+            self._requests.put({"task": False, "follow": False, "temperature": 0.0, **request})
 
     def _cancel(self, number: object) -> None:
         with self._lock:
@@ -156,8 +159,9 @@ def _find_problem(request: object) -> str:
         return "a request lacks its id"
     if not isinstance(text, str) or not text.strip() or not _fits(text):
         return f"ask is not a text of at most {MAX_QUESTION_BYTES} bytes"
-    if not isinstance(request.get("task", False), bool):
-        return "task is neither true nor false"
+    for name in ("task", "follow"):
+        if not isinstance(request.get(name, False), bool):
+            return f"{name} is neither true nor false"
     if isinstance(temperature, bool) or not isinstance(temperature, int | float):
         return "temperature is not a number"
     # Written so that NaN fails.

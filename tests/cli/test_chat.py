@@ -21,7 +21,7 @@ from sapo_edge.cli.terminal.chat_client import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.tui.node.launcher import ChatAnswer
-from tests.cli.process import start
+from tests.cli.process import Result, assert_refused, start
 
 SECONDS = 120
 LONG = ("--set", "max_tokens=1900")
@@ -75,6 +75,24 @@ def test_each_question_gets_two_answers_on_a_terminal(home: Path, model: Path, t
     assert starts == ["base     ", "adapter  "] * 2
     assert all(character.isprintable() or character in "\n\t" for character in ended.stdout)
     assert "tiny" in ended.stderr and "adapter of round" in ended.stderr and "(held-out " in ended.stderr
+
+
+def test_one_question_from_the_command_line_or_from_stdin(home: Path, model: Path, tmp_path: Path) -> None:
+    more = ("--home", home, "--model", model, "--task", "--no-base")
+    for question, typed in (("What is 3 + 4?", None), ("-", "What is\n3 + 4?\n")):
+        ended = subprocess.run(
+            command(*more, question), input=typed, capture_output=True, text=True, timeout=SECONDS, check=False,
+            cwd=tmp_path,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.endswith("\n") and not ended.stdout.startswith(("base", "adapter"))
+        assert ended.stderr.splitlines() == ["loading tiny"]
+    assert_refused(sapo_result(command(*more[:4], "--json", "x"), tmp_path), 2, "--json reads questions from stdin")
+
+
+def sapo_result(arguments: list[str], directory: Path) -> Result:
+    ended = subprocess.run(arguments, capture_output=True, text=True, timeout=SECONDS, check=False, cwd=directory)
+    return Result(ended.returncode, ended.stdout, ended.stderr)
 
 
 def test_without_an_adapter_only_the_base_model_answers(model: Path, tmp_path: Path) -> None:
@@ -253,7 +271,8 @@ def test_requests_are_checked_and_the_end_of_the_input_ends_it(home: Path, model
         for bad in (
             b"x", b"[]", b"{}", {"id": 1}, {"id": True, "ask": "x"}, {"id": [], "ask": "x"}, {"id": 1, "ask": 7},
             {"id": 1, "ask": " "}, {"id": 1, "ask": "x" * (MAX_QUESTION_BYTES + 1)}, {"id": 1, "ask": "\ud800"},
-            {"id": 1, "ask": "x", "task": 1}, {"id": 1, "ask": "x", "temperature": "hot"},
+            {"id": 1, "ask": "x", "task": 1}, {"id": 1, "ask": "x", "follow": "yes"},
+            {"id": 1, "ask": "x", "temperature": "hot"},
             {"id": 1, "ask": "x", "temperature": True}, {"id": 1, "ask": "x", "temperature": 2.1},
             {"id": 1, "ask": "x", "temperature": -0.1}, b'{"id": 1, "ask": "x", "temperature": NaN}', b"[" * 9000,
         ):  # fmt: skip

@@ -284,6 +284,15 @@ def test_a_question_cannot_imitate_a_placeholder(policy: Policy, reference: Refe
     assert np.abs(expected - sample.logprobs).max() < LOGPROB_MAX
 
 
+def test_the_room_for_an_answer_is_what_generate_takes(policy: Policy) -> None:
+    prompt = question("x" * 1980)
+    room = policy.room(prompt)
+    assert 0 < room < 68 and policy.room(question("x" * 3000)) < 0
+    assert len(policy.generate([prompt], 1, room, 1.0, seed=1)[0][0].token_ids) <= room
+    with pytest.raises(ModelError, match="2048"):
+        policy.generate([prompt], 1, room + 1, 1.0, seed=1)
+
+
 def test_a_prompt_beyond_the_context_is_refused(policy: Policy) -> None:
     with pytest.raises(ModelError, match="2048"):
         policy.generate([question("x" * 3000)], 1, 8, 1.0, seed=1)

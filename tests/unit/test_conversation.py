@@ -1,0 +1,183 @@
+"""What a conversation remembers, and the session around it: commands, several lines, saved files."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.cli.chat import Models
+from sapo_edge.cli.chat_session import ChatSession
+from sapo_edge.conversation import PLAIN_TOKENS, Conversation, Piece
+from sapo_edge.errors import Cancelled
+from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Prompt, Sample
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from tests.fakes import FakePolicy
+
+MANIFEST = Manifest("m", (TaskEntry("sums", "chain_sum"),), "Be brief.", (("1 + 1?", "<answer>2</answer>"),), 8)
+
+
+class Recorded(FakePolicy):
+    """Answers with its name, and keeps what it was asked."""
+
+    def __init__(self, context: int = 100_000) -> None:
+        super().__init__(context=context)
+        self.asked: list[tuple[Prompt, int, bool, str]] = []
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        answers: int,
+        max_tokens: int,
+        temperature: float,
+        seed: int,
+        handle: CallHandle | None = None,
+        *,
+        use_adapter: bool = True,
+        stop_text: str = STOP_TEXT,
+    ) -> list[list[Sample]]:
+        (handle or CallHandle()).check()
+        self.asked.append((prompts[0], max_tokens, use_adapter, stop_text))
+        text = f"{'adapter' if use_adapter else 'base'} {len(self.asked)}"
+        return [[Sample((1,), text, (0.0,), True)]]
+
+
+def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bool = True) -> int:
+    return conversation.ask(text, task=task, temperature=0.0, show=lambda piece: None, follow=follow)
+
+
+def turns(prompt: Prompt) -> list[str]:
+    return [turn.content for turn in prompt]
+
+
+def test_each_remembers_its_own_answers() -> None:
+    policy = Recorded()
+    conversation = Conversation(policy, MANIFEST, adapted=True)
+    ask(conversation, "first")
+    ask(conversation, "second")
+    assert [turns(prompt) for prompt, _, _, _ in policy.asked] == [
+        ["first"], ["first"], ["first", "base 1", "second"], ["first", "adapter 2", "second"],
+    ]  # fmt: skip
+    assert policy.asked[-1][0][1] == Message("assistant", "adapter 2")
+    assert {(limit, stop) for _, limit, _, stop in policy.asked} == {(PLAIN_TOKENS, "")}
+    ask(conversation, "a task", task=True)
+    assert turns(policy.asked[-1][0]) == ["Be brief.", "1 + 1?", "<answer>2</answer>", "a task"]
+    assert policy.asked[-1][1] == 8 and policy.asked[-1][3] == STOP_TEXT
+    conversation.memory.system = "Rhyme."
+    ask(conversation, "third")
+    assert turns(policy.asked[-1][0]) == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
+    ask(conversation, "anew", follow=False)
+    assert turns(policy.asked[-1][0]) == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
+
+
+@pytest.mark.parametrize(("adapted", "base", "speakers"), [
+    (True, True, (False, True)), (True, False, (True,)), (False, True, (False,)), (False, False, (False,)),
+])  # fmt: skip
+def test_who_answers(adapted: bool, base: bool, speakers: tuple[bool, ...]) -> None:
+    policy = Recorded()
+    ask(Conversation(policy, MANIFEST, adapted=adapted, base=base), "x")
+    assert tuple(use_adapter for _, _, use_adapter, _ in policy.asked) == speakers
+
+
+@given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))
+def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], context: int) -> None:
+    policy = Recorded(context)
+    conversation = Conversation(policy, MANIFEST, adapted=True, max_tokens=10)
+    for number, length in enumerate(lengths):
+        text = "q" * length
+        before = list(conversation.memory.exchanges)
+        forgotten = ask(conversation, text)
+        kept = conversation.memory.exchanges
+        assert kept[:-1] == before[forgotten:] and kept[-1].question == text
+        alone = context - length
+        for prompt, _, _, _ in policy.asked[2 * number :]:
+            assert policy.room(prompt) >= 10 or alone < 10
+        if forgotten:
+            longer = sum(len(e.question) + max(map(len, e.answers.values())) for e in before[forgotten - 1 :])
+            assert context - length - longer < 10, "one more would not fit"
+        if alone < 10:
+            assert not forgotten, "it is too long by itself, so nothing is forgotten for it"
+            del kept[-1]
+
+
+def test_a_cancelled_question_is_not_remembered() -> None:
+    conversation = Conversation(Recorded(), MANIFEST, adapted=True)
+
+    def show(piece: Piece) -> None:
+        conversation.cancel()
+
+    with pytest.raises(Cancelled):
+        conversation.ask("x", task=False, temperature=0.0, show=show, follow=True)
+    assert conversation.memory.exchanges == []
+
+
+class Session:
+    """Types lines into a session; keeps what the policy was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, context: int = 100_000) -> None:
+        self.policy = Recorded(context)
+        self._monkeypatch = monkeypatch
+        conversation = Conversation(self.policy, MANIFEST, adapted=True, base=False)
+        self._session = ChatSession(conversation, Models("tiny", "m"), task=False, temperature=0.0)
+
+    def type(self, *lines: str) -> None:
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO("".join(line + "\n" for line in lines)))
+        self._session.run()
+
+    @property
+    def asked(self) -> list[list[str]]:
+        return [turns(prompt) for prompt, _, _, _ in self.policy.asked]
+
+
+def test_commands_of_a_session(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    session = Session(monkeypatch)
+    file = tmp_path / "talk.json"
+    session.type(
+        "one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "six"
+    )
+    assert session.asked == [
+        ["one"], ["one", "adapter 1", "two"], ["three"], ["Be brief.", "1 + 1?", "<answer>2</answer>", "four"],
+        ["three", "adapter 3", "five"],
+    ]  # fmt: skip
+    saved = json.loads(file.read_text())
+    assert saved["model"] == "tiny" and [turn["content"] for turn in saved["messages"]["adapter"]] == [
+        "three", "adapter 3", "five", "adapter 5",
+    ]  # fmt: skip
+    assert file.stat().st_mode & 0o077 == 0 and "base" not in saved["messages"]
+    assert capsys.readouterr().out == "".join(f"adapter {number}\n" for number in range(1, 6)), "no names: one answers"
+    session.type(f"/save {file}", "/save", "/sav x", "/task maybe", "/temperature 3", "/help", "/system Rhyme.", "six")
+    errors = capsys.readouterr().err
+    for part in (
+        "is there already",
+        "/save needs",
+        "did you mean save?",
+        "/task is on or off",
+        "from 0 to 2",
+        "/reset",
+    ):
+        assert part in errors
+    assert session.asked[-1] == ["Rhyme.", "six"]
+
+
+def test_a_question_of_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(monkeypatch)
+    session.type('"""one', "", "  two", '"""', '"""/quit"""', " /etc?", '"""', "never closed")
+    assert [asked[-1] for asked in session.asked] == ["one\n\n  two", "/quit", "/etc?", "never closed"]
+
+
+def test_a_session_says_what_it_forgot_and_refuses_too_long_questions(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = Session(monkeypatch, PLAIN_TOKENS + 20)
+    session.type("a" * 10, "b" * 10, "x" * 20_000)
+    assert session.asked == [["a" * 10], ["b" * 10]]
+    errors = capsys.readouterr().err
+    assert "the oldest 1 question" in errors and "a question has 1 to" in errors
