@@ -294,6 +294,22 @@ def log_softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
 
 
+def plain_draw(
+    logits: npt.NDArray[np.float32], temperature: float, uniforms: npt.NDArray[np.float64]
+) -> tuple[list[int], list[float]]:
+    """What `common.draw.draw` must return, with one running sum over the vocabulary; four times slower."""
+    ids, logprobs = [], []
+    for row, uniform in zip(logits, uniforms, strict=True):
+        scaled = row / np.float32(temperature or 1.0)
+        weights = np.exp(scaled - scaled.max())
+        sums = np.cumsum(weights, dtype=np.float64)
+        found = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
+        token = int(row.argmax()) if temperature == 0.0 else found
+        ids.append(token)
+        logprobs.append(float(scaled[token]) - float(scaled.max()) - float(np.log(sums[-1])))
+    return ids, logprobs
+
+
 def softmax(logits: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Softmax over the last axis."""
     return np.asarray(np.exp(log_softmax(logits)))

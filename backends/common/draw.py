@@ -9,6 +9,10 @@ import numpy.typing as npt
 
 FloatRows = npt.NDArray[np.float32]
 
+BLOCK = 256
+"""Weights of a block. A running sum over the vocabulary waits for each of its additions, and took four fifths of the
+time; blocks are summed beside each other, and only the block that is hit needs a running sum."""
+
 
 def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64]) -> tuple[list[int], list[float]]:
     """Draw one id from each row.
@@ -26,21 +30,43 @@ def draw(logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64
     """
     ids: list[int] = []
     logprobs: list[float] = []
+    divisor = np.float32(temperature or 1.0)
+    weights = np.empty(logits.shape[1], np.float32)
     for row, uniform in zip(logits, uniforms, strict=True):
-        scaled = row if temperature in (0.0, 1.0) else row / np.float32(temperature)
-        top = float(scaled.max())
-        weights = np.exp(scaled - np.float32(top))
-        if temperature == 0.0:
-            token = int(scaled.argmax())
-            total = float(weights.sum(dtype=np.float64))
-        else:
-            cumulative = np.cumsum(weights, dtype=np.float64)
-            total = float(cumulative[-1])
-            # side="right" never lands on an id of weight zero; the minimum guards the last rounding step.
-            token = min(int(np.searchsorted(cumulative, uniform * total, side="right")), len(row) - 1)
+        scaled = row if divisor == 1.0 else np.divide(row, divisor, out=weights)
+        top = scaled.max()
+        np.exp(np.subtract(scaled, top, out=weights), out=weights)
+        sums = _sum_blocks(weights)
+        token = int(row.argmax()) if temperature == 0.0 else _invert(weights, sums, float(uniform))
         ids.append(token)
-        logprobs.append(float(scaled[token]) - top - math.log(total))
+        logprobs.append(float(row[token] / divisor) - float(top) - math.log(sums[-1]))
     return ids, logprobs
+
+
+def _invert(weights: FloatRows, sums: npt.NDArray[np.float64], uniform: float) -> int:
+    """The first index at which the running sum of the weights exceeds `uniform` x their total.
+
+    Args:
+        weights: (n,) not negative.
+        sums: from `_sum_blocks`.
+        uniform: in [0, 1).
+    """
+    threshold = uniform * sums[-1]
+    # side="right" never lands on a weight of zero. The minima guard the last rounding step, and sums that are NaN.
+    block = min(int(np.searchsorted(sums, threshold, side="right")), len(sums) - 1)
+    inside = weights[block * BLOCK : (block + 1) * BLOCK].cumsum(dtype=np.float64)
+    before = sums[block - 1] if block else 0.0
+    index = np.searchsorted(inside, threshold - before, side="right")
+    return block * BLOCK + int(min(index, np.searchsorted(inside, inside[-1])))
+
+
+def _sum_blocks(weights: FloatRows) -> npt.NDArray[np.float64]:
+    """(blocks,) float64 running sums of (n,) weights at the end of each block."""
+    whole = len(weights) // BLOCK
+    sums = np.empty(-(-len(weights) // BLOCK))
+    np.einsum("ij->i", weights[: whole * BLOCK].reshape(whole, BLOCK), dtype=np.float64, out=sums[:whole])
+    sums[whole:] = weights[whole * BLOCK :].sum(dtype=np.float64)
+    return np.cumsum(sums, out=sums)
 
 
 def uniforms(seed: int, group: int, answer: int, count: int) -> npt.NDArray[np.float64]:

@@ -151,7 +151,7 @@ class GroupSampler:
             self.waiting.extend((group, answer) for answer in range(self.request.answers))
         if rows:
             numbers = np.array([active.answer.uniform for active in self.active])
-            ids, logprobs = draw(logits[rows], self.request.temperature, numbers)
+            ids, logprobs = draw(logits[: len(rows)], self.request.temperature, numbers)
             drawn = zip(self.active, ids, logprobs, strict=True)
             self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
 

@@ -15,6 +15,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     known = [
         "sampling",
+        "draw",
         "update",
         "node",
         "bandwidth",
@@ -54,6 +55,10 @@ def main() -> None:
         from tests.benchmarks import sampling
 
         sampling.run(arguments.repeats)
+    if "draw" in names:
+        from tests.benchmarks import draw
+
+        draw.run(arguments.repeats)
     if "update" in names:
         from tests.benchmarks import update
 

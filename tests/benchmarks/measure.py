@@ -38,6 +38,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
+def processor_seconds(work: Callable[[], object]) -> float:
+    """Processor time of one call, of all threads: other programs take little part in it."""
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
 def interleaved(candidates: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
     """Run all candidates in turn, `repeats` times; each returns its own figure."""
     figures: dict[str, list[float]] = {name: [] for name in candidates}
