@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.model import ggml
 from sapo_edge.policy import Message, Prompt
 
 MERGED = 256
@@ -138,7 +139,6 @@ def write_model(
         template: of a chat.
     """
     from gguf import GGMLQuantizationType, GGUFWriter
-    from gguf.quants import quantize
 
     writer = GGUFWriter(path, shape.architecture)
     writer.add_name(path.stem)
@@ -175,7 +175,7 @@ def write_model(
         form = next((form for part, form in (quantised or {}).items() if part in name and array.ndim == 2), None)
         if form is not None:
             kind = GGMLQuantizationType[form]
-            writer.add_tensor(name, quantize(array, kind), raw_dtype=kind)
+            writer.add_tensor(name, ggml.quantise(kind, array), raw_dtype=kind)
         else:
             # llama.cpp requires vectors in float32.
             writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)

@@ -20,7 +20,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import CPU, learning_bytes
+from sapo_edge.backends.pytorch.place import PACKED, learning_bytes, packed_bytes
 from sapo_edge.backends.pytorch.runtime import require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
@@ -83,7 +83,7 @@ class LlamaCppPolicy(BasePolicy):
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
             narrate("loading the model into torch for training")
-            self.learner = TorchLearner(self.header, self.lora, self.governor.threads)
+            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, PACKED)
 
     @property
     def name(self) -> str:
@@ -150,5 +150,5 @@ def estimate_memory(header: GgufHeader, size: RoundShape, sampler_bytes: int | N
         return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
     # Weight, gradient, Adam's two moments.
     adapter = size.rank * shape.adapter_edges * 4 * 4
-    learning = learning_bytes(shape, size, CPU)
-    return MemoryEstimate(sampler, weights * 4, adapter, learning, RUNTIME_BYTES)
+    learning = learning_bytes(shape, size, PACKED)
+    return MemoryEstimate(sampler, packed_bytes(header), adapter, learning, RUNTIME_BYTES)

@@ -23,6 +23,9 @@ MAX_STRING = 1 << 20
 KEPT_ARRAY = 64
 MAX_NUMBER = 1 << 31
 
+F32 = 0
+"""float32, as in `gguf.GGMLQuantizationType`."""
+
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING = 8
 _ARRAY = 9

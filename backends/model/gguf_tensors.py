@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.architectures import ROPE_FACTORS, from_gguf_rows, gguf_name, rope_heads
-from sapo_edge.backends.model.gguf_header import GgufHeader, TensorInfo
+from sapo_edge.backends.model.ggml import can_widen
+from sapo_edge.backends.model.gguf_header import F32, GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,11 +22,17 @@ class GgufTensors:
 
     Args:
         header: of the file.
+
+    Attributes:
+        mapping: of the file. Its pages are those of every other mapping of the file, llama.cpp's too.
     """
 
     def __init__(self, header: GgufHeader) -> None:
         self.header = header
-        self._data = np.memmap(header.path, mode="r", dtype=np.uint8)
+        with header.path.open("rb") as file:
+            # Nothing writes to it, but torch warns about arrays that can't be written to.
+            self.mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._data = np.frombuffer(self.mapping, np.uint8)
         self._unused = set(header.tensors)
 
     def find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
@@ -42,6 +50,14 @@ class GgufTensors:
             )
         self._unused.discard(tensor)
         return info
+
+    def is_packed(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether a parameter is a matrix in a format other than float32 that ggml can widen.
+
+        Raises:
+            ModelError: if the file has none of this shape.
+        """
+        return len(shape) == 2 and (kind := self.find(name, shape).type) != F32 and can_widen(kind)
 
     def blocks(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
         """(rows, bytes of a row) of a tensor, in the file's number format and order."""

@@ -15,20 +15,25 @@ kept. The arithmetic is the same, and so are parameters, names and files.
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from peft.tuners.lora import Linear as PeftLinear
 from torch.nn import functional
 from transformers.activations import SiLUActivation
 
+from sapo_edge.backends.pytorch.packed import PackedLinear, PackedMatrix
 from sapo_edge.errors import BackendError
 
 Tensor = torch.Tensor
+Weight: TypeAlias = Tensor | PackedMatrix
+"""A layer's frozen weights, (out, in)."""
 
 
-def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def wide_linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
     """(n, in) -> (n, out), in x's number format, by weights that may have a narrower one."""
+    if isinstance(weight, PackedMatrix):
+        return weight.product(x, bias)
     if weight.dtype == x.dtype:
         return functional.linear(x, weight, bias)
     result = functional.linear(x.to(weight.dtype), weight).to(x.dtype)
@@ -36,8 +41,10 @@ def wide_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return result if bias is None else result.add_(bias)
 
 
-def wide_product(gradient: Tensor, weight: Tensor) -> Tensor:
+def wide_product(gradient: Tensor, weight: Weight) -> Tensor:
     """(n, out) -> (n, in): the gradient of `wide_linear` by its input."""
+    if isinstance(weight, PackedMatrix):
+        return weight.input_gradient(gradient)
     if weight.dtype == gradient.dtype:
         return gradient @ weight
     return (gradient.to(weight.dtype) @ weight).to(gradient.dtype)
@@ -56,12 +63,12 @@ def narrow_blocks(model: Any, weights: str) -> None:
 
     Args:
         model: a transformers model, its parameters on no device yet.
-        weights: "float32", "bfloat16" or "nf4".
+        weights: see `Place.weights`; packed ones are placed as they are.
 
     Raises:
         BackendError: for nf4, if bitsandbytes is missing or can't be loaded.
     """
-    if weights == "float32":
+    if weights in ("float32", "packed"):
         return
     for parent in list(model.model.layers.modules()):
         for name, child in list(parent.named_children()):
@@ -109,7 +116,7 @@ def place_parameter(module: torch.nn.Module, name: str, values: Tensor, device: 
 
 
 def _adapted(
-    x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+    x: Tensor, weight: Weight, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor]:
     """(n, in) -> (n, out) of a linear layer with its adapter, and (n, rank) A's part of it."""
     low = x @ a.t()
@@ -119,7 +126,7 @@ def _adapted(
 
 
 def _adapted_backward(
-    gradient: Tensor, x: Tensor, low: Tensor, weight: Tensor, a: Tensor, b: Tensor, scale: float
+    gradient: Tensor, x: Tensor, low: Tensor, weight: Weight, a: Tensor, b: Tensor, scale: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, A and B."""
     low_gradient = (gradient @ b).mul_(scale)
@@ -129,16 +136,16 @@ def _adapted_backward(
 
 class _AdaptedLinear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Weight, bias: Tensor | None, a: Tensor, b: Tensor, scale: float) -> Tensor:
         result, low = _adapted(x, weight, bias, a, b, scale)
-        ctx.save_for_backward(x, low, weight, a, b)
-        ctx.scale = scale
+        ctx.save_for_backward(x, low, a, b)
+        ctx.weight, ctx.scale = weight, scale
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, low, weight, a, b = ctx.saved_tensors
-        to_x, to_a, to_b = _adapted_backward(gradient, x, low, weight, a, b, ctx.scale)
+        x, low, a, b = ctx.saved_tensors
+        to_x, to_a, to_b = _adapted_backward(gradient, x, low, ctx.weight, a, b, ctx.scale)
         return to_x, None, None, to_a, to_b, None
 
 
@@ -147,19 +154,19 @@ class _GatedDown(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, gate: Tensor, up: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+        ctx: Any, gate: Tensor, up: Tensor, weight: Weight, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
     ) -> Tensor:
         result, low = _adapted(functional.silu(gate).mul_(up), weight, bias, a, b, scale)
-        ctx.save_for_backward(gate, up, low, weight, a, b)
-        ctx.scale = scale
+        ctx.save_for_backward(gate, up, low, a, b)
+        ctx.weight, ctx.scale = weight, scale
         return result
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        gate, up, low, weight, a, b = ctx.saved_tensors
+        gate, up, low, a, b = ctx.saved_tensors
         active = functional.silu(gate)
         product = active * up
-        to_product, to_a, to_b = _adapted_backward(gradient, product, low, weight, a, b, ctx.scale)
+        to_product, to_a, to_b = _adapted_backward(gradient, product, low, ctx.weight, a, b, ctx.scale)
         to_gate = torch.ops.aten.silu_backward(torch.mul(to_product, up, out=product), gate)
         return to_gate, to_product.mul_(active), None, None, to_a, to_b, None
 
@@ -186,13 +193,14 @@ class _Norm(torch.autograd.Function):
 class AdaptedLinear(PeftLinear):
     """PEFT's linear layer with a LoRA adapter, computed with `_AdaptedLinear` while the adapter is on."""
 
-    def parts(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor, float] | None:
+    def parts(self) -> tuple[Weight, Tensor | None, Tensor, Tensor, float] | None:
         """Weight, bias, A, B, scaling; None if the adapter is switched off."""
         if self.disable_adapters:
             return None
         (name,) = self.active_adapters
         base = self.base_layer
-        return base.weight, base.bias, self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
+        weight = base.packed if isinstance(base, PackedLinear) else base.weight
+        return weight, base.bias, self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """(..., in) -> (..., out), as PEFT's."""
@@ -211,7 +219,7 @@ def fuse(model: torch.nn.Module) -> None:
     """
     for module in model.modules():
         # A 4-bit layer computes its product itself.
-        if type(module) is PeftLinear and type(module.base_layer) in (torch.nn.Linear, NarrowLinear):
+        if type(module) is PeftLinear and type(module.base_layer) in (torch.nn.Linear, NarrowLinear, PackedLinear):
             module.__class__ = AdaptedLinear
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):

@@ -1,6 +1,6 @@
 """The learner: LoRA updates in torch, on any device.
 
-Beside llama.cpp, which samples, it holds a second copy of the model in float32. The torch backend samples from the copy
+Beside llama.cpp, which samples, it keeps the matrices as they are in the file. The torch backend samples from the model
 that it trains. Call `runtime.require_torch` before importing this module.
 """
 
@@ -23,7 +23,7 @@ from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
-from sapo_edge.backends.pytorch.place import CPU, Place
+from sapo_edge.backends.pytorch.place import CPU, LOGIT_SLICE, Place
 from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
@@ -107,12 +107,21 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> Tensor:
         """Add loss and gradient of some rows; returns their log-probabilities, detached."""
-        distribution = torch.log_softmax(self.head(leaf[rows]) / loss.settings.temperature, dim=-1)
-        logprobs = distribution.gather(1, targets[rows, None])[:, 0]
+        ids, temperature = targets[rows, None], loss.settings.temperature
+        logits = self.head(leaf[rows])
+        distribution = _to_logprobs(logits.detach(), temperature)
+        logprobs = distribution.gather(1, ids)[:, 0].requires_grad_()
         losses, _ = loss.add(rows, logprobs, logprobs.detach())
         torch.autograd.backward(losses.sum() / loss.all_tokens)
-        with torch.no_grad():
-            loss.sums.entropy -= float((distribution.exp() * distribution).sum())
+        assert logprobs.grad is not None
+        slopes = logprobs.grad[:, None]
+        # One array is logits, log-probabilities and, here, the gradient of the logits in turn.
+        for part, slope in zip(_slices(distribution), _slices(slopes), strict=True):
+            probabilities = part.exp()
+            loss.sums.entropy -= float(part.mul_(probabilities).sum())
+            torch.mul(probabilities, -slope, out=part)
+        distribution.scatter_add_(1, ids, slopes)
+        torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
         return logprobs.detach()
 
     def _hidden(self, layout: Pack) -> Tensor:
@@ -142,7 +151,7 @@ class TorchLearner(PackedLearner[Tensor]):
         parts = []
         size = self.place.logit_rows
         for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
-            parts.append(torch.log_softmax(self.head(rows) / temperature, dim=-1).gather(1, ids[:, None])[:, 0])
+            parts.append(_to_logprobs(self.head(rows), temperature).gather(1, ids[:, None])[:, 0])
         return torch.cat(parts)
 
     def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:
@@ -201,3 +210,16 @@ class TorchLearner(PackedLearner[Tensor]):
         shapes = {name: tuple(parameter.shape) for name, parameter in self.parameters.items()}
         adapter, optimizer = read_checked(directory, shapes)
         self._set_state(adapter | optimizer)
+
+
+def _to_logprobs(logits: Tensor, temperature: float) -> Tensor:
+    """Turn (n, vocabulary) logits into log-probabilities in place: with a large vocabulary, a second array is a lot."""
+    if temperature != 1.0:
+        logits.div_(temperature)
+    for part in _slices(logits):
+        part.copy_(torch.log_softmax(part, dim=-1))
+    return logits
+
+
+def _slices(rows: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(rows, LOGIT_SLICE)

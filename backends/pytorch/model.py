@@ -26,6 +26,7 @@ from sapo_edge.backends.model.hf_directory import HfTensors
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import IMPLEMENTATION, register
 from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_parameter
+from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.policy import LoraSettings
 
@@ -48,8 +49,7 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
             _config(source), attn_implementation=IMPLEMENTATION, dtype=torch.float32
         )
     narrow_blocks(model, place.weights)
-    _fill(model, source, place.device)
-    model.tie_weights()
+    _fill(model, source, place)
     model.requires_grad_(False)
     return model.eval()
 
@@ -61,21 +61,41 @@ def _config(source: ModelSource) -> Any:
     return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
 
 
-def _fill(model: Any, source: ModelSource, device: str) -> None:
-    """Copy the source's tensors into the model, one at a time."""
+def _fill(model: Any, source: ModelSource, place: Place) -> None:
+    """Put the source's tensors into the model: matrices stay packed if the place says so, all else is copied."""
     tensors = GgufTensors(source) if isinstance(source, GgufHeader) else HfTensors(source)
     tied = model.config.tie_word_embeddings
+    scratch = Scratch()
     for name, parameter in list(model.named_parameters()):
         if tied and name == "lm_head.weight":
             continue
-        module, _, attribute = name.rpartition(".")
-        place_parameter(model.get_submodule(module), attribute, tensors.take(name, tuple(parameter.shape)), device)
+        module_name, _, attribute = name.rpartition(".")
+        module, shape = model.get_submodule(module_name), tuple(parameter.shape)
+        if place.weights == "packed" and isinstance(tensors, GgufTensors) and tensors.is_packed(name, shape):
+            pack_module(module, _packed(tensors, name, shape, scratch))
+        else:
+            place_parameter(module, attribute, tensors.take(name, shape), place.device)
     if isinstance(tensors, GgufTensors):
         _scale_positions(model, tensors)
     tensors.finish()
+    embedding = model.get_input_embeddings()
+    if tied and isinstance(embedding, PackedEmbedding):
+        pack_module(model.lm_head, embedding.packed)
+    else:
+        model.tie_weights()
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
-            setattr(module, name, buffer.to(device))
+            setattr(module, name, buffer.to(place.device))
+
+
+def _packed(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Scratch) -> PackedMatrix:
+    """A matrix of a GGUF file, mapped."""
+    info = tensors.find(name, shape)
+    rows = np.arange(shape[0])
+    order = tensors.in_order(info, rows)
+    return PackedMatrix(
+        tensors.blocks(info), info.type, shape[1], None if order is rows else order, scratch, tensors.mapping
+    )
 
 
 def _scale_positions(model: Any, tensors: GgufTensors) -> None:

@@ -6,9 +6,11 @@ were fitted and compared.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.model.gguf_header import F32, GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import MemoryEstimate
@@ -17,8 +19,12 @@ PACK_TOKENS = 256
 """Tokens of one pack on a CPU. Its activations are most of what the learner needs beside the weights."""
 CHECKPOINTED_TOKENS = 1024
 """A pack longer than this (one large group) keeps only each layer's input: a third slower, at a tenth of the memory."""
-LOGIT_ROWS = 64
-"""Vocabulary-sized rows of logits in memory at a time on a CPU."""
+LOGIT_ROWS = 256
+"""Vocabulary-sized rows of logits in memory at a time on a CPU: so many share one widening of the output matrix."""
+LOGIT_SLICE = 16
+"""Rows of logits that are turned into log-probabilities, or into their gradient, at a time."""
+PART_WEIGHTS = 1 << 24
+"""Packed weights that are wide at a time, 64 MB. A larger matrix, such as the output's, is used in parts."""
 SLOTS = 64
 """Answers decoded in parallel on a CPU. More gain little there, and each takes a row of logits."""
 BATCH = 1024
@@ -43,8 +49,9 @@ class Place:
 
     Attributes:
         device: by torch's name.
-        weights: number format of the blocks' weights. Everything else is float32: the residual stream, norms,
-            attention, embedding, logits, log-probabilities, the adapter and its optimizer.
+        weights: number format of the blocks' weights: "float32", "bfloat16", "nf4", or on a CPU "packed": all matrices
+            of a GGUF file as they are there. Everything else is float32: the residual stream, norms, attention,
+            embedding, logits, log-probabilities, the adapter and its optimizer.
         pack_tokens: most tokens of one pack of the learner.
         checkpointed_tokens: a longer pack keeps only each layer's input.
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
@@ -69,6 +76,7 @@ class Place:
 
 
 CPU = Place()
+PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool) -> Place:
@@ -142,6 +150,17 @@ def weight_bytes(shape: ModelShape, weights: str) -> int:
     return int(shape.block_weights * BYTES[weights]) + shape.table_weights * 4
 
 
+def packed_bytes(header: GgufHeader) -> int:
+    """Bytes of a learner's weights that stay packed: what is float32 in the file, and what is wide at a time.
+
+    The file's own pages belong to the sampler, or to the system's cache.
+    """
+    matrices = [info for info in header.tensors.values() if len(info.shape) == 2 and info.type != F32]
+    copied = sum(info.bytes for info in header.tensors.values() if info.type == F32)
+    wide = max((math.prod(info.shape) for info in matrices), default=0)
+    return copied + 4 * min(wide, PART_WEIGHTS)
+
+
 def row_bytes(shape: ModelShape, tokens: int) -> int:
     """Bytes of the keys and values of one answer of so many tokens, in float32."""
     return shape.layers * 2 * shape.keys * 4 * tokens
@@ -189,7 +208,7 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
-    return max(kept, checkpointed) + 5 * place.logit_rows * shape.vocabulary * 4
+    return max(kept, checkpointed) + (min(place.logit_rows, tokens) + 3 * LOGIT_SLICE) * shape.vocabulary * 4
 
 
 def _sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:

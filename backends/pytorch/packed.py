@@ -1,0 +1,193 @@
+"""Layers that keep their weights in a GGUF file's number format and widen them to float32 when they are used.
+
+A model in 4 bits then takes its file's size in memory, which is mapped and shared with llama.cpp's mapping of the same
+file, and not seven times as much. Widening is repeated in each forward and each backward pass: 0.1 to 0.7 ns a weight,
+where the products of a pack of 256 tokens take about 10. The values are those that the float32 model has, to the bit.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn import functional
+
+from sapo_edge.backends.model import ggml
+from sapo_edge.backends.pytorch.place import PART_WEIGHTS
+
+Tensor = torch.Tensor
+
+THREAD_WEIGHTS = 1 << 18
+"""Fewest weights that are worth a thread."""
+FORMATS = {1: torch.float16, 30: torch.bfloat16}
+"""Formats that torch widens itself, faster than ggml."""
+
+
+class Scratch:
+    """Memory for wide weights that all matrices of a model use in turn."""
+
+    def __init__(self) -> None:
+        self._values = torch.empty(0)
+
+    def take(self, rows: int, columns: int) -> Tensor:
+        """(rows, columns) float32; overwritten by the next call."""
+        if len(self._values) < rows * columns:
+            self._values = torch.empty(rows * columns)
+        return self._values[: rows * columns].view(rows, columns)
+
+
+class PackedMatrix:
+    """A matrix in the number format of a GGUF file.
+
+    Args:
+        blocks: (outputs, bytes of a row), contiguous: mapped from a file, or in memory.
+        kind: the format, as in `gguf.GGMLQuantizationType`.
+        inputs: values of a row.
+        order: (outputs,) the row of `blocks` for each row of the matrix; None if they are in order.
+        scratch: of the model.
+        mapping: that `blocks` lies in; None if it is in memory.
+    """
+
+    def __init__(
+        self,
+        blocks: npt.NDArray[np.uint8],
+        kind: int,
+        inputs: int,
+        order: npt.NDArray[np.int64] | None,
+        scratch: Scratch,
+        mapping: mmap.mmap | None = None,
+    ) -> None:
+        self.blocks = blocks
+        self.kind = kind
+        self.shape = len(blocks), inputs
+        self._order = order
+        self._scratch = scratch
+        self._mapping = mapping
+
+    def rows(self, ids: npt.NDArray[np.int64]) -> Tensor:
+        """(n, inputs) float32: some rows."""
+        values = torch.empty(len(ids), self.shape[1])
+        self._widen(self.blocks[ids if self._order is None else self._order[ids]], values)
+        self._release()
+        return values
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """(n, inputs) -> (n, outputs)"""
+        if self.shape[0] <= self._part_rows:
+            ((_, weight),) = self._parts()
+            return functional.linear(x, weight, bias)
+        result = x.new_empty(len(x), self.shape[0])
+        for rows, weight in self._parts():
+            torch.mm(x, weight.t(), out=result[:, rows])
+        return result if bias is None else result.add_(bias)
+
+    def input_gradient(self, gradient: Tensor) -> Tensor:
+        """(n, outputs) -> (n, inputs): the gradient of `product` by its input."""
+        result: Tensor | None = None
+        for rows, weight in self._parts():
+            part = gradient[:, rows]
+            result = part @ weight if result is None else result.addmm_(part, weight)
+        assert result is not None
+        return result
+
+    @property
+    def _part_rows(self) -> int:
+        return max(1, PART_WEIGHTS // self.shape[1])
+
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        """Rows, and their weights in float32, which the next part overwrites."""
+        outputs, inputs = self.shape
+        for start in range(0, outputs, self._part_rows):
+            rows = slice(start, min(start + self._part_rows, outputs))
+            weight = self._scratch.take(rows.stop - rows.start, inputs)
+            self._widen(self.blocks[rows if self._order is None else self._order[rows]], weight)
+            yield rows, weight
+        self._release()
+
+    def _widen(self, blocks: npt.NDArray[np.uint8], values: Tensor) -> None:
+        """Widen rows into `values`, on as many threads as torch has."""
+        if self.kind in FORMATS:
+            values.copy_(torch.from_numpy(blocks).view(FORMATS[self.kind]))
+            return
+        target = values.numpy()
+        threads = min(torch.get_num_threads(), values.numel() // THREAD_WEIGHTS, len(blocks))
+        if threads <= 1:
+            ggml.widen(self.kind, blocks, target)
+            return
+        bounds = [len(blocks) * index // threads for index in range(threads + 1)]
+        slices = [slice(*pair) for pair in pairwise(bounds)]
+        list(_pool().map(lambda rows: ggml.widen(self.kind, blocks[rows], target[rows]), slices))
+
+    def _release(self) -> None:
+        """Leave the mapped pages to the system's cache: counted here, llama.cpp's mapping would be counted twice."""
+        if self._mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            offset = self.blocks.ctypes.data - np.frombuffer(self._mapping, np.uint8).ctypes.data
+            start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+            self._mapping.madvise(mmap.MADV_DONTNEED, start, offset + self.blocks.nbytes - start)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> ThreadPoolExecutor:
+    """As many threads as were ever needed at once."""
+    return ThreadPoolExecutor(os.cpu_count(), "sapo-widen")
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, packed: PackedMatrix, bias: Tensor | None) -> Tensor:
+        ctx.packed = packed
+        return packed.product(x, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return ctx.packed.input_gradient(gradient), None, None
+
+
+class PackedLinear(torch.nn.Linear):
+    """A frozen linear layer whose weights are packed. Its `weight` is empty."""
+
+    packed: PackedMatrix
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out), as torch's."""
+        result: Tensor = _Product.apply(x.flatten(0, -2), self.packed, self.bias)  # type: ignore[no-untyped-call]
+        return result.view(*x.shape[:-1], -1)
+
+
+class PackedEmbedding(torch.nn.Embedding):
+    """A frozen embedding whose rows are packed. Its `weight` is empty."""
+
+    packed: PackedMatrix
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(...) -> (..., width), as torch's."""
+        return self.packed.rows(ids.flatten().numpy()).view(*ids.shape, -1)
+
+
+def pack_module(module: torch.nn.Module, packed: PackedMatrix) -> None:
+    """Give a linear layer or an embedding packed weights.
+
+    Args:
+        module: not one of a class that only resembles them.
+        packed: of the same shape.
+    """
+    kind = type(module)
+    if kind is torch.nn.Linear:
+        module.__class__ = PackedLinear
+    elif kind is torch.nn.Embedding:
+        module.__class__ = PackedEmbedding
+    elif issubclass(kind, torch.nn.Embedding):
+        # Gemma's scales what torch's returns, which then is what ours returns.
+        module.__class__ = type(f"Packed{kind.__name__}", (kind, PackedEmbedding), {})
+    else:
+        raise TypeError(f"{kind.__name__} can't hold packed weights")
+    module.packed = packed  # type: ignore[assignment]
+    module.weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)

@@ -1,0 +1,143 @@
+"""Packed weights: the float32 model's values, products and gradients, without its memory."""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf.constants import GGMLQuantizationType
+from gguf.quants import dequantize
+
+from sapo_edge.backends.model import ggml
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.pytorch.learner import TorchLearner
+from sapo_edge.backends.pytorch.model import load_base
+from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
+from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
+from tests.contract.formula import Gradients, distance
+from tests.models import SHAPES, encode_text, write_model
+from tests.unit.backends.pytorch.test_update import make_groups
+
+FORMATS = (
+    "F16", "BF16", "Q8_0", "Q6_K", "Q5_K", "Q5_1", "Q5_0", "Q4_K", "Q4_1", "Q4_0", "Q3_K", "Q2_K", "IQ4_NL", "IQ4_XS",
+)  # fmt: skip
+# A k-quant's block has 256 weights.
+WIDE = {
+    name: replace(SHAPES[name], width=256, inner=256, heads=8, kv_heads=4, head_dim=32) for name in ("llama", "qwen2")
+}
+
+
+@pytest.fixture(scope="session")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], GgufHeader]:
+    """Tiny models whose matrices all have one format; of llama's the rows of q and k are in GGUF's order."""
+    directory = tmp_path_factory.mktemp("quantised")
+    return {
+        (name, form): read_header(write_model(directory / f"{name}-{form}.gguf", shape, {"": form}))
+        for name, shape in WIDE.items()
+        for form in (FORMATS if name == "llama" else ("Q4_K",))
+    }
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_ggml_widens_as_gguf_does_to_the_bit(form: str) -> None:
+    kind = GGMLQuantizationType[form]
+    blocks = ggml.quantise(kind, np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32))
+    values = np.empty((3, 512), np.float32)
+    ggml.widen(kind, blocks, values)
+    assert values.tobytes() == dequantize(blocks, kind).astype(np.float32).tobytes()
+
+
+def test_sizes_that_do_not_fit_are_refused_before_native_code_runs() -> None:
+    with pytest.raises(ValueError, match="not 512 values"):
+        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros(34, np.uint8), np.empty(512, np.float32))
+    with pytest.raises(ValueError, match="side by side"):
+        ggml.widen(GGMLQuantizationType.Q8_0, np.zeros((2, 68), np.uint8)[:, :34], np.empty((2, 32), np.float32))
+
+
+def gradient(header: GgufHeader, weights: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Gradients, TorchLearner]:
+    """The gradient of an update with a random adapter."""
+    learner = TorchLearner(header, LoraSettings(rank=4, alpha=8.0), 2, replace(CPU, weights=weights))
+    generator = torch.Generator().manual_seed(1)
+    kept: Gradients = {}
+    for parameter in learner.parameters.values():
+        with torch.no_grad():
+            parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+
+    def keep(*_arguments: object) -> float:
+        kept.update({n: p.grad.numpy().copy() for n, p in learner.parameters.items() if p.grad is not None})
+        return 0.0
+
+    monkeypatch.setattr(learner, "_step", keep)
+    learner.update(make_groups(), UpdateSettings(kl_coefficient=0.1, temperature=0.8), CallHandle())
+    return kept, learner
+
+
+@pytest.mark.parametrize("part", [PART_WEIGHTS, 30_000])
+@pytest.mark.parametrize(("name", "form"), [*(("llama", form) for form in FORMATS), ("qwen2", "Q4_K")])
+def test_gradients_are_those_of_the_float32_model(
+    quantised: dict[tuple[str, str], GgufHeader], name: str, form: str, part: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", part)
+    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
+    header = quantised[name, form]
+    wide, _ = gradient(header, "float32", monkeypatch)
+    narrow, learner = gradient(header, "packed", monkeypatch)
+    # In parts, sums are added up in another order.
+    assert distance(narrow, wide) < (1e-4 if part == 30_000 else 1e-7)
+    linear = [module for module in learner.model.modules() if isinstance(module, torch.nn.Linear)]
+    base = [module for module in linear if module.weight.numel() == 0]
+    # Seven linear layers in each of two blocks, and the output.
+    assert len(base) == 15 and all(isinstance(module, PackedLinear) for module in base)
+    assert isinstance(learner.trunk.embed_tokens, PackedEmbedding)
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "llama-f16"])
+def test_a_model_computes_the_same_packed(headers: dict[str, GgufHeader], name: str) -> None:
+    """Untied, and with matrices that are float32 in the file, which stay as they are."""
+    tokens = torch.tensor([encode_text("two plus two")])
+    wide, narrow = load_base(headers[name]), load_base(headers[name], PACKED)
+    assert isinstance(narrow.lm_head, PackedLinear) == (name == "llama-f16")
+    with torch.no_grad():
+        assert torch.equal(wide(tokens).logits, narrow(tokens).logits)
+
+
+def matrix(scratch: Scratch) -> PackedMatrix:
+    """8 rows of 32 values, row i full of i."""
+    values = np.repeat(np.arange(8, dtype=np.float32)[:, None], 32, axis=1)
+    return PackedMatrix(ggml.quantise(GGMLQuantizationType.F16, values), 1, 32, None, scratch)
+
+
+def test_a_scaled_embedding_stays_scaled() -> None:
+    class Scaled(torch.nn.Embedding):
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return super().forward(ids) * 3.0
+
+    embedding = Scaled(8, 32)
+    pack_module(embedding, matrix(Scratch()))
+    assert embedding(torch.tensor([[2, 5]]))[0, :, 0].tolist() == [6.0, 15.0]
+
+
+def test_all_matrices_of_a_model_share_their_wide_memory() -> None:
+    scratch = Scratch()
+    first, second = matrix(scratch), matrix(scratch)
+    kept = [weight.data_ptr() for one in (first, second, first) for _, weight in one._parts()]
+    assert len(set(kept)) == 1
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux's list of mappings")
+def test_the_file_is_not_counted_as_the_processes_memory(tmp_path: Path) -> None:
+    file = tmp_path / "blocks"
+    file.write_bytes(bytes(1000 * 4096 * 2))
+    with file.open("rb") as opened:
+        mapping = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
+    blocks = np.frombuffer(mapping, np.uint8).reshape(1000, 8192)
+    PackedMatrix(blocks, GGMLQuantizationType.F16, 4096, None, Scratch(), mapping).product(torch.ones(1, 4096), None)
+    lines = Path("/proc/self/smaps").read_text().splitlines()
+    (start,) = (index for index, line in enumerate(lines) if line.endswith(str(file)))
+    resident = int(next(line for line in lines[start:] if line.startswith("Rss:")).split()[1]) * 1024
+    assert resident < file.stat().st_size / 4
