@@ -55,6 +55,9 @@ def run(
         int | None, typer.Option(help="Processor threads; 0: measured, other programs go first.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything; default: from the node's identity.")] = None,
+    head_start: Annotated[
+        int | None, typer.Option(help="Updates on right answers before the first round, if the model is never right.")
+    ] = None,
     settings: Set = None,
     home: Home = None,
     json: JsonEvents = False,
@@ -63,7 +66,7 @@ def run(
     flags = {
         "rounds": rounds, "model": model, "manifest": manifest, "backend": backend, "own": own, "external": external,
         "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
-        "network": "solo" if solo else None,
+        "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
     raise typer.Exit(run_node(open_workspace(home, flags, settings), as_json=json, agree=agree))
 

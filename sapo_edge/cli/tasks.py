@@ -288,7 +288,8 @@ def _advice(result: dict[str, Any], groups: int) -> str:
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:
-        return "the model is never right: it learns nothing from this; ask easier questions, or show worked examples"
+        remedy = "ask easier questions, show more worked examples, or begin with sapo run --head-start 20"
+        return f"the model is never right: it learns nothing from this; {remedy}"
     if not result["informative"]:
         return "all answers to a question earn the same: nothing is learned from them; ask more questions to be sure"
     if 4 * result["informative"] < groups:

@@ -211,6 +211,14 @@ class Settings:
     warmup: int = _setting(
         5, "Updates over which the learning rate rises linearly to its full value.", low=0, high=10_000, unit="updates"
     )
+    head_start: int = _setting(
+        0,
+        "Updates before the first round that learn the right answers of training questions, for a model that is never "
+        "right. 0: none.",
+        low=0,
+        high=200,
+        unit="updates",
+    )
     decay_after: int = _setting(
         20,
         "Update after which the learning rate falls with the inverse square root of the update's number. 0: never.",

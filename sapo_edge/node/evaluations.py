@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sapo_edge.evaluate import Evaluation, evaluate, paired_gain
+from sapo_edge.event_words import format_share
 from sapo_edge.events import Comparison, Event, HeldOut
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
@@ -94,6 +95,18 @@ class Evaluations:
         latest = self._store.latest
         if latest is not None and latest.round == round and not latest.questions:
             self._store.record_accuracy(round, event.accuracy, event.questions)
+
+    def describe_change(self, round: int) -> str:
+        """The policy's accuracy on the validation set beside that after a round, in words; "" without questions.
+
+        Raises:
+            Cancelled: between decode steps.
+        """
+        if not self._source.held_out("validation", self._questions):
+            return ""
+        before, now = self._store.journal.held_out_after(round, "validation"), self._answer("validation")
+        change = "" if before is None else f"{format_share(before.accuracy)} -> "
+        return f"; held-out validation {change}{format_share(now.accuracy)} ({now.right} of {now.questions})"
 
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.

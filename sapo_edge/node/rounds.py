@@ -24,6 +24,8 @@ from sapo_edge.events import (
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
+from sapo_edge.node.head_start import HeadStart
+from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout
@@ -175,6 +177,7 @@ class Node:
         self.open()
         try:
             self._validate_at_start()
+            self._take_head_start()
             while self._has_rounds_left() and not self.stop.finish.is_set():
                 self._wait_while_paused()
                 self.between_rounds()
@@ -276,6 +279,9 @@ class Node:
     def _warn(self, text: str) -> None:
         self.emit(Notice(level="warning", text=text))
 
+    def _inform(self, text: str) -> None:
+        self.emit(Notice(level="info", text=text))
+
     # Received rollouts, warnings and progress.
 
     def _receive(self, rollout: Rollout, neighbourhood: str) -> None:
@@ -302,7 +308,7 @@ class Node:
         if (result.missing > 0) != self._lacks_external:
             self._lacks_external = result.missing > 0
             state = "own rollouts replace missing external ones" if result.missing else "no external rollout is missing"
-            self.emit(Notice(level="info", text=f"round {result.number}: {state}"))
+            self._inform(f"round {result.number}: {state}")
 
     def _call_handle(self, phase: Phase, unit: str) -> CallHandle:
         last = 0.0
@@ -331,6 +337,27 @@ class Node:
             self.store.latest is None or (self.store.latest.round == self.round and self._is_due(self.round))
         ):
             self._validate()
+
+    def _take_head_start(self) -> None:
+        """Learn right answers before the first round, if the settings say so, and say what became of it.
+
+        A node that is stopped before its first checkpoint begins again with the same updates.
+        """
+        updates = self.settings.head_start
+        if not updates or not self.trains or self.store.latest is not None:
+            return
+        self._inform(f"head start: {counted(updates, 'update')} on the right answers of training questions")
+        settings = round_settings(self.settings, self.max_tokens)
+        head_start = HeadStart(self.policy, self.source, self.seed, settings.own + settings.external, settings.update)
+        learned = head_start.run(updates, lambda: self._call_handle("update", "groups"), self._may_go_on)
+        if not self.stop.finish.is_set():
+            result = self._evaluations.describe_change(0)
+            self._inform(f"head start: learned from {counted(learned, 'question')}{result}; the rounds begin")
+
+    def _may_go_on(self) -> bool:
+        """Wait while paused; whether the node is not asked to finish."""
+        self._wait_while_paused()
+        return not self.stop.finish.is_set()
 
     def _evaluate_at_end(self) -> None:
         """Validate the last checkpoint, and compare the best one with the base model on the test set."""

@@ -10,7 +10,11 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import Cancelled
+from sapo_edge.node.head_start import HeadStart
 from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.source import TaskSource
 from tests.contract.conftest import Backend
 from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
 from tests.models import ReferenceModel, encode_prompt, encode_text, question
@@ -48,6 +52,15 @@ def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
         before = reference(model).logprobs(ids, answer.token_ids).sum()
         after = reference(model).logprobs(ids, answer.token_ids, adapter=tmp_path).sum()
         assert (after - before) * answer.advantage > 0.1
+
+
+def test_a_head_start_teaches_an_answer_by_heart(policy: Policy) -> None:
+    manifest = Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("What is 3 + 4?", "7"),)),))
+    head_start = HeadStart(policy, TaskSource(manifest), 1, 1, replace(STRONG, max_tokens=24))
+    assert head_start.run(20, CallHandle, lambda: True) == 1
+    for temperature in (0.0, 1.0):
+        ((sample,),) = policy.generate([manifest.prompt_for("What is 3 + 4?")], 1, 24, temperature, seed=1)
+        assert sample.text == "<answer>7</answer>"
 
 
 def test_the_next_answers_come_from_the_updated_model(policy: Policy, reference: Reference, tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "evaluate_every", "held_out", "keep_checkpoints",
     ),
     "Learning": (
-        "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high", "importance_cap",
-        "external_negatives", "max_gradient_norm", "rank", "alpha",
+        "head_start", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
+        "importance_cap", "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
     "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": (
