@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.signals import ending_signals
@@ -158,7 +159,7 @@ async def _serve(config: RelayConfig, as_json: bool) -> None:
 
     async with trio.open_nursery() as nursery:
         await nursery.start(_until_signal, nursery.cancel_scope.cancel)
-        await run_relay(config, Tally(_print_notice), partial(_print_addresses, as_json), _Reporter().report)
+        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _Reporter().report)
 
 
 async def _until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
@@ -177,7 +178,8 @@ def _print_notice(event: Event) -> None:
         narrate(event.text)
 
 
-def _print_addresses(as_json: bool, addresses: tuple[str, ...]) -> None:
+def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
+    set_libraries_aside()
     if as_json:
         print_json({"addresses": addresses})
     else:

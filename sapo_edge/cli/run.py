@@ -83,6 +83,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
     import faulthandler
+    import gc
 
     from sapo_edge.care.pauses import AutoPause, describe_pauses
     from sapo_edge.care.priority import lower_priority
@@ -121,6 +122,8 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
         narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+        # The node sets libraries aside after its first round.
+        closing.callback(gc.unfreeze)
         stop = Stop()
         fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round)
         room = Room()

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
@@ -183,6 +184,9 @@ class Node:
                 self.between_rounds()
                 if not self.stop.finish.is_set():
                     self.step()
+                    if self._finished == 1:
+                        # By now all is loaded that a round needs.
+                        set_libraries_aside()
                     self._save_pool_if_due()
                     self._roll_back_if_asked()
             if self.stop.finish.is_set():

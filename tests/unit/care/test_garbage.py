@@ -1,0 +1,42 @@
+"""Garbage of connections beside large libraries."""
+
+import subprocess
+import sys
+
+# Objects of connections are old when the connection ends; 100 a connection, 50 connections at a time.
+PROGRAM = """
+import gc
+import sys
+from collections import deque
+from sapo_edge.care.garbage import set_libraries_aside
+
+class Connection:
+    alive = most = 0
+
+    def __init__(self):
+        self.parts = [[self] for _ in range(100)]
+        Connection.alive += 1
+        Connection.most = max(Connection.most, Connection.alive)
+
+    def __del__(self):
+        Connection.alive -= 1
+
+libraries = [[] for _ in range(300_000)]
+gc.collect()
+if sys.argv[1] == "aside":
+    set_libraries_aside()
+open_ones = deque(maxlen=50)
+for _ in range(1500):
+    open_ones.append(Connection())
+print(Connection.most)
+"""
+
+
+def most_kept(how: str) -> int:
+    run = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    return int(run.stdout)
+
+
+def test_what_connections_leave_behind_is_freed_soon_however_large_the_libraries_are() -> None:
+    assert most_kept("aside") < 400
+    assert most_kept("as it is") > 750, "Python collects by itself: this is no longer needed"
