@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import groupby
 from typing import Any
 
 import trio
@@ -30,6 +31,9 @@ DIAL_SECONDS = 10.0
 """Seconds for one address."""
 ADDRESSES_PER_ATTEMPT = 3
 """Addresses of a peer that one attempt tries."""
+STAGGER = 0.5
+"""Seconds for which one direct address of a peer is tried before the next one is tried beside it: a private address of
+another home leads nowhere for seconds, and so may a public one."""
 MAX_DIALS = 4
 """Attempts at the same time."""
 DIALS_PER_SECOND, DIAL_BURST = 1.0, 8.0
@@ -178,15 +182,43 @@ class Dialler:
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:
-            for address in self._sort_addresses(peer)[:ADDRESSES_PER_ATTEMPT]:
-                if await self.dial(address, trusted=peer.origin is Origin.BOOTSTRAP):
-                    self._book.mark_connected(peer.peer_id, address)
+            addresses = self._sort_addresses(peer)[:ADDRESSES_PER_ATTEMPT]
+            for is_direct, group in groupby(addresses, lambda address: address.relay is None):
+                patience = STAGGER if is_direct else DIAL_SECONDS
+                reached = await self._dial_first(group, peer.origin is Origin.BOOTSTRAP, patience)
+                if reached is not None:
+                    self._book.mark_connected(peer.peer_id, reached)
                     self._last_connected.add(peer.peer_id)
-                    self._dialled[peer.peer_id] = region(address)
+                    self._dialled[peer.peer_id] = region(reached)
                     return
             self._book.mark_failed(peer.peer_id)
         finally:
             del self._dialling[peer.peer_id]
+
+    async def _dial_first(self, addresses: Iterable[Address], trusted: bool, patience: float) -> Address | None:
+        """Connect to a peer at one of its addresses, and return the one that answered first; None if none did.
+
+        Args:
+            addresses: in the order in which they are tried; each once the one before has failed, or has been tried for
+                `patience` seconds.
+            trusted: as of `dial`.
+        """
+        reached: Address | None = None
+
+        async def attempt(address: Address, failed: trio.Event) -> None:
+            nonlocal reached
+            if await self.dial(address, trusted):
+                reached = reached or address
+                nursery.cancel_scope.cancel()
+            failed.set()
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                failed = trio.Event()
+                nursery.start_soon(attempt, address, failed)
+                with trio.move_on_after(patience):
+                    await failed.wait()
+        return reached
 
     def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
         """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""

@@ -24,7 +24,7 @@ from libp2p.network.exceptions import SwarmException
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
 from sapo_edge.swarm.finding import mdns, peerbook
-from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, MAX_DIALS, Dialler
+from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND, MAX_DIALS, STAGGER, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.joining.identity import Identity
@@ -189,6 +189,64 @@ def test_few_attempts_run_at_the_same_time() -> None:
         assert len(network.dialled) == MAX_DIALS
 
     trio.run(scenario)
+
+
+LAN, PUBLIC, RELAYED = (
+    parse_address(f"{text}/p2p/{Identity(bytes([1]) * 32).peer_id}")
+    for text in (
+        "/ip4/192.168.1.9/tcp/4001",
+        "/ip4/9.9.9.9/tcp/4001",
+        f"/ip4/9.9.9.8/tcp/4001/p2p/{Identity(bytes([2]) * 32).peer_id}/p2p-circuit",
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("answers", "reached", "tried"),
+    [
+        # A private address of another home: nobody answers, and the system says so after three seconds.
+        ({LAN: (3.0, False), PUBLIC: (0.1, True)}, PUBLIC, {LAN: 0.0, PUBLIC: STAGGER}),
+        ({LAN: (0.1, True), PUBLIC: (0.1, True)}, LAN, {LAN: 0.0}),
+        ({LAN: (0.1, False), PUBLIC: (0.1, True)}, PUBLIC, {LAN: 0.0, PUBLIC: 0.1}),
+        ({LAN: (STAGGER + 0.2, True), PUBLIC: (0.3, True)}, LAN, {LAN: 0.0, PUBLIC: STAGGER}),
+        ({LAN: (3.0, False), PUBLIC: (99.0, False)}, RELAYED, {LAN: 0.0, PUBLIC: STAGGER, RELAYED: 10.0 + STAGGER}),
+    ],
+)
+def test_addresses_of_a_peer_are_tried_beside_each_other_and_relays_last(
+    answers: dict[Address, tuple[float, bool]], reached: Address, tried: dict[Address, float]
+) -> None:
+    async def scenario() -> None:
+        started = trio.current_time()
+        times: dict[Address, float] = {}
+        open_ones: list[Address] = []
+
+        async def take(address: Address) -> None:
+            times[address] = round(trio.current_time() - started, 3)
+            seconds, succeeds = answers.get(address, (0.1, True))
+            await trio.sleep(seconds)
+            if not succeeds:
+                raise SwarmException("nobody there")
+            open_ones.append(address)
+
+        async def dial_addr(address: object, peer_id: object) -> None:
+            await take(parse_address(str(address)))
+
+        network = Network()
+        network.dial_addr = dial_addr  # type: ignore[method-assign]
+        book = PeerBook(OWN)
+        for address in (RELAYED, PUBLIC, LAN):
+            known = book.add(address, Origin.PEER)
+        assert known is not None
+        host = types.SimpleNamespace(get_network=lambda: network)
+        tally = Tally(lambda event: None)
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        dialler._dial_through_relay = lambda address, trusted: take(address)  # type: ignore[method-assign]
+        dialler._dialling[known.peer_id] = known.region
+        await dialler._dial_peer(known)
+        assert (open_ones, times) == ([reached], tried)
+        assert known.addresses[0] == reached and known.failures == 0
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def test_addresses_that_a_peer_may_not_name_are_not_dialled() -> None:
