@@ -10,11 +10,11 @@ from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.policy import MemoryEstimate
 
-Q4_0, Q4_1, Q8_0 = 2, 3, 8
-BITS = {Q4_0: 4, Q4_1: 4, Q8_0: 8}
+Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K = 2, 3, 6, 7, 8, 12, 13, 14
+BITS = {Q4_0: 4, Q4_1: 4, Q5_0: 5, Q5_1: 5, Q8_0: 8, Q4_K: 4, Q5_K: 5, Q6_K: 8}
 """Bits per weight of the GGUF types that MLX can keep quantised, by their numbers in ggml."""
 GROUP = 32
-"""Weights in a block of these types."""
+"""Weights that share a scale and a bias."""
 SLOTS = 64
 """Answers decoded in parallel."""
 BATCH = 1024

@@ -1,9 +1,9 @@
 """A GGUF file or a directory as one of mlx-lm's models, activations in float32.
 
-On a GPU a quantised base stays quantised, to the bit: MLX's groups hold the same values as GGUF's blocks of Q4_0, Q4_1
-and Q8_0. On a CPU it is loaded as the same numbers in float32, because MLX has no fast products of quantised matrices
-there (2 GFLOPS against 100). Activations take the type of a matrix's scales, so these become float32 too: rounding
-activations to bfloat16 moves log-probabilities by 0.04 nats, and an update moves them by less than 0.001.
+On a GPU a quantised base stays quantised; `quantised.py` says which formats, and how exactly. On a CPU it is loaded as
+the same numbers in float32, because MLX has no fast products of quantised matrices there (2 GFLOPS against 100).
+Activations take the type of a matrix's scales, so these become float32 too: rounding activations to bfloat16 moves
+log-probabilities by 0.04 nats, and an update moves them by less than 0.001.
 
 Call `runtime.require_mlx` before importing this module.
 """
@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from sapo_edge.backends.apple.memory import BITS, GROUP, Q4_0, Q4_1, Q8_0
+from sapo_edge.backends.apple.memory import BITS, GROUP
+from sapo_edge.backends.apple.quantised import quantised_parts
 from sapo_edge.backends.model.architectures import model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
@@ -94,30 +95,6 @@ class FactoredRope(nn.Module):  # type: ignore[misc]
     def __call__(self, x: mx.array, offset: int | mx.array = 0) -> mx.array:
         """(rows, heads, n, width) rotated to the positions `offset`, `offset` + 1, ..."""
         return mx.fast.rope(x, self._width, traditional=False, base=None, scale=1.0, offset=offset, freqs=self._freqs)
-
-
-def quantised_parts(rows: npt.NDArray[np.uint8], kind: int) -> dict[str, npt.NDArray[Any]]:
-    """A quantised matrix in MLX's layout: integers packed in 32 bits, and a scale and a bias for each 32 of them.
-
-    `mx.load` does the same, but only for a file of which it knows all tensors. Blocks are ggml's `block_q4_0`,
-    `block_q4_1`, `block_q8_0`; the two halves of a byte are 16 weights apart there, and neighbours in MLX.
-
-    Args:
-        rows: (rows, bytes of a row), as in the file.
-        kind: the GGUF type.
-    """
-    blocks = rows.reshape(len(rows), -1, {Q4_0: 18, Q4_1: 20, Q8_0: 34}[kind])
-    floats = 4 if kind == Q4_1 else 2
-    scales, *biases = np.moveaxis(blocks[..., :floats].copy().view(np.float16).astype(np.float32), -1, 0)
-    codes = blocks[..., floats:]
-    if kind == Q8_0:
-        codes = codes ^ np.uint8(128)
-    else:
-        wide = np.concatenate([codes & 15, codes >> 4], axis=-1)
-        codes = wide[..., ::2] | wide[..., 1::2] << 4
-    packed = np.ascontiguousarray(codes).reshape(len(rows), -1).view("<u4")
-    bias = biases[0] if biases else -scales * (128 if kind == Q8_0 else 8)
-    return {"weight": packed, "scales": scales, "biases": bias}
 
 
 def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:

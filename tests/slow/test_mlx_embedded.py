@@ -147,7 +147,7 @@ def test_training_resumes_bit_for_bit(model: Path, groups: list[TrainingGroup], 
 def test_quantised_weights_are_those_that_mlx_reads_itself(model: Path) -> None:
     import mlx.core as mx
 
-    from sapo_edge.backends.apple.model import quantised_parts
+    from sapo_edge.backends.apple.quantised import quantised_parts
     from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.model.gguf_tensors import GgufTensors
 

@@ -10,10 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf.constants import GGMLQuantizationType
 
-from sapo_edge.backends.apple.memory import weight_bytes
+from sapo_edge.backends.apple.memory import BITS, GROUP, weight_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.apple.quantised import quantised_parts
 from sapo_edge.backends.apple.runtime import require_mlx
+from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
@@ -24,7 +27,7 @@ from tests.models import SHAPES, ModelShape, ReferenceModel, encode_prompt, ques
 
 pytestmark = needs.MLX
 
-FORMS = {"attn_q": "Q4_0", "attn_k": "Q8_0", "attn": "Q4_1", "ffn_up": "Q5_0", "ffn": "Q4_0", "token_embd": "Q8_0"}
+FORMS = {"attn_q": "Q4_0", "attn_k": "Q8_0", "attn": "Q4_1", "ffn_up": "IQ4_NL", "ffn": "Q5_0", "token_embd": "Q8_0"}
 PROMPT = question("What is 3 + 4?")
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
@@ -79,6 +82,27 @@ def test_quantised_weights_have_the_numbers_of_the_file(quantised: Path) -> None
     assert first.keys() == second.keys()
     for path, values in first.items():
         np.testing.assert_array_equal(values, second[path])
+
+
+@pytest.mark.parametrize("form", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
+def test_a_matrix_in_mlx_has_the_numbers_of_the_file(form: str) -> None:
+    require_mlx()
+    import mlx.core as mx
+
+    kind = GGMLQuantizationType[form]
+    values = np.random.default_rng(0).standard_normal((5, 512)).astype(np.float32)
+    # Scales of one sign, of the other, and groups that are all zero.
+    values[1], values[2], values[3, :256] = np.abs(values[1]), -np.abs(values[2]), 0.0
+    rows = ggml.quantise(kind, values)
+    expected = np.empty_like(values)
+    ggml.widen(kind, rows, expected)
+    parts = {name: mx.array(array) for name, array in quantised_parts(rows, kind).items()}
+    found = np.array(mx.dequantize(parts["weight"], parts["scales"], parts["biases"], GROUP, BITS[kind]))
+    if form == "Q6_K":
+        largest = np.abs(expected).reshape(-1, GROUP).max(axis=1).repeat(GROUP).reshape(values.shape)
+        assert (np.abs(found - expected) <= largest / 250).all()
+    else:
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("keep", [True, False])
