@@ -54,6 +54,7 @@ class OpenOptions:
         trainable: whether `update` and `save` will be called.
         narrate: called with a line of text before something that takes time.
         thinking: whether the model may think before it answers.
+        size: of the largest round, which has to fit into the memory; None checks nothing.
     """
 
     model: Path
@@ -64,11 +65,20 @@ class OpenOptions:
     trainable: bool
     narrate: Callable[[str], None]
     thinking: bool = False
+    size: RoundShape | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RoundShape:
-    """Sizes of a round, for an estimate of memory."""
+    """Sizes of a round, for an estimate of memory.
+
+    Attributes:
+        rank: of the adapter.
+        groups, answers: questions, and answers to each.
+        prompt_tokens, max_tokens: most tokens of a question and of an answer.
+        trainable: whether the adapter learns.
+        memory: most bytes to take; 0 is what is free.
+    """
 
     rank: int
     groups: int
@@ -76,6 +86,7 @@ class RoundShape:
     prompt_tokens: int
     max_tokens: int
     trainable: bool = True
+    memory: int = 0
 
 
 OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]

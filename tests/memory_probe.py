@@ -1,4 +1,4 @@
-"""`python -m tests.memory_probe BACKEND GROUPS ANSWERS PROMPT TOKENS`: what a round of this shape takes, as JSON.
+"""`python -m tests.memory_probe BACKEND GROUPS ANSWERS PROMPT TOKENS [MODEL GB]`: what a round of this shape takes.
 
 In a process of its own, because only a fresh one shows what a backend needs with its libraries.
 """
@@ -10,46 +10,65 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.care.sensors import peak_memory
-from sapo_edge.policy import Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
 
 
-def measure_memory(backend: str, cache: Path) -> dict[str, int]:
+def measure_memory(
+    backend: str, cache: Path, shape: Sequence[str] = ("2", "4", "60", "16"), timeout: float = 400.0
+) -> dict[str, int]:
     """Bytes of a small round, measured in a fresh process, and as estimated.
 
     Args:
         backend: "torch", "mlx" or "llama_cpp".
         cache: directory `cache` of a state directory: which file to sample from is remembered there.
+        shape: the command's other arguments.
+        timeout: seconds.
+
+    Returns:
+        `peak` of the process, `measured` without what Python takes, and `estimate` of that.
     """
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.memory_probe", backend, "2", "4", "60", "16"],
+        [sys.executable, "-m", "tests.memory_probe", backend, *shape],
         env={**os.environ, HOME_VARIABLE: str(cache.parent)},
-        capture_output=True, text=True, timeout=400, check=False,
+        capture_output=True, text=True, timeout=timeout, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 
 
-def open_policy(backend: str, directory: Path, *, trainable: bool) -> Policy:
-    """A policy of the embedded model on one thread."""
+def open_policy(
+    backend: str, directory: Path, *, trainable: bool, model: str = "", size: RoundShape | None = None
+) -> Policy:
+    """A policy on one thread.
+
+    Args:
+        backend: "torch", "mlx" or "llama_cpp".
+        directory: for files of the policy.
+        trainable: whether it learns.
+        model: "" is the embedded one.
+        size: of the round, if it has to fit into the memory; for llama.cpp alone.
+    """
     from sapo_edge.backends.model.find import find_model
 
     if backend == "torch":
         from sapo_edge.backends.pytorch.policy import TorchPolicy
 
-        return TorchPolicy(find_model(""), device="cpu", threads=1, trainable=trainable)
+        return TorchPolicy(find_model(model), device="cpu", threads=1, trainable=trainable)
     if backend == "mlx":
         from sapo_edge.backends.apple.policy import MlxPolicy
 
-        return MlxPolicy(find_model(""), threads=1, trainable=trainable)
+        return MlxPolicy(find_model(model), threads=1, trainable=trainable)
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
     from sapo_edge.state.paths import Paths
 
     return LlamaCppPolicy(
-        find_model(""), cache=Paths.default().cache, workspace=directory, threads=1, trainable=trainable
+        find_model(model), cache=Paths.default().cache, workspace=directory, threads=1, trainable=trainable, size=size
     )
 
 
@@ -69,9 +88,13 @@ def main() -> None:
     """Sample and learn twice, and print the peak beside the estimate."""
     backend, *numbers = sys.argv[1:]
     groups, answers, prompt, tokens = map(int, numbers[:4])
+    model, size = "", None
+    if numbers[4:]:
+        model, memory = numbers[4], int(float(numbers[5]) * 1e9)
+        size = RoundShape(LoraSettings().rank, groups, answers, prompt, tokens, memory=memory)
     before = peak_memory()
     with tempfile.TemporaryDirectory() as directory:
-        policy = open_policy(backend, Path(directory), trainable=True)
+        policy = open_policy(backend, Path(directory), trainable=True, model=model, size=size)
         asked = prompts(policy, groups, prompt)
         for seed in range(2):
             sampled = policy.generate(asked, answers, tokens, 1.0, seed, stop_text="")
@@ -87,7 +110,8 @@ def main() -> None:
             ]
             policy.update(batch, UpdateSettings())
         estimate = policy.memory_estimate(groups, answers, prompt, tokens)
-        print(json.dumps({"measured": peak_memory() - before, "estimate": estimate.total}))
+        peak = peak_memory()
+        print(json.dumps({"peak": peak, "measured": peak - before, "estimate": estimate.total}))
         policy.close()
 
 

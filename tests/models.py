@@ -11,13 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.policy import Message, Prompt
+
+if TYPE_CHECKING:
+    from gguf import GGUFWriter
 
 MERGED = 256
 END_OF_TEXT = 257
@@ -142,35 +145,7 @@ def write_model(
 
     writer = GGUFWriter(path, shape.architecture)
     writer.add_name(path.stem)
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.inner)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(THETA)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_vocab_size(VOCABULARY)
-    if shape.architecture == "granite":
-        writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
-        writer.add_residual_scale(MULTIPLIERS["residual_multiplier"])
-        writer.add_attention_scale(MULTIPLIERS["attention_multiplier"])
-        writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
-    texts, types = tokens()
-    zero = byte_characters()[0]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(texts)
-    writer.add_token_types(types)
-    # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
-    writer.add_token_merges([f"{zero} {zero}"])
-    writer.add_bos_token_id(END_OF_TEXT)
-    writer.add_eos_token_id(IM_END)
-    writer.add_pad_token_id(END_OF_TEXT)
-    writer.add_chat_template(template)
+    add_metadata(writer, shape, *tokens(), template)
     for name, array in make_tensors(shape).items():
         form = next((form for part, form in (quantised or {}).items() if part in name and array.ndim == 2), None)
         if form is not None:
@@ -184,6 +159,40 @@ def write_model(
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def add_metadata(
+    writer: GGUFWriter, shape: ModelShape, texts: list[str], types: list[int], template: str = CHAT_TEMPLATE
+) -> None:
+    """Give a GGUF file the sizes of a model, its vocabulary and its chat template."""
+    writer.add_context_length(shape.context)
+    writer.add_embedding_length(shape.width)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.inner)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head_dim)
+    writer.add_value_length(shape.head_dim)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(THETA)
+    writer.add_rope_dimension_count(shape.head_dim)
+    writer.add_vocab_size(len(texts))
+    if shape.architecture == "granite":
+        writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
+        writer.add_residual_scale(MULTIPLIERS["residual_multiplier"])
+        writer.add_attention_scale(MULTIPLIERS["attention_multiplier"])
+        writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
+    zero = byte_characters()[0]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(texts)
+    writer.add_token_types(types)
+    # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
+    writer.add_token_merges([f"{zero} {zero}"])
+    writer.add_bos_token_id(END_OF_TEXT)
+    writer.add_eos_token_id(IM_END)
+    writer.add_pad_token_id(END_OF_TEXT)
+    writer.add_chat_template(template)
 
 
 def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:

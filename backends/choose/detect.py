@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Never
 
-from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, Support
+from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
 from sapo_edge.backends.choose import registry
 from sapo_edge.backends.choose.registry import AUTO, find_backend
 from sapo_edge.backends.machine.host import Host, this_host
@@ -151,6 +151,7 @@ def open_policy(
     trainable: bool,
     narrate: Callable[[str], None],
     thinking: bool = False,
+    size: RoundShape | None = None,
 ) -> OpenedPolicy:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
 
@@ -160,7 +161,7 @@ def open_policy(
         BackendError: if the backend is broken or incomplete.
         ModelError: if it can't use the model.
     """
-    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking)
+    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking, size)
     try:
         return _open(choice, options)
     except BackendError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.loss import LossSums
-from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, weighted, without_flat_answers
+from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, split, weighted, without_flat_answers
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
@@ -21,10 +21,12 @@ class PackedLearner(ABC, Generic[Logprobs]):
     """A LoRA adapter on a model, and its Adam optimizer.
 
     Attributes:
-        pack_tokens: most tokens of a pack.
+        pack_tokens: most tokens of a pack of several groups.
+        group_tokens: a larger group is split, and its prompt computed several times.
     """
 
     pack_tokens: int
+    group_tokens: int = 1 << 20
 
     @property
     @abstractmethod
@@ -99,7 +101,8 @@ class PackedLearner(ABC, Generic[Logprobs]):
             # Only the KL term has a gradient where there is no advantage.
             trained = [without_flat_answers(group) for group in trained if group.informative]
         all_tokens = sum(len(answer.token_ids) for group in groups for answer in group.answers)
-        layouts = [pack(members) for members in packs(trained, self.pack_tokens)]
+        parts = [part for group in trained for part in split(group, self.group_tokens)]
+        layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
         epochs = settings.epochs if layouts else 0
         old: list[Logprobs] = []
         sums, norms, steps, rate = LossSums(), [], 0, 0.0

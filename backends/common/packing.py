@@ -253,7 +253,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
 
 
 def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[EncodedGroup]]:
-    """Split groups, in order, into packs of at most `max_tokens` tokens; a larger group gets a pack of its own."""
+    """Split groups, in order, into packs of at most `max_tokens` tokens; a larger group gets one of its own."""
     current: list[EncodedGroup] = []
     for group in groups:
         candidate = [*current, group]
@@ -264,6 +264,22 @@ def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[Enco
         current = candidate
     if current:
         yield current
+
+
+def split(group: EncodedGroup, max_tokens: int) -> Iterator[EncodedGroup]:
+    """Split a group into parts of at most `max_tokens` tokens, each with the prompt and at least one answer.
+
+    The loss is a sum over answers whose weights are known by now, so its gradient stays the same.
+    """
+    answers: list[EncodedAnswer] = []
+    tokens = len(group.prompt)
+    for answer in group.answers:
+        if answers and tokens + len(answer.token_ids) > max_tokens:
+            yield replace(group, answers=tuple(answers))
+            answers, tokens = [], len(group.prompt)
+        answers.append(answer)
+        tokens += len(answer.token_ids)
+    yield replace(group, answers=tuple(answers))
 
 
 def _shared_length(groups: Sequence[EncodedGroup]) -> int:

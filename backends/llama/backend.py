@@ -39,16 +39,20 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     policy = LlamaCppPolicy(
         options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
         trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
+        size=options.size,
     )  # fmt: skip
-    return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}")
+    memory = (f"to fit into the memory: {policy.plan.price}",) if policy.plan.price else ()
+    return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}", *memory)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
-    """See `sapo_edge.backends.llama.policy.estimate_memory`."""
-    from sapo_edge.backends.llama.policy import estimate_memory
+    """Memory of the plan that would be chosen, or of the smallest if none fits."""
+    from sapo_edge.backends.llama.plan import estimate_memory, fitting_plan
+    from sapo_edge.backends.machine.memory import free_memory
     from sapo_edge.backends.model.gguf_header import read_header
 
-    return estimate_memory(read_header(model), size)
+    header = read_header(model)
+    return estimate_memory(header, size, fitting_plan(header, size, free_memory(size.memory)))
 
 
 BACKEND = Backend(

@@ -13,26 +13,20 @@ from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
-from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.llama.plan import BATCH, PLANS, choose_plan, estimate_memory
+from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
+from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import PACKED, learning_bytes, packed_bytes
 from sapo_edge.backends.pytorch.runtime import require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
-
-SLOTS = 64
-"""Answers decoded in parallel. More gain little on a CPU, and each takes a row of logits."""
-BATCH = 1024
-"""Most tokens of one decode."""
-RUNTIME_BYTES = 420_000_000
-"""Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
 
 
 class LlamaCppPolicy(BasePolicy):
@@ -47,9 +41,10 @@ class LlamaCppPolicy(BasePolicy):
         trainable: if false, torch is never loaded and `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
         thinking: whether the model may think before it answers.
+        size: of the largest round, by which and by the free memory the plan is chosen; None takes the fastest plan.
 
     Raises:
-        ModelError: if the file is missing, truncated, or not supported.
+        ModelError: if the file is missing, truncated, or not supported, or a round does not fit into the memory.
         BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
     """
 
@@ -64,13 +59,19 @@ class LlamaCppPolicy(BasePolicy):
         trainable: bool = True,
         narrate: Callable[[str], None] = silent,
         thinking: bool = False,
+        size: RoundShape | None = None,
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
         self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
-        self.sampler: SamplerChoice = choose_sampler(self.header, cache, self.governor.threads, narrate)
+        self.plan = PLANS[0] if size is None else choose_plan(self.header, size, free_memory(size.memory))
+        self.sampler: SamplerChoice = (
+            own_file(self.header, "it takes the least memory")
+            if self.plan.own_file
+            else choose_sampler(self.header, cache, self.governor.threads, narrate)
+        )
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
         sampled = replace(read_header(self.sampler.path), metadata=self.header.metadata)
         self.model = LlamaModel(sampled, thinking=thinking)
@@ -83,7 +84,7 @@ class LlamaCppPolicy(BasePolicy):
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
             narrate("loading the model into torch for training")
-            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, PACKED)
+            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.plan.place)
 
     @property
     def name(self) -> str:
@@ -96,7 +97,7 @@ class LlamaCppPolicy(BasePolicy):
         return "llama_cpp"
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
-        shape = sampling_shape(request, SLOTS)
+        shape = sampling_shape(request, self.plan.slots)
         # Each call makes a context, which takes some tenths of a second: between calls the learner needs the memory.
         context = LlamaContext(
             self.model, cells=shape.cells, sequences=shape.sequences, threads=self.governor.current(), batch=BATCH
@@ -122,33 +123,9 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
-        return estimate_memory(self.header, size, self.sampler.path.stat().st_size)
+        return estimate_memory(self.header, size, self.plan, self.sampler.path.stat().st_size)
 
     def close(self) -> None:
         """Free native memory."""
         self.model.close()
         self.learner = None
-
-
-def estimate_memory(header: GgufHeader, size: RoundShape, sampler_bytes: int | None = None) -> MemoryEstimate:
-    """Bytes that a node on this backend needs at its peak; `docs/benchmarks.md` compares them with measured ones.
-
-    Args:
-        header: of the model.
-        size: of the round; only one that trains loads torch.
-        sampler_bytes: size of the file to sample from; by default the largest that may be chosen.
-    """
-    shape, weights = ModelShape.of_gguf(header), weights_of(header)
-    slots = min(SLOTS, size.groups * size.answers)
-    cells = size.prompt_tokens * size.groups + slots * size.max_tokens
-    # In float16.
-    cache = cells * shape.layers * 2 * shape.keys * 2
-    # Rows of logits: llama.cpp's compute buffer and output buffer.
-    logits = 2 * (slots + size.groups + 1) * shape.vocabulary * 4
-    sampler = (sampler_bytes or int(BYTES_PER_WEIGHT["bf16"] * weights)) + cache + logits
-    if not size.trainable:
-        return MemoryEstimate(sampler, 0, 0, 0, RUNTIME_BYTES // 3)
-    # Weight, gradient, Adam's two moments.
-    adapter = size.rank * shape.adapter_edges * 4 * 4
-    learning = learning_bytes(shape, size, PACKED)
-    return MemoryEstimate(sampler, packed_bytes(header), adapter, learning, RUNTIME_BYTES)

@@ -51,6 +51,11 @@ def weights_of(header: GgufHeader) -> int:
     return sum(int(np.prod(info.shape)) for info in header.tensors.values())
 
 
+def own_file(header: GgufHeader, reason: str) -> SamplerChoice:
+    """The model's own file."""
+    return SamplerChoice(header.path, "original", f"the model's own file: {reason}")
+
+
 def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
     """The fastest faithful file on this host: made and measured in the first call, remembered in `cache`.
 
@@ -60,13 +65,9 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
         threads: to measure with.
         narrate: called with a text before a step that takes long.
     """
-
-    def keep_original(reason: str) -> SamplerChoice:
-        return SamplerChoice(header.path, "original", f"the model's own file: {reason}")
-
     weights = weights_of(header)
     if not SMALL <= weights <= LARGE:
-        return keep_original("its size leaves nothing to gain from another format")
+        return own_file(header, "its size leaves nothing to gain from another format")
     directory = cache / "sampler" / file_digest(header.path)[:16]
     remembered = _read_choice(directory, header)
     if remembered is not None:
@@ -74,7 +75,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     needed = int(sum(BYTES_PER_WEIGHT.values()) * weights)
     existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
     if shutil.disk_usage(existing).free < 2 * needed:
-        return keep_original("too little disk space to try faster formats")
+        return own_file(header, "too little disk space to try faster formats")
     narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
@@ -84,7 +85,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
         except ModelError as error:
             narrate(f"not sampling from {name}: {error.message}")
     if not rates:
-        return keep_original("no other format could be made")
+        return own_file(header, "no other format could be made")
     best = max(rates, key=lambda name: rates[name])
     for name in BYTES_PER_WEIGHT:
         if name != best:

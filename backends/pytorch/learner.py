@@ -55,7 +55,7 @@ class TorchLearner(PackedLearner[Tensor]):
         self.trunk: Any = causal.model
         self.head = head_of(causal)
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
-        self.pack_tokens = place.pack_tokens
+        self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
         """See `PackedLearner.set_threads`."""

@@ -17,6 +17,8 @@ from sapo_edge.policy import MemoryEstimate
 
 PACK_TOKENS = 256
 """Tokens of one pack on a CPU. Its activations are most of what the learner needs beside the weights."""
+GROUP_TOKENS = 1 << 20
+"""Splits no group."""
 CHECKPOINTED_TOKENS = 1024
 """A pack longer than this (one large group) keeps only each layer's input: a third slower, at a tenth of the memory."""
 LOGIT_ROWS = 256
@@ -53,6 +55,7 @@ class Place:
             of a GGUF file as they are there. Everything else is float32: the residual stream, norms, attention,
             embedding, logits, log-probabilities, the adapter and its optimizer.
         pack_tokens: most tokens of one pack of the learner.
+        group_tokens: most tokens of one group in a pack; a larger one is split.
         checkpointed_tokens: a longer pack keeps only each layer's input.
         logit_rows: vocabulary-sized rows of logits that the learner has in memory at a time.
         slots: answers decoded in parallel.
@@ -63,6 +66,7 @@ class Place:
     device: str = "cpu"
     weights: str = "float32"
     pack_tokens: int = PACK_TOKENS
+    group_tokens: int = GROUP_TOKENS
     checkpointed_tokens: int = CHECKPOINTED_TOKENS
     logit_rows: int = LOGIT_ROWS
     slots: int = SLOTS
@@ -204,6 +208,7 @@ def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> 
 def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     """Bytes of the largest pack's activations and of its logits."""
     group = size.prompt_tokens + size.answers * size.max_tokens
+    group = min(group, max(place.group_tokens, size.prompt_tokens + size.max_tokens))
     tokens = max(group, min(place.pack_tokens, size.groups * group))
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)

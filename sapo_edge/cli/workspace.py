@@ -147,7 +147,10 @@ class Workspace:
             return None
         round = round_settings(settings, settings.max_tokens)
         groups = max(round.questions, round.own + (round.external if round.train else 0))
-        return RoundShape(settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train)
+        return RoundShape(
+            settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
+            int(settings.memory * 1e9),
+        )  # fmt: skip
 
     def open_policy(
         self, directory: Path, *, trainable: bool, seed: int, say: Callable[[str], None] = narrate
@@ -167,7 +170,7 @@ class Workspace:
         from sapo_edge.node.rounds import adapter_seed
         from sapo_edge.policy import LoraSettings
 
-        settings = self.settings
+        settings, size = self.settings, self.round_shape()
         return detect.open_policy(
             detect.detect(settings.backend, self.model),
             self.model,
@@ -178,6 +181,7 @@ class Workspace:
             trainable=trainable,
             narrate=say,
             thinking=settings.thinking == "on",
+            size=size and replace(size, trainable=trainable),
         )
 
 

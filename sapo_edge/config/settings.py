@@ -251,6 +251,13 @@ class Settings:
     threads: int = _setting(
         0, "CPU threads for the model. 0: chosen for this machine.", low=0, high=1024, unit="threads"
     )
+    memory: float = _setting(
+        0.0,
+        "Most memory of a round on the CPU with llama.cpp; with less, a round takes longer. 0: what is free.",
+        low=0,
+        high=10_000,
+        unit="GB",
+    )
     nice: int = _setting(
         10,
         "Scheduling priority (nice value) of the node; on Linux its disk I/O too. 0: normal priority.",

@@ -118,10 +118,9 @@ class MemoryNeed:
 
 def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNeed | None:
     """Memory of a round with a model on the backend that would run it; None where it can't be told."""
-    import psutil
-
     from sapo_edge.backends.choose import detect, registry
     from sapo_edge.backends.machine.host import this_host
+    from sapo_edge.backends.machine.memory import free_memory
 
     try:
         backend = registry.find_backend(detect.detect(settings.backend, model).name)
@@ -131,7 +130,7 @@ def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNee
     except SapoError:
         return None
     on_device = backend.look(this_host(), model).free
-    return MemoryNeed(needed, on_device or int(psutil.virtual_memory().available), bool(on_device))
+    return MemoryNeed(needed, on_device or free_memory(shape.memory), bool(on_device))
 
 
 def memory_check(settings: Settings, shape: RoundShape) -> Check:

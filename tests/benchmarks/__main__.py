@@ -29,6 +29,7 @@ def main() -> None:
         "relay",
         "mlx",
         "trl",
+        "memory",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
@@ -39,6 +40,9 @@ def main() -> None:
     parser.add_argument("--hours", type=float, default=3.0, help="of crowd, simulated")
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
+    parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
+    parser.add_argument("--model", action="append", choices=["0.5B", "1.7B"], help="of memory; repeatable")
+    parser.add_argument("--tokens", type=int, default=16, help="of an answer, of memory")
     arguments = parser.parse_args()
     os.environ.update(UNDISTURBED)
     names = arguments.names or ["sampling", "update", "node"]
@@ -47,6 +51,10 @@ def main() -> None:
         from tests.benchmarks import trl
 
         trl.run(arguments.repeats, *map(int, arguments.shape.split("x")))
+    if "memory" in names:
+        from tests.benchmarks import memory
+
+        memory.run(arguments.cache, arguments.model or list(memory.LIMITS), arguments.tokens)
     if "mlx" in names:
         from tests.benchmarks import mlx
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.llama.policy import estimate_memory
+from sapo_edge.backends.llama.plan import estimate_memory
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import read_header
 from tests.benchmarks.measure import seconds

@@ -18,6 +18,7 @@ from sapo_edge.backends.common.packing import (
     Pack,
     pack,
     packs,
+    split,
     weighted,
     without_flat_answers,
 )
@@ -173,3 +174,15 @@ def test_groups_of_equal_weight_weigh_the_same(groups: list[EncodedGroup]) -> No
 def test_answers_without_an_advantage_are_left_out_of_the_computation() -> None:
     answers = tuple(EncodedAnswer((1, 2), advantage, None) for advantage in (0.5, 0.0, -1.0))
     assert [answer.advantage for answer in without_flat_answers(EncodedGroup((1,), answers)).answers] == [0.5, -1.0]
+
+
+@given(encoded_groups(), st.integers(1, 12))
+def test_a_split_group_keeps_its_answers_in_parts_that_fit(groups: list[EncodedGroup], most: int) -> None:
+    for group in groups:
+        parts = list(split(group, most))
+        assert [answer for part in parts for answer in part.answers] == list(group.answers)
+        assert all(replace(part, answers=()) == replace(group, answers=()) for part in parts)
+        assert all(part.tokens <= most or len(part.answers) == 1 for part in parts)
+        # No two neighbours would fit together.
+        for part, following in itertools.pairwise(parts):
+            assert part.tokens + len(following.answers[0].token_ids) > most

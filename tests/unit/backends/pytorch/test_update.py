@@ -99,6 +99,16 @@ def test_the_size_of_packs_changes_nothing(recorder: Recorder, tokens: int) -> N
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
+@pytest.mark.parametrize("tokens", [1, 20])
+def test_splitting_groups_changes_nothing(recorder: Recorder, tokens: int) -> None:
+    settings = replace(SETTINGS, learning_rate=0.0, equal_groups=True, kl_coefficient=0.1)
+    recorder.update(make_groups(), settings)
+    recorder.learner.group_tokens = recorder.learner.pack_tokens = tokens
+    whole = recorder.update(make_groups(), settings)
+    assert whole.groups == 3
+    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_a_gradient_that_is_not_finite_leaves_the_adapter_alone(recorder: Recorder, bad: float, epochs: int) -> None:

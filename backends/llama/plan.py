@@ -1,0 +1,120 @@
+"""How a round is computed in the memory that there is, and how much that takes. Importing this loads nothing heavy.
+
+A plan is chosen before anything is loaded. The first needs least time; each further one less memory and more time.
+`docs/benchmarks.md` compares the estimates with what was measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, LARGE, SMALL, weights_of
+from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.place import PACKED, Place, learning_bytes, packed_bytes
+from sapo_edge.errors import ModelError
+from sapo_edge.policy import MemoryEstimate
+
+SLOTS = 64
+"""Answers decoded in parallel. More gain little on a CPU, and each takes a row of logits."""
+BATCH = 1024
+"""Most tokens of one decode."""
+RUNTIME_BYTES = 420_000_000
+"""Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
+SHARE = 0.9
+"""Part of the free memory to count on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How much is computed at a time.
+
+    Attributes:
+        place: of the learner.
+        slots: answers decoded in parallel.
+        own_file: whether llama.cpp samples from the model's own file, not from a faster copy.
+        price: what it costs, in words; "" for the fastest plan.
+    """
+
+    place: Place = PACKED
+    slots: int = SLOTS
+    own_file: bool = False
+    price: str = ""
+
+
+CHECKPOINTED = replace(PACKED, checkpointed_tokens=0)
+SMALLEST = replace(CHECKPOINTED, group_tokens=384, logit_rows=64)
+PLANS = (
+    Plan(),
+    Plan(own_file=True, price="sampling from the model's own file"),
+    Plan(CHECKPOINTED, own_file=True, price="sampling from the model's own file, computing activations twice"),
+    Plan(
+        SMALLEST,
+        slots=16,
+        own_file=True,
+        price="sampling 16 answers at a time from the model's own file, computing activations twice, in small packs",
+    ),
+)
+
+
+def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
+    """The fastest plan that fits; the smallest if none does.
+
+    Args:
+        header: of the model.
+        size: of the round.
+        free: bytes of memory.
+    """
+    fitting = (plan for plan in PLANS if estimate_memory(header, size, plan).total <= SHARE * free)
+    return next(fitting, PLANS[-1])
+
+
+def choose_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
+    """See `fitting_plan`.
+
+    Raises:
+        ModelError: if none fits.
+    """
+    plan = fitting_plan(header, size, free)
+    needed = estimate_memory(header, size, plan).total / SHARE
+    if needed <= free:
+        return plan
+    raise ModelError(
+        f"a round takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
+        "close programs, raise the setting memory if it is set, ask for shorter answers (max_tokens), or use a model "
+        "with fewer weights or fewer bits",
+    )
+
+
+def estimate_memory(
+    header: GgufHeader, size: RoundShape, plan: Plan = PLANS[0], sampler_bytes: int | None = None
+) -> MemoryEstimate:
+    """Bytes that a node on this backend needs at its peak.
+
+    Args:
+        header: of the model.
+        size: of the round; only one that trains loads torch.
+        plan: by which it is computed.
+        sampler_bytes: size of the file to sample from; by default the largest that may be chosen.
+    """
+    shape, weights = ModelShape.of_gguf(header), weights_of(header)
+    if sampler_bytes is None:
+        own = plan.own_file or not SMALL <= weights <= LARGE
+        sampler_bytes = header.path.stat().st_size if own else int(BYTES_PER_WEIGHT["bf16"] * weights)
+    sampling = _sampling_bytes(shape, size, plan)
+    if not size.trainable:
+        return MemoryEstimate(sampler_bytes + sampling, 0, 0, 0, RUNTIME_BYTES // 3)
+    # Weight, gradient, Adam's two moments.
+    adapter = size.rank * shape.adapter_edges * 4 * 4
+    # Sampling and learning take turns.
+    working = max(learning_bytes(shape, size, plan.place), sampling)
+    return MemoryEstimate(sampler_bytes, packed_bytes(header), adapter, working, RUNTIME_BYTES)
+
+
+def _sampling_bytes(shape: ModelShape, size: RoundShape, plan: Plan) -> int:
+    """Bytes of llama.cpp's context: keys and values in float16, and rows of logits in two buffers."""
+    slots = min(plan.slots, size.groups * size.answers)
+    groups = min(size.groups, -(-slots // size.answers) + 1)
+    cells = size.prompt_tokens * groups + slots * size.max_tokens
+    return cells * shape.layers * 2 * shape.keys * 2 + 2 * (slots + groups + 1) * shape.vocabulary * 4
