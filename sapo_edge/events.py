@@ -209,12 +209,14 @@ class NodeStopped(Event):
         reason: in a few words.
         rounds: finished since it started.
         adapter: path of the adapter; None if none was written.
+        done: whether all rounds of the run are done; it would end again at once.
     """
 
     event: ClassVar[str] = "node_stopped"
     reason: str
     rounds: int
     adapter: str | None = None
+    done: bool = False
 
 
 EVENTS: Mapping[str, type[Event]] = {

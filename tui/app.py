@@ -13,6 +13,7 @@ from textual.events import Event
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widgets import Input, TextArea
 
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
@@ -76,6 +77,7 @@ class SapoApp(App[ExitCode]):
         "answer": _screen("answer", "AnswerView"),
         "logs": _screen("logs", "Logs"),
         "settings": _screen("settings", "SettingsView"),
+        "results": _screen("results", "Results"),
     }
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -109,6 +111,7 @@ class SapoApp(App[ExitCode]):
         self._ascii_filters = [terminal.AsciiFilter()] if terminal.lacks_unicode(environ) else []
         self._pending = Change(0)
         self._redraw: Timer | None = None
+        self._standing = self.state.standing
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -177,8 +180,18 @@ class SapoApp(App[ExitCode]):
         self._mark(change)
 
     def connection_changed(self) -> None:
-        """Redraw after the node was found, lost, or is starting."""
+        """Redraw after the node was found, lost, or is starting; show the results of a run that has ended."""
         self._mark(Change.ALL)
+        before, self._standing = self._standing, self.state.standing
+        if before is not self._standing is Standing.ENDED and self.state.run_done:
+            self._show_results()
+
+    def _show_results(self) -> None:
+        """Show what a finished run has learned, unless the user is in a dialog or types."""
+        if self.screen.is_modal or isinstance(self.focused, Input | TextArea):
+            self.notify("The run has ended: key 8 shows what was learned.", timeout=10)
+        else:
+            self.switch_mode("results")
 
     def show_ending(self, ending: Ending, patience: float | None) -> None:
         """Report that the node ended unexpectedly, and offer to start it again.

@@ -83,11 +83,12 @@ def export(
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
     path = exporter.export(source, directory, to, file, quantisation=quantisation, prompt=prompt)
+    usage = exporter.usage(path, to, file)
     if json:
-        print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file)})
+        print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file), "usage": usage})
     else:
         print(path)
-        narrate(f"from {source}; use it with: {exporter.usage(path, to, file)}")
+        narrate(f"from {source}; use it with: {usage}")
 
 
 def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
@@ -114,12 +115,17 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
 
 
 def best_adapter(workspace: Workspace) -> Path | None:
+    """The directory of `best_checkpoint`; None before the first."""
+    checkpoint = best_checkpoint(workspace)
+    return None if checkpoint is None else checkpoint.directory
+
+
+def best_checkpoint(workspace: Workspace) -> Checkpoint | None:
     """The best checkpoint of this state directory, or the newest if none was evaluated; None before the first."""
     from sapo_edge.state.checkpoints import Checkpoints
 
     checkpoints = Checkpoints(workspace.paths.checkpoints, workspace.settings.keep_checkpoints)
-    checkpoint = checkpoints.best() or checkpoints.latest()
-    return None if checkpoint is None else checkpoint.directory
+    return checkpoints.best() or checkpoints.latest()
 
 
 def find_record(adapter: Path) -> Checkpoint | None:

@@ -47,11 +47,13 @@ class Ended:
         reason: in one sentence.
         expected: whether it was asked to stop, or its rounds were done.
         lines: the last ones of its log and its output, oldest first, unescaped.
+        done: whether all its rounds are done.
     """
 
     reason: str
     expected: bool
     lines: tuple[str, ...] = ()
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class Background:
         errors, crashes = _ERROR.findall(output), _FATAL.findall(output)
         # It logged that it stopped, and there is no sign of an error afterwards.
         if logged.expected and not (code and errors):
-            return Ended(logged.reason, True, lines)
+            return Ended(logged.reason, True, lines, logged.done)
         if errors:
             return Ended(errors[-1], False, lines)
         if crashes:
@@ -237,7 +239,7 @@ def _from_log(log: Path, since: float | None) -> Ended:
         lines = lines[events[0][0] :] if events else []
     ends = [event for _, event in events if event["event"] in ("node_started", "node_stopped")]
     if ends and ends[-1]["event"] == "node_stopped":
-        return Ended(str(ends[-1].get("reason")), True, _bounded(lines))
+        return Ended(str(ends[-1].get("reason")), True, _bounded(lines), ends[-1].get("done") is True)
     return Ended("ended without a message: killed, or the machine ran out of memory or power", False, _bounded(lines))
 
 

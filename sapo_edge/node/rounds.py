@@ -176,6 +176,7 @@ class Node:
             SapoError: if the node can't continue; everything up to the last checkpoint is saved.
         """
         self.open()
+        done = False
         try:
             self._validate_at_start()
             self._take_head_start()
@@ -193,7 +194,7 @@ class Node:
                 reason = "asked to stop"
             else:
                 self._evaluate_at_end()
-                reason = f"all {self.settings.rounds} rounds are done"
+                done, reason = True, f"all {self.settings.rounds} rounds are done"
         except Cancelled:
             self.interrupted = self._is_in_round
             lost = "the round in progress is lost"
@@ -202,7 +203,7 @@ class Node:
         self._save_pool()
         best = self.best or self.store.latest
         adapter = str(best.directory) if best else None
-        stopped = NodeStopped(reason=reason, rounds=self._finished, adapter=adapter)
+        stopped = NodeStopped(reason=reason, rounds=self._finished, adapter=adapter, done=done)
         self.emit(stopped)
         return stopped
 

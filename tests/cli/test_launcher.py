@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,15 @@ import pytest
 
 from sapo_edge.cli.terminal import app as app_module
 from sapo_edge.cli.terminal import launcher as launcher_module
+from sapo_edge.cli.terminal.job import CommandJob
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
-from sapo_edge.errors import ConfigError, ExitCode, StateError
+from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
+from sapo_edge.events import HeldOut
 from sapo_edge.state import durable
+from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
@@ -27,6 +31,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import kill_node
+from tests.fakes import round_event
 from tests.undisturbed import UNDISTURBED
 from tests.waiting import wait_until
 
@@ -273,6 +278,49 @@ def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     ended = launcher.ended()
     assert ended is not None and not ended.expected and ended.reason == "the disk is full; free some"
     assert tuple(launcher.starting()) == ended.lines == ("loading", "sapo: the disk is full; free some")
+
+
+def test_a_job_is_a_command_of_this_home(launcher: ProgramLauncher) -> None:
+    invite = PRIVATE.invite(()).to_line()
+    shown: list[Any] = []
+    result = launcher.job("swarm", "join", text=f"{invite}\n").run(shown.append)
+    assert result.record["swarm"]["private"] and shown == [result.record] and any("sapo run" in x for x in result.notes)
+    assert Membership(launcher.paths.state).current is not None
+
+
+def test_a_failed_job_says_what_the_command_says(launcher: ProgramLauncher) -> None:
+    with pytest.raises(SapoError) as raised:
+        launcher.job("export", str(launcher.paths.state), "--to", "peft").run()
+    assert raised.value.message == "nothing is trained yet" and raised.value.remedy.startswith("train first with")
+
+
+def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher) -> None:
+    job = launcher.job("swarm", "show")
+    job.close()
+    with pytest.raises(SapoError, match="stopped"):
+        job.run()
+    # Waits for its input until it is stopped.
+    command = CommandJob(None, ())
+    command._command = [sys.executable, "-c", "print('{}', flush=True); import time; time.sleep(60)"]
+    began = time.monotonic()
+    with pytest.raises(SapoError, match="stopped"):
+        command.run(lambda record: threading.Thread(target=command.close).start())
+    assert time.monotonic() - began < 50
+
+
+def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLauncher) -> None:
+    empty = launcher.outcome()
+    assert (empty.report, empty.last_round, empty.adapter, empty.manifest) == (None, 0, "", "starter")
+    journal = Journal(launcher.paths.journal)
+    for round, correct in ((0, 1), (7, 6)):
+        journal.record(
+            HeldOut(round=round, accuracy=correct / 9, correct=correct, questions=9, low=0, high=1, split="validation")
+        )
+    journal.record(round_event(7))
+    journal.close()
+    outcome = launcher.outcome()
+    assert outcome.report is not None and (outcome.report.before, outcome.report.now) == (1, 6)
+    assert outcome.last_round == 7 and outcome.history["round"] == [7]
 
 
 def test_it_starts_a_real_node(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

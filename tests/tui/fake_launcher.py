@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS, Settings
+from sapo_edge.control.journal_view import JournalReader
+from sapo_edge.control.report import read_report
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
-from sapo_edge.tui.node.launcher import ChatAnswer, Choices, Consent, Ending, Finding, Findings, Network, SettingRow
-from tests.tui.fake_node import ROUNDS, ScriptedNode
+from sapo_edge.tui.node.launcher import (
+    ChatAnswer,
+    Choices,
+    Consent,
+    Ending,
+    Finding,
+    Findings,
+    JobResult,
+    Network,
+    Outcome,
+    SettingRow,
+)
+from tests.tui.fake_node import BEST, MODEL, ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
     rows=(
@@ -45,7 +58,7 @@ KILLED = Ending(
     lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
 )
 """An unexpected end with hostile last lines."""
-FINISHED = Ending("all 40 rounds are done", expected=True)
+FINISHED = Ending("all 40 rounds are done", expected=True, done=True)
 
 
 class FakeChat:
@@ -101,6 +114,35 @@ class FakeChat:
         self.closed.set()
 
 
+class FakeJob:
+    """A command whose reply is scripted.
+
+    Args:
+        reply: what it prints, or the error that it ends with.
+        hold: wait for `go` before it replies.
+    """
+
+    def __init__(self, reply: JobResult | SapoError, hold: bool) -> None:
+        self._reply = reply
+        self.go = threading.Event()
+        self.closed = False
+        if not hold:
+            self.go.set()
+
+    def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> JobResult:
+        self.go.wait(30)
+        if self.closed:
+            raise SapoError("it was stopped", "start it again when you like")
+        if isinstance(self._reply, SapoError):
+            raise self._reply
+        show(self._reply.record)
+        return self._reply
+
+    def close(self) -> None:
+        self.closed = True
+        self.go.set()
+
+
 class FakeLauncher:
     """Implements `tui.node.launcher.Launcher`.
 
@@ -120,6 +162,10 @@ class FakeLauncher:
         hold: delay the start until `arrive` is called.
         chats: all chats.
         prepare: called with each new chat.
+        replies: what commands print, or the error they end with, by their first words.
+        commands: arguments and standard input of each command.
+        hold_jobs: whether commands wait for `FakeJob.go`.
+        jobs: all commands that were created.
     """
 
     def __init__(
@@ -141,6 +187,10 @@ class FakeLauncher:
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self.node: ScriptedNode | None = None
+        self.replies: dict[str, JobResult | SapoError] = {}
+        self.commands: list[tuple[tuple[str, ...], str]] = []
+        self.hold_jobs = False
+        self.jobs: list[FakeJob] = []
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -246,6 +296,22 @@ class FakeLauncher:
         self.prepare(chat)
         self.chats.append(chat)
         return chat
+
+    def outcome(self) -> Outcome:
+        self._refuse()
+        if self.node is None:
+            return Outcome(None, {}, 0, "", 0)
+        history = JournalReader(self._paths.journal).history(100)
+        last = max(history["round"], default=0)
+        report = read_report(self._paths.journal, None)
+        adapter = f"/home/somebody/checkpoints/round-{BEST:06d}" if last >= BEST else ""
+        return Outcome(report, history, last, adapter, BEST if adapter else 0, "starter", MODEL)
+
+    def job(self, *arguments: str, text: str = "") -> FakeJob:
+        self.commands.append((arguments, text))
+        reply = next(reply for words, reply in self.replies.items() if " ".join(arguments).startswith(words))
+        self.jobs.append(FakeJob(reply, self.hold_jobs))
+        return self.jobs[-1]
 
     def _refuse(self) -> None:
         if self.refusal is not None:

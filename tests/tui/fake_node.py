@@ -41,6 +41,7 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
 from sapo_edge.person import PersonAnswers, Question, Verdict
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state.detail import Detail, Example
 from sapo_edge.state.journal import Journal, JournaledRollout
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
@@ -53,6 +54,8 @@ ROUND_SECONDS = 60.0
 """Time between the ends of two rounds."""
 ROUNDS = 40
 """Rounds that are finished at its start."""
+BEST = 30
+"""The round of the best evaluation."""
 KEPT_FROM = 31
 """The first round with rollouts in the journal."""
 VERSION = "0.1.0"
@@ -127,8 +130,27 @@ def evaluated(round: int) -> HeldOut:
     share = correct / 100
     return HeldOut(
         round=round, accuracy=share, correct=correct, questions=100, low=round_to(max(0, share - 0.09)),
-        high=round_to(min(1, share + 0.09)), time=BEGAN + ROUND_SECONDS * round + 5,
+        high=round_to(min(1, share + 0.09)), time=BEGAN + ROUND_SECONDS * round + 5, split="validation",
+        answers="1" * correct + "0" * (100 - correct),
     )  # fmt: skip
+
+
+def details(round: int) -> Detail:
+    """Details of an evaluation: two tasks, and answers that are wrong before training; the last one is hostile."""
+    trained = round > 0
+    examples = [
+        Example(
+            "chain_sum", f"State the final answer to the following arithmetic problem: {first} + 4 =", str(first + 4),
+            f"<answer>{first + 4}</answer>" if trained else "I think that it is the sum of both, which", trained,
+        )
+        for first in (3, 17)
+    ]  # fmt: skip
+    hostile = HOSTILE_ANSWERS[0] if trained else HOSTILE_ANSWERS[1]
+    examples.append(
+        Example("gcd", "Find the \x1b[31m[bold]greatest[/bold] common divisor of 12 and 18.", "6", hostile, False)
+    )
+    correct = evaluated(round).correct
+    return Detail({"chain_sum": (correct * 2 // 3, 50), "gcd": (correct - correct * 2 // 3, 50)}, tuple(examples))
 
 
 def round_to(value: float) -> float:
@@ -344,12 +366,14 @@ class ScriptedNode(NodeControl):
         self.journal.record(start)
         if rounds:
             self.journal.record(evaluated(0))
+            self.journal.record_detail("validation", 0, details(0))
         for number in range(1, rounds + 1):
             self.journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
             if number % 10 == 0:
                 self.journal.record(evaluated(number))
+                self.journal.record_detail("validation", number, details(number))
                 saved = CheckpointSaved(
-                    round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == 30,
+                    round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == BEST,
                     time=BEGAN + ROUND_SECONDS * number + 6,
                 )  # fmt: skip
                 self.journal.record(saved)

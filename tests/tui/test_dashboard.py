@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,7 @@ async def _ended(pilot: Pilot[object]) -> None:
     app = pilot.app
     assert isinstance(app, SapoApp) and isinstance(app.launcher, FakeLauncher) and app.launcher.node is not None
     app.launcher.node.emit(NodeStopped(reason="all 40 rounds are done", rounds=40))
-    app.launcher.ending = FINISHED
+    app.launcher.ending = replace(FINISHED, done=False)
     app.launcher.node.stop()
     await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in shown(app, "#progress"))
 

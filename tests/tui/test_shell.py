@@ -124,6 +124,36 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
 
 
 @pytest.mark.asyncio
+async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle: FakeLauncher, quick: None) -> None:
+    idle.hold = True
+    app = make_app(idle)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
+        idle.ending = FINISHED
+        await until(pilot, lambda: app.current_mode == "results" and "the run is done" in screen(app))
+        assert not app.screen.is_modal and idle.starts == 1
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_stops_may_take_long_to_end(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "GONE_SECONDS", 0.1)
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert launcher.node is not None
+        # The process is still there after its last word: `ended` says None.
+        launcher.node.emit(events.NodeStopped(reason="all 40 rounds are done", rounds=40, done=True))
+        launcher.node.stop()
+        await pilot.pause(1.0)
+        assert launcher.starts == 0
+        launcher.ending = FINISHED
+        await until(pilot, lambda: app.current_mode == "results")
+        assert launcher.starts == 0
+
+
+@pytest.mark.asyncio
 async def test_after_a_crash_it_says_why_and_the_curve_continues(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +317,7 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(
         assert launcher.node is not None and "left" in screen(app) and "1.4 GB" in screen(app)
         stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
         launcher.node.emit(stopped)
-        launcher.ending = FINISHED
+        launcher.ending = replace(FINISHED, done=False)
         launcher.node.stop()
         await until(pilot, lambda: app.state.standing is Standing.ENDED and "no node runs" in text(app, "#head"))
         at = format_time(launcher.node.tick(0))[11:16]

@@ -20,6 +20,8 @@ LOOK_SECONDS = 0.25
 """Seconds between two attempts to connect to a starting node."""
 GONE_SECONDS = 3.0
 """Time limit in seconds for a process to end after its socket has closed."""
+STOPPED_SECONDS = 60.0
+"""The same for a node that has said that it stops: a busy machine needs long to free a model."""
 CRASHES = 3
 """Crashes within `CRASH_SECONDS` after which a node no longer restarts by itself."""
 CRASH_SECONDS = 300.0
@@ -70,14 +72,14 @@ class Keeper:
         """Connect to a node, follow it to its end, wait for `start`, and repeat."""
         while True:
             try:
-                link, gone = await self._connect()
+                found = await self._connect()
             except SapoError as error:
                 ending = Ending(error.message, False, (error.remedy,))
                 self._set_ended(ending)
                 self.crashed_often = False
                 self._on_crash(ending, None)
             else:
-                followed = await self._follow(link, gone)
+                followed = found if isinstance(found, Ending) else await self._follow(*found)
                 if followed is None:
                     # The node dropped this client, which was suspended and read nothing for too long.
                     self._state.standing = Standing.LOOKING
@@ -99,11 +101,11 @@ class Keeper:
         """Start a node."""
         self._start.set()
 
-    async def _connect(self) -> tuple[Link, asyncio.Event]:
+    async def _connect(self) -> tuple[Link, asyncio.Event] | Ending:
         """Connect to a node; start one if none runs.
 
         Returns:
-            The link, and an event that is set when the node has gone.
+            The link, and an event that is set when the node has gone; or how a node ended that had nothing to do.
 
         Raises:
             SapoError: if no node can be started, or the running one can't be used.
@@ -141,6 +143,8 @@ class Keeper:
                     started = True
                 else:
                     ending = await asyncio.to_thread(self._launcher.ended)
+                    if ending is not None and ending.expected:
+                        return ending
                     if ending is not None:
                         raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
             else:
@@ -160,7 +164,8 @@ class Keeper:
         ended_at = time.time()
         link.close()
         self.link = None
-        deadline = time.monotonic() + GONE_SECONDS
+        patience = GONE_SECONDS if self._stopped_at is None else STOPPED_SECONDS
+        deadline = time.monotonic() + patience
         while (ending := await asyncio.to_thread(self._launcher.ended)) is None:
             if time.monotonic() > deadline:
                 return None
@@ -175,6 +180,7 @@ class Keeper:
         self.ending = ending
         self._state.standing = Standing.ENDED
         self._state.ending, self._state.ended_in_order = ending.reason, ending.expected
+        self._state.run_done = ending.done
         self._state.ended_at = time.time() if self._stopped_at is None else self._stopped_at
         self._stopped_at = None
         self._on_change()

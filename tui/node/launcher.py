@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from sapo_edge.control.report import Report
 from sapo_edge.state.paths import Paths
 
 Network = Literal["solo", "swarm", "invite", "joined"]
@@ -94,11 +95,13 @@ class Ending:
         reason: one sentence for the user.
         expected: whether it was stopped, or had finished its rounds.
         lines: the last lines of its output and log, oldest first; unescaped.
+        done: whether all rounds of its run are done.
     """
 
     reason: str
     expected: bool
     lines: tuple[str, ...] = ()
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,57 @@ class ChatAnswer:
     text: str
     done: bool
     tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the run of this installation has produced so far.
+
+    Attributes:
+        report: what it has learned; None before the second evaluation.
+        history: the reply to the control method `history`, read from the journal; empty before the first round.
+        last_round: the newest round; 0 before the first.
+        adapter: directory of the checkpoint that `sapo export` takes; "" before the first.
+        adapter_round: its round.
+        manifest, model: display names; unescaped.
+    """
+
+    report: Report | None
+    history: Mapping[str, Any]
+    last_round: int
+    adapter: str
+    adapter_round: int
+    manifest: str = ""
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a command printed.
+
+    Attributes:
+        record: the last JSON object.
+        notes: the lines that it wrote for people; unescaped.
+    """
+
+    record: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
+
+
+class Job(Protocol):
+    """A command of `sapo` in a process of its own, which runs once."""
+
+    def run(self, show: Callable[[Mapping[str, Any]], None] = ...) -> JobResult:
+        """Run it to its end; blocks. `show` gets each object that it prints.
+
+        Raises:
+            SapoError: if it fails, or was closed.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it; can be called from any thread."""
+        ...
 
 
 class Chat(Protocol):
@@ -246,4 +300,16 @@ class Launcher(Protocol):
 
     def chat(self) -> Chat:
         """A new conversation, to be opened. Does not block."""
+        ...
+
+    def outcome(self) -> Outcome:
+        """What the run has produced so far, whether a node runs or not.
+
+        Raises:
+            SapoError: if journal, checkpoints or settings can't be read.
+        """
+        ...
+
+    def job(self, *arguments: str, text: str = "") -> Job:
+        """A command of `sapo` with its arguments and its standard input, to be run. Does not block."""
         ...

@@ -36,6 +36,7 @@ class NodeState:
         ending: why the last node ended; empty while one runs. Unescaped.
         ended_at: when it ended, in Unix seconds.
         ended_in_order: whether it was stopped, or had finished its rounds.
+        run_done: whether all rounds of the run are done.
     """
 
     standing: Standing = Standing.LOOKING
@@ -47,6 +48,7 @@ class NodeState:
     ending: str = ""
     ended_at: float = 0.0
     ended_in_order: bool = True
+    run_done: bool = False
 
     @property
     def stopping(self) -> bool:

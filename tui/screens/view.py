@@ -39,8 +39,9 @@ VIEWS: dict[str, str] = {
     "answer": "Answer",
     "logs": "Logs",
     "settings": "Settings",
+    "results": "Results",
 }
-"""Titles of the main screens by mode, in the order of their keys, 1 to 7."""
+"""Titles of the main screens by mode, in the order of their keys, 1 to 8."""
 NAV_COLUMNS = sum(len(title) + 4 for title in VIEWS.values()) + 2
 """Columns that the titles of all screens need."""
 NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values())
@@ -185,6 +186,8 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
             return "◌", "yellow", "starting the node"
         case Standing.ENDED:
             at = format_time(state.ended_at)[11:16]
+            if state.run_done:
+                return "○", "green", f"the run is done since {at}: 8 shows the results"
             return "○", "" if state.ended_in_order else "red", f"no node runs since {at}: s starts it"
     if state.stopping:
         return "●", "yellow", "finishing the round"

@@ -18,7 +18,8 @@ from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
-from sapo_edge.tui.node.launcher import Chat, Choices, Consent, Ending, Finding, Findings, SettingRow
+from sapo_edge.tui.node.history import MAX_POINTS
+from sapo_edge.tui.node.launcher import Chat, Choices, Consent, Ending, Finding, Findings, Job, Outcome, SettingRow
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.joining.membership import Swarm
@@ -140,7 +141,7 @@ class ProgramLauncher:
             ending = self._background.ended()
         except SapoError as error:
             return Ending(str(error), expected=False)
-        return None if ending is None else Ending(ending.reason, ending.expected, ending.lines)
+        return None if ending is None else Ending(ending.reason, ending.expected, ending.lines, ending.done)
 
     def settings(self) -> list[SettingRow]:
         """Every setting as the next node would have it.
@@ -179,6 +180,35 @@ class ProgramLauncher:
         from sapo_edge.cli.terminal.chat_client import ChatProcess
 
         return ChatProcess(self._home)
+
+    def outcome(self) -> Outcome:
+        """What the run has produced so far.
+
+        Raises:
+            SapoError: if journal, checkpoints or settings can't be read.
+        """
+        from sapo_edge.cli.adapters import best_checkpoint
+        from sapo_edge.control.journal_view import JournalReader
+        from sapo_edge.control.report import read_report
+
+        workspace = open_workspace(self._home)
+        journal = self._paths.journal
+        history = JournalReader(journal).history(MAX_POINTS) if journal.exists() else {}
+        best = best_checkpoint(workspace)
+        return Outcome(
+            read_report(journal, None if best is None else best.round),
+            history,
+            max(history.get("round") or (0,)),
+            "" if best is None else str(best.directory),
+            0 if best is None else best.round,
+            "" if workspace.manifest is None else workspace.manifest.name,
+        )
+
+    def job(self, *arguments: str, text: str = "") -> Job:
+        """A command of `sapo`, to be run."""
+        from sapo_edge.cli.terminal.job import CommandJob
+
+        return CommandJob(self._home, arguments, text)
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""

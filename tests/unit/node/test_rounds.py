@@ -101,7 +101,7 @@ def evaluated(machine: Machine) -> list[int]:
 
 def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     stopped = machine.start()
-    assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3
+    assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3 and stopped.done
     with Store(machine.paths) as store:
         assert store.checkpoints.rounds() == [1, 2, 3]
         newest = store.checkpoints.latest()

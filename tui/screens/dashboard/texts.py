@@ -43,7 +43,8 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
             return Text("The connection to the node is lost; looking for it ...")
         case _:
             style = "" if state.ended_in_order else "bold red"
-            return Text(f"No node runs: {state.ended_text}. s starts it from the last checkpoint.", style)
+            then = "8 shows what was learned" if state.run_done else "s starts it from the last checkpoint"
+            return Text(f"No node runs: {state.ended_text}. {then}.", style)
 
 
 def _progress_text(state: NodeState, width: int) -> Text:

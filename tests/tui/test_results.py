@@ -1,0 +1,292 @@
+"""The results: what was learned, and what can be done with it. The screen opens when a run ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList
+
+from sapo_edge.backends.adapter.export import ExportFormat
+from sapo_edge.backends.adapter.quantisation import Quantisation
+from sapo_edge.control.report import Report
+from sapo_edge.errors import ConfigError
+from sapo_edge.evaluate import Gain
+from sapo_edge.events import NodeStopped
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.look.themes import DARK, curve_colors
+from sapo_edge.tui.node.history import Evaluation, History
+from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.dialogs.stop import Stop
+from sapo_edge.tui.screens.results.export import Export, choices
+from sapo_edge.tui.screens.results.picture import draw
+from sapo_edge.tui.screens.results.screen import PICTURE, Results
+from sapo_edge.tui.screens.results.texts import report_text, verdict
+from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
+
+EVAL = {
+    "base": {"correct": 5, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
+    "adapter": {"correct": 41, "questions": 50, "entries": {"chain_sum": {"correct": 41, "questions": 50}}},
+    "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1},
+}
+"""What `sapo eval --json` prints."""
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
+    await attached(pilot, app)
+    await pilot.press("8")
+    await until(pilot, lambda: isinstance(app.screen, Results) and "reading" not in text(app, "#report"))
+
+
+async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: int) -> None:
+    """Let the node end in order, in a run of so many rounds."""
+    assert launcher.node is not None
+    launcher.node.tell(rounds=rounds)
+    await until(pilot, lambda: app.state.status.get("rounds") == rounds)
+    launcher.ending = replace(FINISHED, done=rounds == 40)
+    launcher.node.emit(NodeStopped(reason="done", rounds=40))
+    launcher.node.stop()
+    await until(pilot, lambda: app.state.standing is Standing.ENDED)
+
+
+@pytest.mark.asyncio
+async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot, app)
+        seen = screen(app)
+        assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
+        assert "4 % →  90 %" in seen and "(79 to 96 %)" in seen
+        assert "3 + 4 =" in seen and "✓ 7" in seen and "no answer, it said: I think" in seen
+        assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
+        assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
+
+
+@pytest.mark.asyncio
+async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, rounds=0)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
+        await pilot.press("x", "v", "g")
+        assert launcher.commands == [] and isinstance(app.screen, Results)
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_it_opens_when_the_run_ends(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await end(pilot, app, launcher, 40)
+        await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "dashboard")
+
+
+@pytest.mark.asyncio
+async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        app.push_screen(Stop())
+        await end(pilot, app, launcher, 40)
+        await until(pilot, lambda: "key 8" in notices(app))
+        assert isinstance(app.screen, Stop)
+
+
+@pytest.mark.asyncio
+async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await end(pilot, app, launcher, 400)
+        await pilot.pause(0.3)
+        assert app.current_mode == "dashboard"
+
+
+@pytest.mark.asyncio
+async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) -> None:
+    launcher.replies["eval"] = JobResult(EVAL)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("v")
+        await until(pilot, lambda: "41 of 50" in screen(app))
+        assert launcher.commands == [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
+        assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
+
+
+@pytest.mark.asyncio
+async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> None:
+    launcher.replies["eval"] = JobResult(EVAL)
+    launcher.hold_jobs = True
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("v")
+        await until(pilot, lambda: "test questions (" in text(app, "#job"))
+        await pilot.press("v", "escape")
+        await until(pilot, lambda: "it was stopped" in text(app, "#job"))
+        assert len(launcher.jobs) == 1 and launcher.jobs[0].closed and app.current_mode == "results"
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "dashboard")
+
+
+@pytest.mark.asyncio
+async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("m")
+        await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
+        assert launcher.changes == [("rounds", "80")] and launcher.node is not None
+        assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
+
+
+@pytest.mark.asyncio
+async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        await end(pilot, app, launcher, 40)
+        await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
+        await pilot.press("m")
+        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+        assert launcher.changes == [("rounds", "80")]
+
+
+@pytest.mark.asyncio
+async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        launcher.refusal = ConfigError("the disk is full", "free some space")
+        await pilot.press("m")
+        await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
+
+
+@pytest.mark.asyncio
+async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    saved: dict[str, str] = {}
+    monkeypatch.setattr(
+        app, "deliver_text", lambda file, save_filename, mime_type: saved.update({save_filename: file.read()})
+    )
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("g")
+        assert "68 % now, of 100" in saved[PICTURE] and "<polyline" in saved[PICTURE]
+
+
+# The export.
+
+
+async def exporting(pilot: Pilot[Any], app: SapoApp, folder: Path) -> None:
+    await opened(pilot, app)
+    await pilot.press("x")
+    await until(pilot, lambda: isinstance(app.screen, Export))
+    app.screen.query_one("#folder", Input).value = str(folder)
+
+
+def test_every_format_of_the_command_can_be_chosen() -> None:
+    flags = [flags for flags, _ in choices().values()]
+    assert {flag[1] for flag in flags} == {str(form) for form in ExportFormat}
+    merged = {flag[3] if len(flag) > 2 else "q8_0" for flag in flags if flag[1] == "merged"}
+    assert merged == {str(form) for form in Quantisation}
+
+
+@pytest.mark.asyncio
+async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
+    launcher.replies["export"] = JobResult({"path": "/x/\x1b[31madapter.gguf", "usage": "llama-cli --lora [b]x[/b]"})
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await exporting(pilot, app, tmp_path)
+        formats = app.screen.query_one("#formats", OptionList)
+        formats.highlighted = formats.get_option_index("gguf")
+        await pilot.press("enter")
+        await until(pilot, lambda: "llama-cli --lora [b]x[/b]" in screen(app))
+        assert launcher.commands == [(("export", str(tmp_path), "--to", "gguf"), "")]
+        assert "written: /x/\\x1b[31madapter.gguf" in screen(app)
+        await pilot.press("c")
+        assert app.clipboard == "llama-cli --lora [b]x[/b]"
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Results))
+
+
+@pytest.mark.asyncio
+async def test_a_failed_export_says_why_and_escape_stops_one(launcher: FakeLauncher, tmp_path: Path) -> None:
+    launcher.replies["export"] = ConfigError("the disk is full", "free some space")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await exporting(pilot, app, tmp_path)
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "the disk is full; free some space" in screen(app))
+        launcher.hold_jobs = True
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "writing q8_0" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: launcher.jobs[-1].closed)
+        assert isinstance(app.screen, Export)
+
+
+# Words and the picture.
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"), [(0.1, 0.3, "better"), (-0.3, -0.1, "worse"), (-0.1, 0.3, "Too close to tell")]
+)
+def test_the_verdict_is_the_intervals(low: float, high: float, word: str) -> None:
+    assert word in verdict(Report("test", 3, 100, 10, 20, Gain((low + high) / 2, low, high, 0, 0)))[1]
+
+
+@given(
+    st.integers(1, 500), st.data(), st.text(max_size=30), st.integers(36, 200)
+)  # fmt: skip
+def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: int) -> None:
+    before, now = (data.draw(st.integers(0, questions)) for _ in range(2))
+    report = Report("validation", 3, questions, before, now, None)
+    shown = report_text(Outcome(report, {}, 3, name, 3), width).plain
+    assert f"{before} of {questions}" in shown and f"{now} of {questions}" in shown
+
+
+@given(st.text(), st.lists(st.floats(-1, 2) | st.just(math.nan), max_size=20))
+def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[float]) -> None:
+    history = History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)])
+    for number, value in enumerate(values, 1):
+        history.curves.add(number, value, None, 0.5, 1.0)
+    root = ElementTree.fromstring(draw(history, title, "", curve_colors(DARK)))
+    for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
+        for point in line.attrib["points"].split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= 1200 and 0 <= y <= 630
+
+
+# Pictures.
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: opened(pilot, app))
+
+
+def test_picture_of_the_export(snap_compare: Callable[..., bool], launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await exporting(pilot, app, Path("/home/somebody/sapo-adapter"))
+        alone(app)
+
+    assert snap_compare(app, terminal_size=(80, 24), run_before=before)

@@ -1,0 +1,1 @@
+"""What the run has learned, and what to do with it."""

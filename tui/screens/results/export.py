@@ -1,0 +1,141 @@
+"""Exports the adapter: a format, a folder, and the command that loads the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from sapo_edge.backends.adapter.export import DEFAULT_QUANTISATION, ExportFormat
+from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.job_line import JobLine
+
+ADAPTERS = {
+    ExportFormat.GGUF: "adapter for llama.cpp",
+    ExportFormat.PEFT: "adapter for transformers and PEFT",
+    ExportFormat.MLX: "adapter for mlx-lm on a Mac",
+}
+"""Formats of the adapter without its model."""
+ABOUT = "A whole model is a file for Ollama, LM Studio and others. An adapter is small, and needs its model beside it."
+FOLDER = "sapo-adapter"
+"""Name of the proposed folder in the user's home directory."""
+
+
+def choices() -> dict[str, tuple[tuple[str, ...], str]]:
+    """Every format: the flags of `sapo export` and a description, by name; the recommended one first."""
+    formats = [DEFAULT_QUANTISATION, *(form for form in Quantisation if form is not DEFAULT_QUANTISATION)]
+    merged = {
+        str(form): (
+            # Without a quantisation, a model that is a directory can be merged, too.
+            ("--to", "merged", *(() if form is DEFAULT_QUANTISATION else ("--quantisation", str(form)))),
+            f"whole model, {BITS[form]:.0f} bits a number" + (", recommended" if form is DEFAULT_QUANTISATION else ""),
+        )
+        for form in formats
+    }
+    return {**merged, **{str(form): (("--to", str(form)), text) for form, text in ADAPTERS.items()}}
+
+
+class Export(Dialog[None]):
+    """Writes the best adapter for another program, and says how to load it there.
+
+    Args:
+        launcher: runs `sapo export`.
+    """
+
+    HELP_TEXT = """\
+**A whole model** is one file that Ollama, LM Studio and llama.cpp load as it is; fewer bits make it smaller and a
+little worse. **Only the adapter** is a few megabytes, and needs the model that it was trained on beside it.
+
+Choose a format with the arrow keys, and a folder with `Tab`; `Enter` writes. Existing files of the same name are
+replaced. `c` copies the command that loads the result.
+"""
+    DEFAULT_CSS = """
+    Export #about { height: auto; margin-bottom: 1; color: $text-muted; }
+    Export #formats { height: auto; max-height: 12; border: none; padding: 0; background: $surface; }
+    Export #folder { border: none; height: 1; padding: 0 1; background: $panel; }
+    Export .label { height: 1; margin-top: 1; color: $text-muted; }
+    Export #loads { height: auto; margin-top: 1; display: none; }
+    Export.-written #loads { display: block; }
+    Export.-short #formats { max-height: 6; }
+    Export.-short .dialog { padding: 0 2; }
+    Export.-short.-written #about { display: none; }
+    Export.-tiny #formats { max-height: 3; }
+    Export.-tiny #about { display: none; }
+    Export.-tiny .label { margin-top: 0; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "write", "Write", id="export.write"),
+        Binding("c", "copy", "Copy the command", id="export.copy"),
+        Binding("escape", "leave", "Close", id="export.close"),
+    ]
+    BUTTONS: ClassVar = {"write": ("Write", "write"), "close": ("Close", "leave")}
+    AUTO_FOCUS = "#formats"
+    heading = "Export what was learned"
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
+        self._usage = ""
+
+    def body(self) -> ComposeResult:
+        """The formats, the folder, the progress, and how the result is loaded."""
+        yield Static(ABOUT, id="about", markup=False)
+        yield OptionList(
+            *(Option(Content(f"{name:7} {text}"), id=name) for name, (_, text) in choices().items()), id="formats"
+        )
+        yield Static("Folder", classes="label", markup=False)
+        yield Input(str(Path.home() / FOLDER), id="folder", compact=True)
+        yield JobLine(id="writing")
+        yield Static(id="loads", markup=False)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide the key that copies before there is something to copy."""
+        if action == "copy":
+            return bool(self._usage)
+        return True
+
+    @on(OptionList.OptionSelected)
+    @on(Input.Submitted)
+    def action_write(self) -> None:
+        """Write the chosen format into the folder."""
+        line = self.query_one(JobLine)
+        option = self.query_one("#formats", OptionList).highlighted_option
+        folder = self.query_one("#folder", Input).value.strip()
+        if line.busy or option is None or option.id is None:
+            return
+        if not folder:
+            line.say("name a folder first", "bad")
+            return
+        flags, _ = choices()[option.id]
+        self.remove_class("-written")
+        path = Path(folder).expanduser().absolute()
+        line.begin(self._launcher.job("export", str(path), *flags), f"writing {option.id}", self._written)
+
+    def _written(self, result: JobResult) -> None:
+        path, self._usage = (printable(result.record.get(name, "")) for name in ("path", "usage"))
+        self.query_one(JobLine).say(f"✓ written: {path}", "good")
+        self.query_one("#loads", Static).update(f"Load it with:\n{self._usage}")
+        self.add_class("-written")
+        self.refresh_bindings()
+
+    def action_copy(self) -> None:
+        """Copy the command that loads the result."""
+        self.app.copy_to_clipboard(self._usage)
+        self.notify("the command is copied", timeout=3)
+
+    def action_leave(self) -> None:
+        """Stop writing, or close."""
+        line = self.query_one(JobLine)
+        if line.busy:
+            line.stop()
+        else:
+            self.dismiss()

@@ -1,0 +1,243 @@
+"""The results: what the run has learned, and what to do with it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, VerticalScroll
+from textual.widgets import Button, Static
+
+from sapo_edge.control.report import Report, TaskCourse
+from sapo_edge.errors import SapoError
+from sapo_edge.evaluate import Gain
+from sapo_edge.plain import printable
+from sapo_edge.tui.look.themes import DARK, curve_colors
+from sapo_edge.tui.node.history import History
+from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.results.texts import report_text, spoken
+from sapo_edge.tui.screens.view import Change, View
+from sapo_edge.tui.widgets.job_line import JobLine
+
+MORE_ROUNDS = 40
+"""Rounds that one key adds to a run."""
+ROOMY = 72
+"""Columns from which the buttons have whole labels."""
+PICTURE = "sapo-curve.svg"
+"""Name of the picture's file."""
+
+
+class Results(View):
+    """What was learned: before and now, by task, three questions, the adapter."""
+
+    MODE = "results"
+    DEFAULT_CSS = """
+    Results #learned { height: 1fr; border-title-color: $primary; scrollbar-size: 1 1; }
+    Results #report { height: auto; }
+    Results #actions { height: 1; padding: 0 1; }
+    Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }
+    Results #actions Button:focus { background: $primary; color: $background; text-style: bold underline; }
+    """
+    HELP_TEXT = """\
+What the run has learned so far; the screen opens by itself when a run ends.
+
+**Before and now** are shares of right answers to questions that the model is never trained on: of the model before
+training, and of the best adapter. The interval of the rise says what luck could explain: if it includes 0, nothing is
+shown yet. **Test questions** (`v`) ask both models questions by which nothing was chosen.
+
+**Export** (`x`) writes the adapter, or a whole model, for another program. **40 rounds more** (`m`) continues the run
+from where it is. **Picture** (`g`) saves the curve as an SVG file, which every browser opens.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "x", "export", "Export", show=False, id="results.export", tooltip="Write the adapter for another program"
+        ),
+        Binding(
+            "v", "test", "Test questions", show=False, id="results.test", tooltip="Ask both models the test questions"
+        ),
+        Binding("m", "more", "40 rounds more", show=False, id="results.more", tooltip="Continue the run for 40 rounds"),
+        Binding("g", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"),
+        Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
+        Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
+        Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
+        Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
+        Binding("pagedown", "scroll(10)", "Scroll down a page", show=False, id="results.page_down"),
+        Binding("escape", "back", "Stop, or back to the dashboard", show=False, id="results.back"),
+    ]
+    BUTTONS: ClassVar = {
+        "export": ("x", "Export", "Export"),
+        "chat": ("4", "Chat", "Chat"),
+        "test": ("v", "Test questions", "Test"),
+        "more": ("m", f"{MORE_ROUNDS} rounds more", "More"),
+        "picture": ("g", "Picture", "Picture"),
+    }
+    """Key, label and short label by action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._outcome: Outcome | None = None
+        self._tested: Report | None = None
+        self._read: tuple[object, ...] = ()
+
+    def content(self) -> ComposeResult:
+        """The report, the progress of a command, the buttons."""
+        with VerticalScroll(id="learned", classes="panel", can_focus=False) as panel:
+            panel.border_title = "What was learned"
+            yield Static("reading ...", id="report", markup=False)
+        yield JobLine(id="job")
+        with Horizontal(id="actions"):
+            for action in self.BUTTONS:
+                yield Button(id=action, action=f"screen.{action}", compact=True)
+
+    def on_resize(self) -> None:
+        """Fit the bars and the buttons."""
+        roomy = self.app.size.width >= ROOMY
+        for action, (key, label, short) in self.BUTTONS.items():
+            self.query_one(f"#{action}", Button).label = f"{key} {label if roomy else short}"
+        self._show()
+
+    def node_changed(self, change: Change) -> None:
+        """Read again after an evaluation, and after a node has started or ended."""
+        state = self.sapo.state
+        now = (state.standing, len(state.history.held_out), state.status.get("comparison"), state.round // 10)
+        if change == Change.ALL or now != self._read:
+            self._read = now
+            self.action_reload()
+
+    @work(group="results-read", exclusive=True)
+    async def action_reload(self) -> None:
+        """Read journal and checkpoints."""
+        try:
+            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+        except SapoError as error:
+            if self.is_mounted:
+                self.query_one("#report", Static).update(printable(f"{error.message}; {error.remedy}"))
+            return
+        if not self.is_mounted:
+            return
+        if self._outcome is None or outcome.adapter_round != self._outcome.adapter_round:
+            # The test belongs to another adapter.
+            self._tested = None
+        self._outcome = outcome
+        self._show()
+        self.refresh_bindings()
+
+    def _show(self) -> None:
+        if self._outcome is None or not self.is_mounted:
+            return
+        panel = self.query_one("#learned")
+        rounds = self._outcome.last_round
+        panel.border_title = f"What was learned in {rounds} rounds" if rounds else "What was learned"
+        text = report_text(replace(self._outcome, report=self._report), max(36, self.app.size.width - 5))
+        self.query_one("#report", Static).update(text)
+
+    @property
+    def _report(self) -> Report | None:
+        """The newest comparison."""
+        return self._tested or (None if self._outcome is None else self._outcome.report)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim what needs an adapter, a curve, or an idle line."""
+        busy = self.is_mounted and self.query_one(JobLine).busy
+        outcome = self._outcome
+        if action in ("export", "test"):
+            return True if outcome is not None and outcome.adapter and not busy else None
+        if action in ("picture", "copy"):
+            return True if outcome is not None and outcome.history.get("round") else None
+        return True
+
+    def action_export(self) -> None:
+        """Open the export."""
+        from sapo_edge.tui.screens.results.export import Export
+
+        self.app.push_screen(Export(self.sapo.launcher))
+
+    def action_chat(self) -> None:
+        """Talk to the model, before and after."""
+        self.app.switch_mode("chat")
+
+    def action_test(self) -> None:
+        """Ask both models the test questions."""
+        job = self.sapo.launcher.job("eval")
+        self.query_one(JobLine).begin(job, "both models answer the test questions", self._show_test)
+
+    def _show_test(self, result: JobResult) -> None:
+        report = self._outcome.report if self._outcome is not None else None
+        adapter_round = 0 if self._outcome is None else self._outcome.adapter_round
+        self._tested = tested(result.record, adapter_round, report)
+        self.query_one(JobLine).say("✓ asked: the figures above are of the test questions", "good")
+        self._show()
+
+    @work(group="results-more", exclusive=True)
+    async def action_more(self) -> None:
+        """Continue the run."""
+        outcome = self._outcome
+        if outcome is None:
+            return
+        state, line = self.sapo.state, self.query_one(JobLine)
+        target = max(state.round, outcome.last_round) + MORE_ROUNDS
+        try:
+            await asyncio.to_thread(self.sapo.launcher.set, "rounds", str(target))
+            if state.standing is Standing.ATTACHED:
+                await self.sapo.request("settings", {"rounds": target})
+        except SapoError as error:
+            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            return
+        if state.standing is Standing.ENDED:
+            self.sapo.keeper.start()
+        line.say(f"✓ the run continues and stops after round {target}; the setting rounds says so", "good")
+
+    def action_picture(self) -> None:
+        """Save a picture of the curve."""
+        from sapo_edge.tui.screens.results.picture import draw
+
+        outcome = self._outcome
+        if outcome is None:
+            return
+        subtitle = " · ".join(filter(None, (outcome.manifest, *(() if self._report is None else spoken(self._report)))))
+        title = "What a small model learned on one computer"
+        picture = draw(History.from_reply(outcome.history), title, subtitle, curve_colors(DARK))
+        self.app.deliver_text(io.StringIO(picture), save_filename=PICTURE, mime_type="image/svg+xml")
+
+    def action_copy(self) -> None:
+        """Copy the result in words."""
+        if self._report is not None:
+            self.app.copy_to_clipboard("\n".join(spoken(self._report)))
+            self.notify("the result is copied", timeout=3)
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll the report."""
+        self.query_one("#learned").scroll_relative(y=lines, animate=False)
+
+    def action_back(self) -> None:
+        """Stop a command, or show the dashboard."""
+        line = self.query_one(JobLine)
+        if line.busy:
+            line.stop()
+        else:
+            self.app.switch_mode("dashboard")
+
+
+def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Report:
+    """The report of `sapo eval --json`.
+
+    Args:
+        record: what it printed.
+        round: of the adapter.
+        before: the report of the journal, whose examples are kept.
+    """
+    base, adapter = record["base"], record["adapter"]
+    tasks = tuple(
+        TaskCourse(name, counts["correct"], adapter["entries"][name]["correct"], counts["questions"])
+        for name, counts in base["entries"].items()
+    )
+    examples = () if before is None else before.examples
+    counts = base["questions"], base["correct"], adapter["correct"]
+    return Report("test", round, *counts, Gain(**record["gain"]), tasks, examples)

@@ -1,0 +1,114 @@
+"""A line that runs a command of `sapo`: what it does, how long it has taken, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from textual.widgets import Static
+from textual.worker import Worker
+
+from sapo_edge.errors import SapoError
+from sapo_edge.plain import duration, printable
+from sapo_edge.tui.node.launcher import Job, JobResult
+
+TICK_SECONDS = 0.2
+"""Seconds between two drawings of the elapsed time."""
+Show = Callable[[Mapping[str, Any]], None]
+
+
+class JobLine(Static):
+    """Runs one command at a time. Hidden while it has nothing to say.
+
+    Attributes:
+        clock: a monotonic clock, in seconds.
+    """
+
+    DEFAULT_CSS = """
+    JobLine { height: auto; padding: 0 1; display: none; }
+    JobLine.-said { display: block; }
+    JobLine.-busy { color: $text-warning; }
+    JobLine.-good { color: $text-success; }
+    JobLine.-bad { color: $text-error; }
+    """
+    MARKS: ClassVar = "|/-\\"
+
+    clock: Callable[[], float] = staticmethod(time.monotonic)
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, markup=False)
+        self._job: Job | None = None
+        self._doing = ""
+        self._since = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a command runs."""
+        return self._job is not None
+
+    def on_mount(self) -> None:
+        """Draw the elapsed time while a command runs."""
+        self.set_interval(TICK_SECONDS, self._tick)
+
+    def on_unmount(self) -> None:
+        """End the command with the app or the dialog."""
+        if self._job is not None:
+            self.app.run_worker(self._job.close, thread=True, exit_on_error=False)
+
+    def begin(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None = None) -> Worker[None]:
+        """Run a command, unless one runs.
+
+        Args:
+            job: the command.
+            doing: what it does, in words.
+            done: called when it has succeeded; `say` may then tell how.
+            show: called with each object that it prints.
+        """
+        return self.run_worker(self._run(job, doing, done, show), group="job", exclusive=False)
+
+    def stop(self) -> None:
+        """End the command."""
+        if self._job is not None:
+            self.run_worker(self._job.close, thread=True, exit_on_error=False)
+
+    def say(self, text: str, mood: str = "") -> None:
+        """Show how it ended; an empty text hides the line."""
+        self.set_class(bool(text), "-said")
+        for name in ("busy", "good", "bad"):
+            self.set_class(name == mood, f"-{name}")
+        self.update(text)
+
+    async def _run(self, job: Job, doing: str, done: Callable[[JobResult], None], show: Show | None) -> None:
+        if self._job is not None:
+            return
+        self._job, self._doing, self._since = job, doing, self.clock()
+        self._tick()
+        self.screen.refresh_bindings()
+        app = self.app
+
+        def told(record: Mapping[str, Any]) -> None:
+            if show is not None:
+                app.call_from_thread(show, record)
+
+        try:
+            result = await asyncio.to_thread(job.run, told)
+        except SapoError as error:
+            self._job = None
+            if self.is_mounted:
+                self.say(printable(f"{error.message}; {error.remedy}", lines=True), "bad")
+        else:
+            self._job = None
+            if self.is_mounted:
+                self.say("")
+                done(result)
+        if self.is_mounted:
+            self.screen.refresh_bindings()
+
+    def _tick(self) -> None:
+        if self._job is None:
+            return
+        seconds = self.clock() - self._since
+        mark = self.MARKS[int(seconds / TICK_SECONDS) % len(self.MARKS)]
+        self.say(f"{mark} {self._doing} ({duration(seconds)}; Esc stops it)", "busy")
