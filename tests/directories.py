@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tests.models import (
     CHAT_TEMPLATE,
     IM_END,
+    LOCAL_THETA,
     MULTIPLIERS,
     ROPES,
     VOCABULARY,
@@ -40,6 +41,12 @@ NAMES = {
     "ffn_down": "mlp.down_proj",
 }
 """transformers' name of each GGUF tensor."""
+GEMMA_NAMES = {
+    "post_attention_norm": "post_attention_layernorm",
+    "ffn_norm": "pre_feedforward_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
+}
+"""Those of Gemma 3, which norms the results of attention and MLP too."""
 PERMUTED = ("llama", "mistral", "smollm3", "granite")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
 
@@ -69,13 +76,11 @@ def write_directory(
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
         rms_norm_eps=1e-5,
-        rope_parameters=rope or {"rope_type": "default", "rope_theta": 5000.0},
         max_position_embeddings=shape.context,
         tie_word_embeddings=shape.tied,
         eos_token_id=IM_END,
         pad_token_id=None,
-        sliding_window=None,
-        **(MULTIPLIERS if shape.architecture == "granite" else {}),
+        **_own_values(shape, rope or {"rope_type": "default", "rope_theta": 5000.0}),
         **values,
     )
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -90,25 +95,44 @@ def write_directory(
     return path
 
 
+def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
+    """Values of the configuration that differ between architectures."""
+    if shape.architecture != "gemma3_text":
+        multipliers = MULTIPLIERS if shape.architecture == "granite" else {}
+        return {"rope_parameters": rope, "sliding_window": None, **multipliers}
+    numbers = range(1, shape.layers + 1)
+    kinds = ["full_attention" if number % shape.period == 0 else "sliding_attention" for number in numbers]
+    local = {"rope_type": "default", "rope_theta": LOCAL_THETA}
+    return {
+        "rope_parameters": {"full_attention": rope, "sliding_attention": local},
+        "sliding_window": shape.window,
+        "layer_types": kinds,
+        "query_pre_attn_scalar": shape.head_dim,
+    }
+
+
 def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
     """All weights of a GGUF file of this shape by transformers' names, as they were before llama.cpp's converter."""
     tensors = make_tensors(shape)
     tensors.pop("rope_freqs.weight", None)
+    if shape.architecture == "gemma3_text":
+        tensors = {name: array - np.float32(name.endswith("norm.weight")) for name, array in tensors.items()}
     heads = {"attn_q.weight": shape.heads, "attn_k.weight": shape.kv_heads} if shape.architecture in PERMUTED else {}
     for name, array in tensors.items():
         count = heads.get(name.split(".", 2)[-1])
         if count:
             split = array.reshape(count, shape.head_dim // 2, 2, -1)
             tensors[name] = np.ascontiguousarray(split.swapaxes(1, 2).reshape(array.shape))
-    return {_name(name): array for name, array in tensors.items()}
+    names = NAMES | (GEMMA_NAMES if shape.architecture == "gemma3_text" else {})
+    return {_name(name, names): array for name, array in tensors.items()}
 
 
-def _name(name: str) -> str:
+def _name(name: str, names: dict[str, str]) -> str:
     stem, _, kind = name.rpartition(".")
     if stem.startswith("blk."):
         _, index, part = stem.split(".")
-        return f"model.layers.{index}.{NAMES[part]}.{kind}"
-    return f"{NAMES[stem]}.{kind}"
+        return f"model.layers.{index}.{names[part]}.{kind}"
+    return f"{names[stem]}.{kind}"
 
 
 def reference(path: Path) -> ReferenceModel:

@@ -43,7 +43,7 @@ NORMAL, CONTROL = 1, 3
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """Architecture and sizes of a tiny model."""
+    """Architecture, by transformers' name, and sizes of a tiny model."""
 
     architecture: str
     heads: int = 4
@@ -56,7 +56,18 @@ class ModelShape:
     tied: bool = False
     half: bool = False
     rope: str = "default"
+    window: int = 0
     seed: int = 0
+
+    @property
+    def gguf(self) -> str:
+        """The architecture's name in GGUF files."""
+        return "gemma3" if self.architecture == "gemma3_text" else self.architecture
+
+    @property
+    def period(self) -> int:
+        """Layers of which the last attends to everything and the others to `window`."""
+        return 2
 
 
 SHAPES = {
@@ -68,11 +79,12 @@ SHAPES = {
     "qwen3": ModelShape("qwen3", head_dim=32, tied=True, seed=4),
     "smollm3": ModelShape("smollm3", layers=4, tied=True, seed=6),
     "granite": ModelShape("granite", seed=7),
+    "gemma3": ModelShape("gemma3_text", width=96, layers=4, head_dim=32, tied=True, window=12, seed=8),
 }
 """The models by name. As in real ones, qwen3's heads together are wider than the model."""
 
 
-THETA = 10000.0
+THETA, LOCAL_THETA = 10000.0, 300.0
 ROPES: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default", "rope_theta": THETA},
     "llama3": {
@@ -143,7 +155,7 @@ def write_model(
     """
     from gguf import GGMLQuantizationType, GGUFWriter
 
-    writer = GGUFWriter(path, shape.architecture)
+    writer = GGUFWriter(path, shape.gguf)
     writer.add_name(path.stem)
     add_metadata(writer, shape, *tokens(), template)
     for name, array in make_tensors(shape).items():
@@ -177,6 +189,10 @@ def add_metadata(
     writer.add_rope_freq_base(THETA)
     writer.add_rope_dimension_count(shape.head_dim)
     writer.add_vocab_size(len(texts))
+    if shape.window:
+        writer.add_sliding_window(shape.window)
+        writer.add_sliding_window_pattern(shape.period)
+        writer.add_rope_freq_base_swa(LOCAL_THETA)
     if shape.architecture == "granite":
         writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
         writer.add_residual_scale(MULTIPLIERS["residual_multiplier"])
@@ -234,7 +250,9 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
             block |= {
                 f"attn_{part}.bias": vector(size, 0.0) for part, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
             }
-        if shape.architecture == "qwen3":
+        if shape.architecture == "gemma3_text":
+            block |= {f"{name}.weight": vector(shape.width, 2.0) for name in ("post_attention_norm", "post_ffw_norm")}
+        if shape.architecture in ("qwen3", "gemma3_text"):
             block |= {f"attn_{part}_norm.weight": vector(shape.head_dim, 1.2) for part in ("q", "k")}
         tensors |= {f"blk.{index}.{name}": array for name, array in block.items()}
     if shape.rope == "llama3":

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
+from sapo_edge.backends.apple import gemma
 from sapo_edge.backends.apple.memory import BITS, GROUP
 from sapo_edge.backends.apple.quantised import quantised_parts
-from sapo_edge.backends.model.architectures import model_values
+from sapo_edge.backends.model.architectures import architecture_of, model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfDirectory
@@ -47,13 +48,17 @@ def load_model(source: ModelSource, quantised: bool) -> nn.Module:
 
 
 def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
-    values = model_values(header)
-    values |= {"model_type": header.architecture, "rope_theta": values.pop("rope_parameters")["rope_theta"]}
-    kind = importlib.import_module(f"mlx_lm.models.{header.architecture}")
+    values, name = model_values(header), architecture_of(header).name
+    rope = gemma.mlx_settings(values, header.path) if name == gemma.NAME else values["rope_parameters"]
+    values |= {"model_type": name, **rope}
+    kind = importlib.import_module(f"mlx_lm.models.{name}")
     wide = values["head_dim"] * values["num_attention_heads"] != values["hidden_size"]
     if wide and "head_dim" not in kind.ModelArgs.__dataclass_fields__:
         raise ModelError(f"{header.path} has heads of a width that mlx-lm can't compute", "use another backend")
     model: nn.Module = kind.Model(kind.ModelArgs.from_dict(values))
+    if values["tie_word_embeddings"] and "lm_head" in model:
+        # mlx-lm finds out while it loads a directory's weights.
+        model.sanitize({})
     tensors = GgufTensors(header)
     infos = {name: tensors.find(name, tuple(array.shape)) for name, array in tree_flatten(model.parameters())}
     factors = tensors.rope_factors(values["head_dim"] // 2)
@@ -102,6 +107,8 @@ def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
     if weights is not None:
         model.load_weights(list(weights.items()))
     model.set_dtype(mx.float32)
+    if model.model_type == gemma.NAME:
+        gemma.scale_exactly(model)
     model.freeze()
     model.eval()
     # Frequencies of RoPE are no parameters.
@@ -135,6 +142,8 @@ def _config_corrections(directory: HfDirectory) -> dict[str, Any]:
     config = directory.config
     tied = "lm_head.weight" not in directory.files
     corrections: dict[str, Any] = {"tie_word_embeddings": config.get("tie_word_embeddings", tied)}
+    if directory.architecture == gemma.NAME:
+        return corrections | gemma.mlx_settings(config, directory.path)
     if isinstance(rope := config.get("rope_parameters"), dict):
         corrections |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": rope}
     return corrections

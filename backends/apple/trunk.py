@@ -15,6 +15,7 @@ Call `runtime.require_mlx` before importing this module.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ import numpy as np
 from mlx_lm.tuner.lora import LoRALinear
 
 from sapo_edge.backends.apple.runtime import on_gpu
-from sapo_edge.backends.common.packing import IntArray, Pack
+from sapo_edge.backends.common.packing import IntArray, Pack, within_window
 
 Array = mx.array
 Pairs = Sequence[Array]
@@ -39,10 +40,17 @@ class PackIndices:
         self.positions = _indices(pack.positions)
         self.order = _indices(pack.order)
         self.predictors = _indices(pack.predictors)
-        self.segments = [
-            (_indices(segment.queries), _indices(segment.keys), mx.array(segment.visible)[:, None, None])
-            for segment in pack.segments
-        ]
+        self.segments = [(_indices(segment.queries), _indices(segment.keys)) for segment in pack.segments]
+        self._pack = pack
+        self._visible: dict[int | None, list[Array]] = {}
+
+    def visible(self, window: int | None) -> list[Array]:
+        """(branches, 1, 1, l, k) of each segment, True where a query sees a key within a window; None is all."""
+        if window not in self._visible:
+            every = (segment.visible for segment in self._pack.segments)
+            masks = every if window is None else within_window(self._pack, window)
+            self._visible[window] = [mx.array(mask)[:, None, None] for mask in masks]
+        return self._visible[window]
 
 
 def _indices(array: IntArray) -> Array:
@@ -85,12 +93,16 @@ class LayerOnPack:
     Args:
         layer: mlx-lm's, its linear layers adapted.
         indices: of the pack.
+        window: tokens that a token sees, itself and those before it; None for all.
     """
 
-    def __init__(self, layer: Any, indices: PackIndices) -> None:
+    def __init__(self, layer: Any, indices: PackIndices, window: int | None = None) -> None:
         self.layer = layer
+        self.visible = indices.visible(window)
         self.attention, self.mlp = layer.self_attn, layer.mlp
         self.residual_scale: float = getattr(layer, "residual_multiplier", 1.0)
+        # Gemma's layers norm the results of attention and MLP too, and their gate is a GELU.
+        self.is_gemma = "pre_feedforward_layernorm" in layer
         self.indices = indices
         self.of_project: list[LoRALinear] = [self.attention.q_proj, self.attention.k_proj, self.attention.v_proj]
         self.of_output: list[LoRALinear] = [self.attention.o_proj]
@@ -102,13 +114,12 @@ class LayerOnPack:
         pairs = _pairs if adapted else lambda _layers: []
         query, key, value = self._project(states, *pairs(self.of_project))
         attention = [
-            softmax(scores, visible)
-            for scores, (_, _, visible) in zip(self._scores(query, key), self.indices.segments, strict=True)
+            softmax(scores, visible) for scores, visible in zip(self._scores(query, key), self.visible, strict=True)
         ]
         attended = self._attend(value, *attention)
         middle = states + self._output(attended, *pairs(self.of_output))
         gate, up = self._expand(middle, *pairs(self.of_expand))
-        opened = sigmoid(gate)
+        opened = sigmoid(gelu_argument(gate) if self.is_gemma else gate)
         after = middle + self._contract(gate, opened, up, *pairs(self.of_contract))
         return after, Kept(states, query, key, value, attention, attended, middle, gate, up, opened)
 
@@ -119,7 +130,8 @@ class LayerOnPack:
             (n, width), and those of A and B of q, k, v, o, gate, up, down.
         """
         (gate, opened, up), down = _vjp(self._contract, [kept.gate, kept.opened, kept.up], self.of_contract, [gradient])
-        gate = gate + opened * kept.opened * (1.0 - kept.opened)
+        through = opened * kept.opened * (1.0 - kept.opened)
+        gate = gate + (through * gelu_slope(kept.gate) if self.is_gemma else through)
         (middle,), gate_up = _vjp(self._expand, [kept.middle], self.of_expand, [gate, up])
         middle = middle + gradient
         (attended,), output = _vjp(self._output, [kept.attended], self.of_output, [middle])
@@ -156,7 +168,7 @@ class LayerOnPack:
     def _scores(self, query: Array, key: Array) -> list[Array]:
         """For each segment (branches, KV heads, heads for each of them, l, k), hidden keys included."""
         attention, scores = self.attention, []
-        for rows, columns, _ in self.indices.segments:
+        for rows, columns in self.indices.segments:
             branches, length = rows.shape
             # All heads of a KV head in one product, from (branches, l, heads, width of a head).
             q = query[rows].reshape(branches, length, attention.n_kv_heads, -1, query.shape[-1])
@@ -168,7 +180,7 @@ class LayerOnPack:
     def _attend(self, value: Array, *weights: Array) -> Array:
         """(n, heads x width of a head), from the weights of each segment."""
         parts = []
-        for (rows, columns, _), attention in zip(self.indices.segments, weights, strict=True):
+        for (rows, columns), attention in zip(self.indices.segments, weights, strict=True):
             branches, heads, _, length, keys = attention.shape
             mixed = attention.reshape(branches, heads, -1, keys) @ value[columns].transpose(0, 2, 1, 3)
             mixed = mixed.reshape(branches, heads, -1, length, value.shape[-1]).transpose(0, 3, 1, 2, 4)
@@ -177,20 +189,39 @@ class LayerOnPack:
 
     def _output(self, attended: Array, *pairs: Array) -> Array:
         (project,) = _adapted(self.of_output, pairs)
-        return self._scaled(project(attended))
+        change = project(attended)
+        return self._scaled(self.layer.post_attention_layernorm(change) if self.is_gemma else change)
 
     def _expand(self, states: Array, *pairs: Array) -> tuple[Array, Array]:
         gate, up = _adapted(self.of_expand, pairs)
-        states = self.layer.post_attention_layernorm(states)
+        layer = self.layer
+        states = (layer.pre_feedforward_layernorm if self.is_gemma else layer.post_attention_layernorm)(states)
         return gate(states), up(states)
 
     def _contract(self, gate: Array, opened: Array, up: Array, *pairs: Array) -> Array:
         (down,) = _adapted(self.of_contract, pairs)
-        return self._scaled(down(gate * opened * up))
+        change = down(gate * opened * up)
+        return self._scaled(self.layer.post_feedforward_layernorm(change) if self.is_gemma else change)
 
     def _scaled(self, change: Array) -> Array:
         """What a part of the layer adds to the residual stream."""
         return change if self.residual_scale == 1.0 else change * self.residual_scale
+
+
+GELU = 2.0 * (2.0 / math.pi) ** 0.5, 0.044715
+"""Factors of the approximation by tanh of 1606.08415: x sigmoid(a (x + b x^3))."""
+
+
+def gelu_argument(x: Array) -> Array:
+    """What the sigmoid is of in GELU, elementwise; in SiLU it is x itself."""
+    argument: Array = GELU[0] * (x + GELU[1] * x * x * x)
+    return argument
+
+
+def gelu_slope(x: Array) -> Array:
+    """Derivative of `gelu_argument`, elementwise."""
+    slope: Array = GELU[0] * (1.0 + 3.0 * GELU[1] * x * x)
+    return slope
 
 
 def _pairs(layers: Sequence[LoRALinear]) -> list[Array]:
@@ -230,9 +261,13 @@ class Trunk:
         self.model = model.model
         self.keep = keep
         self.indices = PackIndices(pack)
-        self.layers = [LayerOnPack(layer, self.indices) for layer in model.layers]
+        self.layers = [LayerOnPack(layer, self.indices, self._window(layer)) for layer in model.layers]
         self._kept: list[Kept | Array] = []
         self._last: Array | None = None
+
+    def _window(self, layer: Any) -> int | None:
+        """Tokens that a token sees in a layer; None for all."""
+        return int(self.model.window_size) if getattr(layer.self_attn, "is_sliding", False) else None
 
     def _embed(self) -> Array:
         """(n, width) input of the first layer."""

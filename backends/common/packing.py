@@ -178,6 +178,17 @@ class Pack:
     external: tuple[tuple[int, int], ...]
 
 
+def within_window(pack: Pack, window: int) -> tuple[npt.NDArray[np.bool_], ...]:
+    """`visible` of each segment for layers in which a token sees itself and the `window` - 1 tokens before it."""
+    if pack.positions.max() < window:
+        return tuple(segment.visible for segment in pack.segments)
+    distances = (
+        pack.positions[segment.queries][:, :, None] - pack.positions[segment.keys][:, None, :]
+        for segment in pack.segments
+    )
+    return tuple(s.visible & (d < window) for s, d in zip(pack.segments, distances, strict=True))
+
+
 class _Layout:
     """Appends the tree's branches one after the other, and the segments in which they attend."""
 

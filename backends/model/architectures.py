@@ -14,28 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.model.families import Values, gemma3_values, granite_values, nothing
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
-
-Values = dict[str, Any]
-"""Values of a configuration by transformers' names."""
-
-
-def _none(_header: GgufHeader, _values: Values) -> Values:
-    return {}
-
-
-def _multipliers(header: GgufHeader, values: Values) -> Values:
-    """Granite's scales of embedding, residual stream, attention and logits."""
-    return {
-        "embedding_multiplier": header.number("embedding_scale", 1.0),
-        "residual_multiplier": header.number("residual_scale", 1.0),
-        "attention_multiplier": header.number("attention.scale", values["head_dim"] ** -0.5),
-        "logits_scaling": header.number("logit_scale"),
-        # mlx-lm has no defaults.
-        "attention_bias": False,
-        "mlp_bias": False,
-    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +24,27 @@ class Architecture:
     """What sets an architecture apart from the others.
 
     Attributes:
-        name: transformers' `model_type`, which mlx-lm and GGUF files use too.
-        gguf: whether GGUF files have this name.
+        name: transformers' `model_type`, which mlx-lm uses too.
+        gguf: llama.cpp's name, which GGUF files have; "" if none do.
         permuted: whether GGUF files store the rows of q and k in another order: llama.cpp rotates neighbours,
             transformers halves.
-        windowed: whether a directory's `sliding_window` applies unless `use_sliding_window` is false.
+        windowed: whether a directory's `sliding_window` applies to all layers unless `use_sliding_window` is false.
+        mixed: whether layers may differ: some attend to a window, others to everything.
+        raised_norms: whether GGUF files hold the weights of norms plus one.
         factors: whether a GGUF file may divide the frequencies of RoPE by a tensor of factors, as Llama 3.1 and later.
         tied: whether the output matrix is the embedding if a directory does not say.
         further: from a GGUF file and the values that all architectures have, those that only this one has.
     """
 
     name: str
-    gguf: bool = True
+    gguf: str
     permuted: bool = False
     windowed: bool = False
+    mixed: bool = False
+    raised_norms: bool = False
     factors: bool = False
     tied: bool = False
-    further: Callable[[GgufHeader, Values], Values] = _none
+    further: Callable[[GgufHeader, Values], Values] = nothing
 
 
 ROPE_FACTORS = "rope_freqs.weight"
@@ -67,14 +52,16 @@ ROPE_FACTORS = "rope_freqs.weight"
 ARCHITECTURES = {
     architecture.name: architecture
     for architecture in (
-        Architecture("llama", permuted=True, factors=True),
+        Architecture("llama", "llama", permuted=True, factors=True),
         # Its GGUF files have the architecture llama.
-        Architecture("mistral", gguf=False, windowed=True),
-        Architecture("qwen2"),
-        Architecture("qwen3"),
+        Architecture("mistral", "", windowed=True),
+        Architecture("qwen2", "qwen2"),
+        Architecture("qwen3", "qwen3"),
         # Every fourth layer has no RoPE: llama.cpp, transformers and mlx-lm agree without being told.
-        Architecture("smollm3", permuted=True, tied=True),
-        Architecture("granite", permuted=True, further=_multipliers),
+        Architecture("smollm3", "smollm3", permuted=True, tied=True),
+        Architecture("granite", "granite", permuted=True, further=granite_values),
+        # The text model alone; directories of models that see are of the architecture gemma3.
+        Architecture("gemma3_text", "gemma3", mixed=True, raised_norms=True, tied=True, further=gemma3_values),
     )
 }
 
@@ -90,13 +77,23 @@ def find_architecture(name: object, file: object, *, gguf: bool = False) -> Arch
     Raises:
         ModelError: if it is not supported.
     """
-    architecture = ARCHITECTURES.get(name) if isinstance(name, str) else None
-    if architecture is None or (gguf and not architecture.gguf):
+    known = {record.gguf if gguf else record.name: record for record in ARCHITECTURES.values()}
+    known.pop("", None)
+    if not isinstance(name, str) or name not in known:
         raise ModelError(
             f"{file} has the architecture {name}, which can't be trained here",
-            f"use a model of one of: {', '.join(ARCHITECTURES)}",
+            f"use a model of one of: {', '.join(known)}",
         )
-    return architecture
+    return known[name]
+
+
+def architecture_of(header: GgufHeader) -> Architecture:
+    """The record of a GGUF file's architecture.
+
+    Raises:
+        ModelError: if it is not supported.
+    """
+    return find_architecture(header.architecture, header.path, gguf=True)
 
 
 def check_supported(header: GgufHeader) -> None:
@@ -105,12 +102,8 @@ def check_supported(header: GgufHeader) -> None:
     Raises:
         ModelError: if it can't.
     """
-    architecture = find_architecture(header.architecture, header.path, gguf=True)
+    architecture = architecture_of(header)
     scaling = header.value("rope.scaling.type", "none")
-    if architecture.name == "granite" and header.value("rope.scaling.finetuned", True) is False:
-        raise ModelError(
-            f"{header.path} is a Granite without positions (RoPE), which is not supported", "use a Granite with RoPE"
-        )
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
         raise ModelError(
             f"{header.path} scales its positions (RoPE scaling), which is not supported",
@@ -141,14 +134,14 @@ def model_values(header: GgufHeader) -> Values:
         # Some default to a token that a small vocabulary lacks; nothing is padded here.
         "pad_token_id": None,
     }
-    return values | ARCHITECTURES[header.architecture].further(header, values)
+    return values | architecture_of(header).further(header, values)
 
 
 def transformers_config(header: GgufHeader) -> Any:
     """transformers' configuration of a GGUF file's model."""
     from transformers import AutoConfig
 
-    return AutoConfig.for_model(header.architecture, **model_values(header))
+    return AutoConfig.for_model(architecture_of(header).name, **model_values(header))
 
 
 def gguf_name(header: GgufHeader, name: str) -> str:
@@ -168,7 +161,7 @@ def _name_map(architecture: str, blocks: int) -> Any:
 
 def rope_heads(header: GgufHeader, tensor: str) -> int:
     """Heads by which GGUF reorders the rows of a tensor; 0 if it does not."""
-    if not ARCHITECTURES[header.architecture].permuted:
+    if not architecture_of(header).permuted:
         return 0
     heads = header.count("attention.head_count")
     if ".attn_q." in tensor:

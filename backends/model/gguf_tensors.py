@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.model.architectures import ROPE_FACTORS, from_gguf_rows, gguf_name, rope_heads
+from sapo_edge.backends.model.architectures import ROPE_FACTORS, architecture_of, from_gguf_rows, gguf_name, rope_heads
 from sapo_edge.backends.model.ggml import can_widen
 from sapo_edge.backends.model.gguf_header import F32, GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
@@ -34,6 +34,7 @@ class GgufTensors:
             self.mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         self._data = np.frombuffer(self.mapping, np.uint8)
         self._unused = set(header.tensors)
+        self._raised_norms = architecture_of(header).raised_norms
 
     def find(self, name: str, shape: tuple[int, ...]) -> TensorInfo:
         """The tensor of a parameter, by transformers' name of it.
@@ -73,7 +74,8 @@ class GgufTensors:
         from gguf.quants import dequantize
 
         values = dequantize(self.blocks(info), GGMLQuantizationType(info.type)).reshape(info.shape)
-        return self.in_order(info, values.astype(np.float32, copy=False))
+        values = self.in_order(info, values.astype(np.float32, copy=False))
+        return values - np.float32(1.0) if self._raised_norms and info.name.endswith("norm.weight") else values
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
         """A parameter by transformers' name, in float32.

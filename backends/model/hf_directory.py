@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.model.architectures import Architecture, find_architecture
+from sapo_edge.backends.model.families import FULL, WINDOW
 from sapo_edge.backends.model.gguf_header import file_digest
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
@@ -92,21 +93,32 @@ class HfDirectory:
                 f"{self.path} holds quantised weights of a kind that can't be trained here",
                 "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX",
             )
-        layers = self.config.get("layer_types") or ()
-        sliding = self.config.get("use_sliding_window", architecture.windowed) and self.config.get("sliding_window")
-        if sliding or any(layer != "full_attention" for layer in layers):
+        self._check_attention(architecture)
+        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
+        # Layers of different kinds have settings of their own.
+        kinds = [rope[kind] for kind in (WINDOW, FULL) if kind in rope] if isinstance(rope, dict) else []
+        for each in kinds or [rope]:
+            name = (each.get("rope_type") or each.get("type") or "default") if isinstance(each, dict) else each
+            if name not in ROPES:
+                raise ModelError(
+                    f"{where} scales positions (RoPE) by {name!r}, which is not supported",
+                    "use a model without this scaling",
+                )
+        return architecture
+
+    def _check_attention(self, architecture: Architecture) -> None:
+        """Raise ModelError for attention, or caps of its scores or of logits, that no backend computes."""
+        where, config = self.path / CONFIG, self.config
+        layers = config.get("layer_types") or ()
+        sliding = config.get("use_sliding_window", architecture.windowed) and config.get("sliding_window")
+        if not architecture.mixed and (sliding or any(layer != FULL for layer in layers)):
             raise ModelError(
                 f"{where} sets a sliding window for attention, which is not supported",
                 "use a model whose layers all attend to the whole context",
             )
-        rope = self.config.get("rope_parameters") or self.config.get("rope_scaling") or {}
-        name = (rope.get("rope_type") or rope.get("type") or "default") if isinstance(rope, dict) else rope
-        if name not in ROPES:
-            raise ModelError(
-                f"{where} scales positions (RoPE) by {name!r}, which is not supported",
-                "use a model without this scaling",
-            )
-        return architecture
+        for name in ("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"):
+            if config.get(name):
+                raise ModelError(f"{where} sets {name}, which is not supported", "use another model")
 
     def _find_files(self) -> dict[str, Path]:
         """The file of each tensor by name.

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from sapo_edge.backends.common.packing import Pack
+from sapo_edge.backends.common.packing import Pack, within_window
 from sapo_edge.backends.model.shape import ModelShape
 
 Tensor = torch.Tensor
@@ -25,7 +25,9 @@ IMPLEMENTATION = "sapo_edge_pack"
 class Attention(Protocol):
     """The attention of one forward pass."""
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
+    ) -> Tensor:
         """Attend.
 
         Args:
@@ -33,6 +35,7 @@ class Attention(Protocol):
             query: (rows, heads, n, width of a head).
             key, value: (rows, KV heads, n, width of a head).
             scaling: of the scores.
+            window: tokens that a token sees, itself and those before it; None for all.
 
         Returns:
             (rows, n, heads, width of a head).
@@ -54,13 +57,17 @@ def register() -> None:
         scaling: float,
         dropout: float = 0.0,
         attention: Attention | None = None,
+        sliding_window: int | None = None,
         **options: Any,
     ) -> tuple[Tensor, Any]:
         if attention is None:
             # Whole sequences without padding: transformers' default.
+            if sliding_window is not None:
+                ones = torch.ones(query.shape[2], query.shape[2], dtype=torch.bool, device=query.device)
+                attention_mask = ones.tril().triu(1 - sliding_window)
             plain = sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **options)
             return plain[0], None
-        return attention(module.layer_idx, query, key, value, scaling), None
+        return attention(module.layer_idx, query, key, value, scaling, sliding_window), None
 
     AttentionInterface.register(IMPLEMENTATION, attend)
 
@@ -76,15 +83,24 @@ class PackAttention:
     def __init__(self, pack: Pack, device: str = "cpu") -> None:
         self.order = torch.from_numpy(pack.order).to(device)
         self.segments = [
-            (
-                torch.from_numpy(segment.queries).to(device),
-                torch.from_numpy(segment.keys).to(device),
-                torch.from_numpy(segment.visible).to(device)[:, None],
-            )
+            (torch.from_numpy(segment.queries).to(device), torch.from_numpy(segment.keys).to(device))
             for segment in pack.segments
         ]
+        self._pack = pack
+        self._device = device
+        self._visible: dict[int | None, list[Tensor]] = {}
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def visible(self, window: int | None) -> list[Tensor]:
+        """(branches, 1, l, k) of each segment, True where a query sees a key within a window."""
+        if window not in self._visible:
+            every = (segment.visible for segment in self._pack.segments)
+            masks = every if window is None else within_window(self._pack, window)
+            self._visible[window] = [torch.from_numpy(mask).to(self._device)[:, None] for mask in masks]
+        return self._visible[window]
+
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
+    ) -> Tensor:
         """See `Attention`; the pack is one row."""
         heads, width = query.shape[1], query.shape[3]
         grouped = query.device.type == "cpu"
@@ -93,7 +109,7 @@ class PackAttention:
             key, value = (states.repeat_interleave(heads // key.shape[1], dim=1) for states in (key, value))
         queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
         parts = []
-        for rows, columns, visible in self.segments:
+        for (rows, columns), visible in zip(self.segments, self.visible(window), strict=True):
             # (branches, heads, l, width), from (branches, l, heads, width)
             q, k, v = (states.transpose(1, 2) for states in (queries[rows], keys[columns], values[columns]))
             attended = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scaling, enable_gqa=grouped)
@@ -166,7 +182,9 @@ class CachedAttention:
     prefix_tokens: Tensor
     prefix_seen: int
 
-    def __call__(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float) -> Tensor:
+    def __call__(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
+    ) -> Tensor:
         """See `Attention`."""
         rows, heads, count, width = query.shape
         groups = key.shape[1]
@@ -177,7 +195,8 @@ class CachedAttention:
         keys[row_numbers, :, positions] = key.transpose(1, 2)
         values[row_numbers, :, positions] = value.transpose(1, 2)
         keys, values = keys[:, :, : self.seen], values[:, :, : self.seen]
-        hidden = torch.arange(self.seen, device=query.device) > positions[:, :, None]
+        ahead = torch.arange(self.seen, device=query.device) - positions[:, :, None]
+        hidden = ahead > 0 if window is None else (ahead > 0) | (ahead <= -window)
         # Queries that share a KV head are side by side: (rows, KV heads, each * count, width).
         grouped = (query * scaling).reshape(rows, groups, each * count, width)
         scores = (grouped @ keys.transpose(2, 3)).view(rows, groups, each, count, self.seen)
@@ -185,17 +204,28 @@ class CachedAttention:
         if self.prefix is None or self.prefix_seen == 0:
             attended = scores.softmax(dim=-1) @ values
         else:
-            attended = self._with_prefix(self.prefix, layer, grouped, scores, values)
+            absent = self._absent(positions, window, each)
+            attended = self._with_prefix(self.prefix, layer, grouped, scores, values, absent)
         return attended.reshape(rows, heads, count, width).transpose(1, 2)
 
-    def _with_prefix(self, prefix: RowCache, layer: int, grouped: Tensor, scores: Tensor, values: Tensor) -> Tensor:
+    def _absent(self, positions: Tensor, window: int | None, each: int) -> Tensor:
+        """True where a token does not see one of the prefix; broadcasts to (rows, KV heads, each * n, prefix)."""
+        indices = torch.arange(self.prefix_seen, device=positions.device)
+        absent = indices >= self.prefix_tokens
+        if window is None:
+            return absent
+        distances = (self.prefix_tokens + positions)[:, :, None] - indices
+        return (absent | (distances >= window)).repeat(1, each, 1)[:, None]
+
+    def _with_prefix(
+        self, prefix: RowCache, layer: int, grouped: Tensor, scores: Tensor, values: Tensor, absent: Tensor
+    ) -> Tensor:
         """(rows, KV heads, m, width): one softmax over prefix and row together, one product for all rows' prefix."""
         rows, groups, m, width = grouped.shape
         length = self.prefix_seen
         keys = prefix.keys[layer, 0, :, :length]
         queries = grouped.transpose(0, 1).reshape(groups, rows * m, width)
         common = (queries @ keys.transpose(1, 2)).view(groups, rows, m, length).transpose(0, 1)
-        absent = torch.arange(length, device=scores.device) >= self.prefix_tokens
         common = common.masked_fill(absent, float("-inf"))
         weights = torch.cat([common, scores], dim=-1).softmax(dim=-1)
         own = weights[..., length:] @ values

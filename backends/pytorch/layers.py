@@ -224,6 +224,8 @@ def fuse(model: torch.nn.Module) -> None:
     for module in model.modules():
         if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
             module.forward = MethodType(_norm_forward, module)
+        elif type(module).__name__ == "Gemma3RMSNorm":
+            module.forward = MethodType(_raised_norm_forward, module)
         elif isinstance(getattr(module, "act_fn", None), torch.nn.SiLU | SiLUActivation) and isinstance(
             getattr(module, "down_proj", None), AdaptedLinear
         ):
@@ -232,6 +234,10 @@ def fuse(model: torch.nn.Module) -> None:
 
 def _norm_forward(module: Any, hidden_states: Tensor) -> Tensor:
     return _apply(_Norm, hidden_states, module.weight, module.variance_epsilon)
+
+
+def _raised_norm_forward(module: Any, hidden_states: Tensor) -> Tensor:
+    return _apply(_Norm, hidden_states, module.weight + 1.0, module.eps)
 
 
 def _gated_forward(module: Any, x: Tensor) -> Tensor:

@@ -100,10 +100,9 @@ def _packed(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Sc
 
 def _scale_positions(model: Any, tensors: GgufTensors) -> None:
     """Divide RoPE's frequencies by the file's factors: transformers computes them from settings that the file lacks."""
-    frequencies = model.model.rotary_emb.inv_freq
-    factors = tensors.rope_factors(len(frequencies))
+    factors = tensors.rope_factors(model.config.head_dim // 2)
     if factors is not None:
-        frequencies /= torch.tensor(factors)
+        model.model.rotary_emb.inv_freq /= torch.tensor(factors)
 
 
 def head_of(causal: Any) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -32,7 +32,7 @@ def test_llama_cpp_computes_what_torch_learned(headers: dict[str, GgufHeader], t
 
 
 def test_every_architecture_is_measured() -> None:
-    assert {shape.architecture for shape in SHAPES.values()} == {a.name for a in ARCHITECTURES.values() if a.gguf}
+    assert {shape.gguf for shape in SHAPES.values()} == {a.gguf for a in ARCHITECTURES.values() if a.gguf}
     permuted = [shape for shape in SHAPES.values() if ARCHITECTURES[shape.architecture].permuted]
     assert {shape.heads == shape.kv_heads for shape in permuted} == {True, False}
 

@@ -20,6 +20,7 @@ from sapo_edge.backends.common.packing import (
     packs,
     split,
     weighted,
+    within_window,
     without_flat_answers,
 )
 from sapo_edge.policy import PUBLISHED, UpdateSettings
@@ -60,6 +61,17 @@ def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
 
 
 @settings(max_examples=150, deadline=None)
+@given(encoded_groups(), st.integers(1, 6))
+def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window: int) -> None:
+    layout = pack(groups)
+    masks = within_window(layout, window)
+    segments = tuple(replace(segment, visible=mask) for segment, mask in zip(layout.segments, masks, strict=True))
+    distances = layout.positions[:, None] - layout.positions
+    expected = seen_by_each(layout) & (distances < window)
+    np.testing.assert_array_equal(seen_by_each(replace(layout, segments=segments)), expected)
+    assert all(mask.any(axis=-1).all() for mask in masks)
+
+
 @given(encoded_groups())
 def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None:
     layout = pack(groups)

@@ -50,7 +50,7 @@ def refused(path: Path, content: bytes) -> ModelError:
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
     header, shape = headers[name], SHAPES[name]
-    assert header.architecture == shape.architecture
+    assert header.architecture == shape.gguf
     assert header.model_name == name
     assert header.count("embedding_length") == shape.width
     assert header.value("attention.head_count_kv") == shape.kv_heads

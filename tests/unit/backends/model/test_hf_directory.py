@@ -132,6 +132,11 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a sliding window": (lambda d: change(d, model_type="mistral", sliding_window=64), "window"),
     "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
+    "capped logits": (lambda d: change(d, final_logit_softcapping=30.0), "final_logit_softcapping"),
+    "two kinds of positions": (
+        lambda d: change(d, rope_parameters={"full_attention": {"rope_type": "dynamic"}}),
+        "dynamic",
+    ),
     "strange positions": (lambda d: change(d, rope_parameters={"rope_type": "dynamic"}), "dynamic"),
     "quantised": (lambda d: change(d, quantization_config={"quant_method": "gptq"}), "quantised"),
     "an incomplete configuration": (lambda d: change(d, hidden_size=None), "incomplete"),

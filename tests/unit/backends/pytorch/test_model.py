@@ -63,12 +63,6 @@ def test_scaled_positions_are_an_error(headers: dict[str, GgufHeader]) -> None:
         load_base(replace(header, metadata=header.metadata | {"llama.rope.scaling.type": "yarn"}))
 
 
-def test_a_granite_without_positions_is_an_error(headers: dict[str, GgufHeader]) -> None:
-    header = headers["granite"]
-    with pytest.raises(ModelError, match="without positions"):
-        load_base(replace(header, metadata=header.metadata | {"granite.rope.scaling.finetuned": False}))
-
-
 @pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])
 def test_unusable_factors_of_positions_are_an_error(
     models: dict[str, Path], tmp_path: Path, numbers: tuple[float, ...]

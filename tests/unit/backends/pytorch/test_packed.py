@@ -28,7 +28,8 @@ FORMATS = (
 )  # fmt: skip
 # A k-quant's block has 256 weights.
 WIDE = {
-    name: replace(SHAPES[name], width=256, inner=256, heads=8, kv_heads=4, head_dim=32) for name in ("llama", "qwen2")
+    name: replace(SHAPES[name], width=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers=2)
+    for name in ("llama", "qwen2", "gemma3")
 }
 
 
@@ -78,7 +79,9 @@ def gradient(header: GgufHeader, weights: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("part", [PART_WEIGHTS, 30_000])
-@pytest.mark.parametrize(("name", "form"), [*(("llama", form) for form in FORMATS), ("qwen2", "Q4_K")])
+@pytest.mark.parametrize(
+    ("name", "form"), [*(("llama", form) for form in FORMATS), ("qwen2", "Q4_K"), ("gemma3", "Q4_K")]
+)
 def test_gradients_are_those_of_the_float32_model(
     quantised: dict[tuple[str, str], GgufHeader], name: str, form: str, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
