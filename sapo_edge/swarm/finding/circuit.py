@@ -33,6 +33,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, parse_address, region
 from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 MAX_RELAYS = 2
@@ -41,9 +42,13 @@ ASK_SECONDS = 10.0
 """Seconds for one request to a relay."""
 RENEW_SECONDS = 600.0
 """Longest time until a reservation is renewed, and its relay tested again."""
-REFUSED_SECONDS, FAILED_SECONDS = 20.0, 900.0
+REFUSED_SECONDS, LONGEST_REFUSED, FAILED_SECONDS = 5.0, 300.0, 900.0
 """Seconds for which a relay is not asked again: one that refused a reservation, as members do until they know that
-others reach them, and one that carries nobody."""
+others reach them, at first; after more refusals, each of which doubles them; and one that carries nobody."""
+RETEST_SECONDS = 20.0
+"""Time until a relay is tested again that has carried connections before, and then one not."""
+MAX_REFUSALS = 256
+"""Relays of which it is remembered that they refused."""
 MAX_CIRCUITS_OF_RELAY = 16
 """Most connections to this node through one relay: more would take the places that the library has for all."""
 MAX_PUNCHED = 4
@@ -259,9 +264,10 @@ class RelayClient:
         self._reached_at = reached_at
         self._is_needed = is_needed
         self._tally = tally
-        # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id.
+        # When to renew, and when to ask a relay that refused again: seconds of the monotonic clock by peer id. And for
+        # how long it was not asked.
         self._reservations: dict[str, float] = {}
-        self._refusals: dict[str, float] = {}
+        self._refusals: Recent[str, tuple[float, float]] = Recent(MAX_REFUSALS)
         # Relays with a reservation that carried the last connection, or the one before.
         self._tested: dict[str, bool] = {}
         self._attempts: dict[int, int] = {}
@@ -302,13 +308,12 @@ class RelayClient:
             self._reservations.clear()
             self._tested.clear()
             return
-        for peer_id in random.sample(sorted(connected), len(connected)):
-            due = self._reservations.get(peer_id, self._refusals.get(peer_id, 0.0)) <= now
+        shuffled = random.sample(sorted(connected), len(connected))
+        for peer_id in sorted(shuffled, key=self.is_dedicated, reverse=True):
+            due = self._reservations.get(peer_id, self._refusals.get(peer_id, (0.0, 0.0))[0]) <= now
             if due and self.is_relay(peer_id) and (peer_id in self._reservations or self._has_place(peer_id)):
                 await self._reserve(peer_id, now)
                 await self._test(peer_id, now)
-        if len(self._refusals) > 256:
-            self._refusals.clear()
 
     def _has_place(self, peer_id: str) -> bool:
         """Whether there is a place for a relay; one network gets one."""
@@ -334,10 +339,10 @@ class RelayClient:
             return
         self._tally.count("relays that carry nobody")
         if self._tested.get(peer_id):
-            self._tested[peer_id], self._reservations[peer_id] = False, now + REFUSED_SECONDS
+            self._tested[peer_id], self._reservations[peer_id] = False, now + RETEST_SECONDS
         else:
             self._give_up(peer_id)
-            self._refusals[peer_id] = now + FAILED_SECONDS
+            self._refusals[peer_id] = now + FAILED_SECONDS, FAILED_SECONDS
 
     async def _reserve(self, peer_id: str, now: float) -> None:
         stream = None
@@ -348,13 +353,17 @@ class RelayClient:
                 await stream.close()
         except FAILED:
             self._give_up(peer_id)
-            self._refusals[peer_id] = now + REFUSED_SECONDS
+            _, before = self._refusals.get(peer_id, (0.0, 0.0))
+            patience = min(max(2 * before, REFUSED_SECONDS), LONGEST_REFUSED)
+            # Jitter, so that those that were refused together do not come again together.
+            self._refusals[peer_id] = now + patience * random.uniform(0.8, 1.2), patience
             self._tally.count("reservations refused by relays")
             if stream is not None:
                 await quietly(stream.reset)
             return
         # By the relay's clock: if that or this one is wrong, it may seem to have ended already, or to last for days.
         duration = response.reservation.expire - time.time()
+        self._refusals.pop(peer_id, None)
         if peer_id not in self._reservations:
             self._tally.count("reservations with relays")
         self._reservations[peer_id] = now + (min(duration / 2, RENEW_SECONDS) if duration > 20 else RENEW_SECONDS)

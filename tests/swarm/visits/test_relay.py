@@ -489,7 +489,8 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
 
     monkeypatch.setattr(RelayClient, "_reserve", reserve)
     monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
-    monkeypatch.setattr(circuit, "REFUSED_SECONDS", 0.0)
+    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: False)
+    monkeypatch.setattr(circuit, "RETEST_SECONDS", 0.0)
     network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
     host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"))
     client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
@@ -502,6 +503,51 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     trio.run(client._keep_reservations)
     trio.run(client._keep_reservations)
     assert {address.relay for address in client.addresses()} == set(ids) - first
+
+
+def test_a_relay_that_refuses_is_asked_less_and_less_often_and_relays_before_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids = [Identity(bytes([number]) * 32).peer_id for number in range(1, 7)]
+    dedicated, refusing = ids[0], set(ids)
+    addresses = {peer: direct_address(f"9.{number}.9.9", 4001, peer) for number, peer in enumerate(ids)}
+    asked: list[tuple[float, str]] = []
+    clock = [1000.0]
+
+    async def new_stream(peer_id: ID, protocols: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        asked.append((clock[0], str(peer_id)))
+        if str(peer_id) in refusing:
+            raise trio.BrokenResourceError
+        return SimpleNamespace(close=trio.lowlevel.checkpoint)
+
+    async def request(_stream: object, _message: object) -> HopMessage:
+        return HopMessage(reservation=Reservation(expire=int(time.time()) + 3600))
+
+    async def carried(address: Address) -> bool:
+        return True
+
+    monkeypatch.setattr(circuit, "_request", request)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
+    monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
+    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in ids})
+    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), new_stream=new_stream)
+    client = RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+
+    def pass_time(seconds: float) -> None:
+        for _ in range(int(seconds / circuit.POLL_SECONDS)):
+            trio.run(client._keep_reservations)
+            clock[0] += circuit.POLL_SECONDS
+
+    pass_time(3600.0)
+    assert asked[0][1] == dedicated and {peer for _, peer in asked[:6]} == set(ids)
+    times = [when - 1000.0 for when, peer in asked if peer == ids[1]]
+    assert len([when for when in times if when < 20]) >= 2, "a member may soon know that others reach it"
+    assert 15 <= len(times) <= 25, "at first after 5 s, in the end every 5 minutes"
+    refusing.clear()
+    pass_time(400.0)
+    assert len(client.addresses()) == 2 and not client._refusals.keys() & {item.relay for item in client.addresses()}
 
 
 def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> None:
