@@ -77,6 +77,16 @@ def lay_out(render: Render, roles: Sequence[str], model: object, *, thinking: bo
     raise ModelError(f"the chat template of {model} {problem}", REMEDY)
 
 
+def text_after_answer(render: Render, model: object) -> str:
+    """What a template writes after an answer's text; "" if it takes no conversation of several turns."""
+    try:
+        parts = lay_out(render, ("user", "assistant", "user"), model).parts
+    except ModelError:
+        return ""
+    after = parts[parts.index(1) + 1]
+    return after if isinstance(after, str) else ""
+
+
 def with_fixed_date(template: str) -> str:
     """A template with its own `strftime_now`, which always answers `DAY`.
 

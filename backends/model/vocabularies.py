@@ -6,10 +6,10 @@ import ctypes
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, with_fixed_date
+from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, text_after_answer, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
 from sapo_edge.backends.model.llama_library import llama_library
@@ -48,15 +48,21 @@ class Vocabulary(ABC):
         thinking: whether prompts let the model think before it answers.
 
     Attributes:
-        end_token: id of the token that ends a turn of the chat template.
+        declared_end: id of the end token that the model's files declare.
     """
 
-    end_token: int
+    declared_end: int
 
     def __init__(self, name: object, *, thinking: bool) -> None:
         self._name = name
         self._thinking = thinking
         self._layouts: dict[tuple[str, ...], Layout] = {}
+
+    @cached_property
+    def end_token(self) -> int:
+        """Id of the token that ends a turn of the chat template; it need not be the declared one, as with Gemma."""
+        ids = self.tokenize(text_after_answer(self._render, self._name), special=True)
+        return next((token for token in ids if self.ends(token)), self.declared_end)
 
     @abstractmethod
     def tokenize(self, text: str, *, special: bool) -> list[int]:
@@ -145,8 +151,7 @@ class GgufVocabulary(Vocabulary):
             )
         self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
         self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
-        # An instruction-tuned model's end-of-sequence token is the one that ends a turn of its chat template.
-        self.end_token = int(self.library.llama_vocab_eos(self._vocabulary))
+        self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))
         self._pieces: dict[int, bytes] = {}
         self._formatter: Any = None
 
@@ -240,7 +245,7 @@ class HfVocabulary(Vocabulary):
         end = self._tokenizer.eos_token_id
         if end is None and not self._end_tokens:
             raise ModelError(f"{directory.path} names no end token", REMEDY)
-        self.end_token = int(min(self._end_tokens) if end is None else end)
+        self.declared_end = int(min(self._end_tokens) if end is None else end)
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """See `Vocabulary.tokenize`."""

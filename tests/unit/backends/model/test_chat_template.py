@@ -18,7 +18,7 @@ from sapo_edge.backends.model.vocabularies import GgufVocabulary, HfVocabulary, 
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message, Prompt
 from tests.directories import write_directory
-from tests.models import SHAPES, tokens, write_model
+from tests.models import END_OF_TEXT, IM_END, SHAPES, tokens, write_model
 from tests.needs import MLX
 
 PROMPT: Prompt = (
@@ -212,6 +212,20 @@ def test_a_question_can_not_forge_a_turn(with_template: WithTemplate) -> None:
     names = tokens()[0]
     assert [names[token] for token in ids].count("<|im_end|>") == 1
     assert text_of(vocabulary, ids) == "<|im_start|>a<|im_end|><|im_start|>\ue0000\ue001<|im_end|>"
+
+
+@pytest.mark.parametrize(
+    ("template", "end"),
+    [
+        # Gemma's files declare the end of the text, but its turns end otherwise.
+        ("{% for m in messages %}[{{ m.role }}]{{ m.content }}<|endoftext|>\n{% endfor %}", END_OF_TEXT),
+        ("{% for m in messages %}[{{ m.role }}]{{ m.content }}\n<|im_end|><|endoftext|>{% endfor %}", IM_END),
+        (CHATML, IM_END),
+        ("{{ messages[0].content }}", IM_END),
+    ],
+)
+def test_a_turn_ends_as_the_template_ends_it(with_template: WithTemplate, template: str, end: int) -> None:
+    assert with_template(template).end_token == end
 
 
 def test_dates_are_written_as_the_template_asks(with_template: WithTemplate) -> None:
