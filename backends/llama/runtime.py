@@ -63,6 +63,11 @@ class LlamaContext:
         parameters.n_threads_batch = threads
         # Only the unified cache lets sequences share a prefix without a copy.
         parameters.kv_unified = True
+        # A build for a GPU would copy weights there for large batches: this backend leaves the GPU to others.
+        parameters.op_offload = False
+        parameters.offload_kqv = False
+        # Sequences that share a prefix need all of it, also in layers that attend to a window.
+        parameters.swa_full = True
         parameters.no_perf = True
         self.pointer = self.library.llama_init_from_model(model.pointer, parameters)
         if not self.pointer:

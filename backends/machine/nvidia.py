@@ -20,8 +20,12 @@ MISMATCH = 18
 """NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated, but the machine was not restarted."""
 LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 """Oldest driver for each CUDA version (docs.nvidia.com/deploy/cuda-compatibility)."""
-LEAST_CAPABILITY = {11: (3, 5), 12: (5, 0), 13: (7, 5)}
-"""Oldest GPUs for each CUDA version, by compute capability."""
+LEAST_CAPABILITY = {(11, 0): (3, 5), (12, 0): (5, 0), (12, 8): (7, 0), (13, 0): (7, 5)}
+"""Oldest GPUs from each CUDA version on, by compute capability. torch's builds for CUDA 12.8 lack Maxwell and Pascal,
+newer ones Volta too (pytorch/pytorch#157517, #172352): opening the device finds that out."""
+LEAST_BFLOAT16 = (8, 0)
+"""Oldest GPUs that multiply bfloat16; Turing's and Volta's have no unit for it."""
+NEWEST_FIRST = sorted(LEAST_CAPABILITY.items(), reverse=True)
 UNNAMED = "an NVIDIA GPU"
 
 
@@ -63,10 +67,11 @@ class Nvidia:
                 "update NVIDIA's driver, or install a torch that was built for an older CUDA",
             )
         capability = self.gpus[0].capability
-        if capability is not None and capability < LEAST_CAPABILITY.get(major, (0, 0)):
+        least_capability = next((at for since, at in NEWEST_FIRST if since <= _version(cuda)), (0, 0))
+        if capability is not None and capability < least_capability:
             return (
                 f"it is too old for torch, which was built for CUDA {cuda}",
-                "install a torch that was built for an older CUDA",
+                "install a torch that was built for an older CUDA, such as 12.6",
             )
         return "", ""
 
@@ -86,6 +91,11 @@ def _major(version: str) -> int:
     """The major number of a version; 0 if it has none."""
     first = version.partition(".")[0]
     return int(first) if first.isdigit() else 0
+
+
+def _version(version: str) -> tuple[int, int]:
+    """Major and minor number of a version; 0 for one that it lacks."""
+    return _major(version), _major(version.partition(".")[2])
 
 
 class _Memory(ctypes.Structure):

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
-from sapo_edge.backends.machine.nvidia import Nvidia
+from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16, Nvidia
 from sapo_edge.errors import SapoError
 from sapo_edge.policy import MemoryEstimate
+
+if TYPE_CHECKING:
+    from sapo_edge.backends.model.shape import ModelShape
+    from sapo_edge.backends.pytorch.place import Place
 
 NVIDIA, AMD, INTEL, MPS, CPU = 30, 25, 20, 8, 5
 """Preferences by device."""
@@ -87,14 +92,27 @@ def _too_small(host: Host, model: Path | None, free: int) -> tuple[str, str]:
     if model is None or not free:
         return "", ""
     from sapo_edge.backends.model.source import open_source, shape_of
-    from sapo_edge.backends.pytorch.place import gpu_place
 
     try:
-        gpu_place(shape_of(open_source(model)), "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
+        _nvidia_place(host, shape_of(open_source(model)), free)
     except SapoError as error:
         # The model itself may be unusable; opening it reports that better.
         return (error.message, error.remedy) if "GB" in error.message else ("", "")
     return "", ""
+
+
+def _nvidia_place(host: Host, shape: ModelShape, free: int) -> Place:
+    """Where a model would be on the first NVIDIA GPU.
+
+    Raises:
+        ModelError: if it does not fit there.
+    """
+    from sapo_edge.backends.pytorch.place import gpu_place
+
+    nvidia = host.nvidia()
+    capability = nvidia.gpus[0].capability if nvidia is not None else None
+    bfloat16 = capability is None or capability >= LEAST_BFLOAT16
+    return gpu_place(shape, "cuda", "it", free, four_bits=host.installed("bitsandbytes"), bfloat16=bfloat16)
 
 
 def open_policy(options: OpenOptions) -> OpenedPolicy:
@@ -116,7 +134,7 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
 
     host, shape, place = this_host(), shape_of(open_source(model)), places.CPU
     if free := look(host, model).free:
-        place = places.gpu_place(shape, "cuda", "it", free, four_bits=host.installed("bitsandbytes"))
+        place = _nvidia_place(host, shape, free)
     return places.estimate_memory(shape, size, place)
 
 

@@ -83,7 +83,7 @@ CPU = Place()
 PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
 
 
-def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool) -> Place:
+def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:
     """Fit number format and batch sizes to a GPU's free memory.
 
     Args:
@@ -92,16 +92,20 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
         name: of the GPU, to show to users.
         free: bytes.
         four_bits: whether bitsandbytes is installed.
+        bfloat16: whether the GPU multiplies it.
 
     Raises:
         ModelError: if the model does not fit there.
     """
+    # Older GPUs have float16, which the products of some models exceed.
+    wide = "bfloat16" if bfloat16 else "float32"
     usable = int(SHARE * free)
     # A pack and some answers have to fit beside the weights.
     working = activation_bytes(shape, PACK_TOKENS, checkpointed=False) + 6 * LOGIT_ROWS * shape.vocabulary * 4
-    narrow, smallest = (weight_bytes(shape, weights) + working for weights in ("bfloat16", "nf4"))
+    narrow, smallest = (weight_bytes(shape, weights) + working for weights in (wide, "nf4"))
     if narrow <= usable:
-        weights, why = "bfloat16", "its linear layers in bfloat16, all else in float32"
+        weights = wide
+        why = "its linear layers in bfloat16, all else in float32" if bfloat16 else "in float32: it has no bfloat16"
     elif smallest > usable:
         raise ModelError(
             f"{name} has {free / 1e9:.1f} GB free, and this model needs {smallest / SHARE / 1e9:.1f} GB in 4 bits",
@@ -114,7 +118,7 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
             "smaller model, or --backend llama_cpp",
         )
     else:
-        weights, why = "nf4", f"its linear layers in 4 bits, because bfloat16 needs {narrow / SHARE / 1e9:.1f} GB"
+        weights, why = "nf4", f"its linear layers in 4 bits, because {wide} needs {narrow / SHARE / 1e9:.1f} GB"
     room = usable - weight_bytes(shape, weights)
     tokens = max(PACK_TOKENS, min(GPU_PACK_TOKENS, room // 3 // activation_bytes(shape, 1, checkpointed=False)))
     rows = max(LOGIT_ROWS, min(GPU_LOGIT_ROWS, room // 6 // (6 * 4 * shape.vocabulary)))

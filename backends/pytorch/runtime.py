@@ -15,6 +15,7 @@ from typing import Any
 
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.machine.host import is_installed
+from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import CPU, GPU_SLOTS, Place, gpu_place
 from sapo_edge.errors import BackendError, ModelError
@@ -73,7 +74,18 @@ def choose_place(shape: ModelShape, device: str = "auto") -> Place:
         # bfloat16 came with macOS 14, and MLX is the faster backend there anyway.
         return replace(CPU, device=device, slots=GPU_SLOTS // 2, reason="torch on Apple's GPU in float32")
     name, free = _describe(device)
-    return gpu_place(shape, device, name, free, four_bits=is_installed("bitsandbytes"))
+    return gpu_place(
+        shape, device, name, free, four_bits=is_installed("bitsandbytes"), bfloat16=_multiplies_bfloat16(device)
+    )
+
+
+def _multiplies_bfloat16(device: str) -> bool:
+    """Whether a GPU has units for bfloat16; torch says yes of those that imitate it, ten times slower, too."""
+    import torch
+
+    if not device.startswith("cuda") or torch.version.hip:
+        return True
+    return torch.cuda.get_device_capability(device) >= LEAST_BFLOAT16
 
 
 def free_memory(device: str) -> int:
@@ -85,8 +97,13 @@ def free_memory(device: str) -> int:
 
         return int(psutil.virtual_memory().available)
     module: Any = torch.xpu if device.startswith("xpu") else torch.cuda
-    reserve = module.memory_reserved(device) - module.memory_allocated(device)
-    return int(module.mem_get_info(device)[0]) + int(reserve)
+    reserved = int(module.memory_reserved(device))
+    try:
+        free = int(module.mem_get_info(device)[0])
+    except (AttributeError, RuntimeError):
+        # Intel's drivers, and older versions of torch for them, may not say what other programs use.
+        free = int(module.get_device_properties(device).total_memory) - reserved
+    return free + reserved - int(module.memory_allocated(device))
 
 
 def _describe(device: str) -> tuple[str, int]:
@@ -102,7 +119,8 @@ def _check(device: str) -> None:
     import torch
 
     try:
-        torch.empty(1, device=device)
+        # Computed, because memory can be had also of a GPU that this torch has no code for.
+        torch.ones(1, device=device).add_(1.0).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise BackendError(
@@ -182,3 +200,7 @@ def release_device_memory(device: str) -> None:
         import torch
 
         torch.xpu.empty_cache()
+    elif device == "mps":
+        import torch
+
+        torch.mps.empty_cache()

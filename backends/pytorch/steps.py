@@ -8,6 +8,7 @@ one that fails or differs turns recording off, with the reason.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache
 from sapo_edge.backends.pytorch.model import head_of
 from sapo_edge.backends.pytorch.place import Place
 
+_LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
 Record = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Records a computation; returns a function that replays it, and the array that then holds its result."""
@@ -241,6 +243,7 @@ class StepCache:
         for steps in self._kept.values():
             if steps.trouble:
                 self.trouble, self._record = steps.trouble, None
+                _LOGGER.warning(self.trouble)
         if self._record is None:
             self._kept.clear()
 

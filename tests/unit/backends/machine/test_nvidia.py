@@ -114,3 +114,17 @@ def test_a_gpu_hidden_by_the_environment_is_reported(monkeypatch: pytest.MonkeyP
 def test_each_cuda_version_needs_a_driver(driver: str, cuda: str, fits: bool) -> None:
     trouble, remedy = Nvidia((CARD,), driver).unfit_for(cuda)
     assert bool(trouble) != fits and bool(remedy) == bool(trouble)
+
+
+@pytest.mark.parametrize(
+    ("capability", "cuda", "fits"),
+    [
+        ((6, 1), "12.6", True), ((6, 1), "12.8", False), ((6, 1), "12.9", False), ((7, 0), "12.8", True),
+        ((7, 0), "13.0", False), ((7, 5), "13.0", True), ((7, 5), "14.1", True), ((3, 5), "12.1", False),
+        ((5, 0), "strange", True), ((8, 6), "13.0", True),
+    ],
+)  # fmt: skip
+def test_torchs_builds_leave_old_gpus_out(capability: tuple[int, int], cuda: str, fits: bool) -> None:
+    trouble, remedy = Nvidia((Gpu("GTX", capability=capability),), "999.0").unfit_for(cuda)
+    assert bool(trouble) != fits and bool(remedy) == bool(trouble)
+    assert fits or "12.6" in remedy

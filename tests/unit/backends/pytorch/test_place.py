@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -61,6 +62,66 @@ def test_a_model_too_large_for_bfloat16_uses_four_bits_if_it_can() -> None:
     with pytest.raises(ModelError, match="in 4 bits") as caught:
         gpu_place(LARGE, "cuda", "RTX", 4_000_000_000, four_bits=True)
     assert "smaller model" in caught.value.remedy
+
+
+def test_a_gpu_without_bfloat16_computes_in_float32_or_four_bits() -> None:
+    place = gpu_place(SMALL, "cuda", "GTX 1660", 6_000_000_000, four_bits=False, bfloat16=False)
+    assert (place.weights, place.graphs) == ("float32", True) and "no bfloat16" in place.reason
+    place = gpu_place(LARGE, "cuda", "V100", 24_000_000_000, four_bits=True, bfloat16=False)
+    assert place.weights == "nf4" and "float32 needs" in place.reason
+    assert gpu_place(LARGE, "cuda", "A100", 40_000_000_000, four_bits=True).weights == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("device", "capability", "hip", "weights"),
+    [
+        ("cuda", (6, 1), None, "float32"), ("cuda:1", (7, 0), None, "float32"), ("cuda", (7, 5), None, "float32"),
+        ("cuda", (8, 0), None, "bfloat16"), ("cuda", (12, 0), None, "bfloat16"), ("cuda", (7, 5), "6.4", "bfloat16"),
+        ("xpu", (0, 0), None, "bfloat16"),
+    ],
+)  # fmt: skip
+def test_the_format_follows_the_gpus_capability(
+    monkeypatch: pytest.MonkeyPatch, device: str, capability: tuple[int, int], hip: str | None, weights: str
+) -> None:
+    monkeypatch.setattr(runtime, "_check", lambda _device: None)
+    monkeypatch.setattr(runtime, "_describe", lambda _device: ("a GPU", 20_000_000_000))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert choose_place(SMALL, device).weights == weights
+
+
+def test_a_gpu_that_torch_has_no_code_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ones(*_arguments: object, **_options: object) -> torch.Tensor:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
+
+    monkeypatch.setattr(torch, "ones", ones)
+    with pytest.raises(BackendError, match="no kernel image") as caught:
+        choose_place(SMALL, "cuda")
+    assert "built for it" in caught.value.remedy
+
+
+def test_free_memory_of_a_gpu_whose_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_device: object) -> tuple[int, int]:
+        raise RuntimeError("The device doesn't support querying the available free memory.")
+
+    monkeypatch.setattr(torch.xpu, "memory_reserved", lambda _device: 300)
+    monkeypatch.setattr(torch.xpu, "memory_allocated", lambda _device: 100)
+    monkeypatch.setattr(torch.xpu, "get_device_properties", lambda _device: SimpleNamespace(total_memory=1000))
+    monkeypatch.setattr(torch.xpu, "mem_get_info", lambda _device: (500, 1000), raising=False)
+    assert runtime.free_memory("xpu") == 700
+    monkeypatch.setattr(torch.xpu, "mem_get_info", refuse)
+    assert runtime.free_memory("xpu") == 900
+    monkeypatch.delattr(torch.xpu, "mem_get_info")
+    assert runtime.free_memory("xpu") == 900
+
+
+@pytest.mark.parametrize("device", ["mps", "xpu", "cuda"])
+def test_every_gpus_memory_is_returned(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    released: list[str] = []
+    for name in ("mps", "xpu", "cuda"):
+        monkeypatch.setattr(getattr(torch, name), "empty_cache", lambda name=name: released.append(name))
+    runtime.release_device_memory(device)
+    assert released == [device]
 
 
 def test_parallel_answers_are_limited_by_memory_on_a_gpu() -> None:
@@ -204,6 +265,7 @@ def test_a_full_gpu_is_an_error_with_a_remedy(models: dict[str, Path], monkeypat
 def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_check", lambda _device: None)
     monkeypatch.setattr(runtime, "_describe", lambda _device: ("RTX 4090", 20_000_000_000))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: (8, 9))
     place = choose_place(SMALL, "cuda:0")
     assert isinstance(place, Place) and place.device == "cuda:0" and not place.on_cpu and "RTX 4090" in place.reason
     assert choose_place(SMALL, "mps").weights == "float32"

@@ -130,9 +130,11 @@ def refuse(_work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch
     ],
 )
 def test_a_recording_that_fails_or_differs_turns_recording_off(
-    make: Callable[..., TorchPolicy], record: Record, reason: str
+    make: Callable[..., TorchPolicy], record: Record, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, recorded = make(), make(record)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
     assert any(reason in text for text in recorded.reasons)
+    # The reasons were shown when the policy was opened.
+    assert [message for message in caplog.messages if "not recorded" in message and reason in message]
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 1), plain.generate(PROMPTS, 4, 16, 1.0, 1))
