@@ -21,11 +21,14 @@ class Stop:
 
     Attributes:
         finish: set once the node is asked to stop.
+        alive: called by the thread that works wherever it looks whether it should pause or stop, which is many times a
+            round and every second of a pause. Must return at once and not raise.
     """
 
     def __init__(self, changed: Callable[[tuple[str, ...]], None] = lambda reasons: None) -> None:
         self.finish = threading.Event()
         self.changed = changed
+        self.alive: Callable[[], None] = lambda: None
         self._immediately = threading.Event()
         self._unpaused = threading.Event()
         self._unpaused.set()
@@ -98,7 +101,9 @@ class Stop:
 
     def wait_while_paused(self, is_needed: Callable[[], bool] = lambda: False) -> None:
         """Block while there is a reason to pause; return when the node is asked to stop, or soon after it is needed."""
+        self.alive()
         while not self._unpaused.is_set() and not self.finish.is_set() and not is_needed():
+            self.alive()
             # With a timeout, because on Windows Ctrl-C does not interrupt an endless wait.
             self._unpaused.wait(1.0)
 

@@ -6,7 +6,7 @@ import errno
 import sys
 from collections.abc import Callable
 
-from sapo_edge.cli.output import discard_output
+from sapo_edge.cli.output import discard_output, priority
 from sapo_edge.errors import ExitCode, SapoError
 
 
@@ -27,7 +27,7 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except SapoError as error:
-        print(f"sapo: {error}", file=sys.stderr)
+        print(f"{priority('error')}sapo: {error}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]

@@ -20,10 +20,18 @@ class EventFanout:
         journal: records an event.
         show: prints an event for the user, on a terminal or a pipe that may be closed at any time.
         on_closed: called once when it is; later events are not shown any more.
+        report: tells the service manager; must not raise.
     """
 
-    def __init__(self, journal: Receiver, show: Receiver, on_closed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journal: Receiver,
+        show: Receiver,
+        on_closed: Callable[[], None],
+        report: Receiver = lambda event: None,
+    ) -> None:
         self._journal = journal
+        self._report = report
         self._show: Receiver | None = show
         self._on_closed = on_closed
         self._publish: Receiver = lambda event: None
@@ -45,6 +53,7 @@ class EventFanout:
             if not isinstance(event, Progress):
                 _LOGGER.info(to_json(event))
             self._show_event(event)
+        self._report(event)
         self._publish(event)
 
     def _show_event(self, event: Event) -> None:

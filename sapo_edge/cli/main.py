@@ -27,6 +27,7 @@ from sapo_edge.cli import (
     relay,
     rollback,
     run,
+    service,
     swarm,
     tasks,
 )
@@ -93,6 +94,7 @@ for name, command in _COMMANDS.items():
 app.add_typer(config.app, name="config")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(models.app, name="models")
+app.add_typer(service.app, name="service")
 app.add_typer(swarm.app, name="swarm")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(identity.app, name="identity")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from sapo_edge import events
+from sapo_edge.cli.output import priority
 from sapo_edge.event_words import (
     PHASES,
     describe_event,
@@ -80,7 +81,7 @@ class Narrator:
             case events.Comparison() | events.RolledBack():
                 self.say(describe_event(event))
             case events.Notice():
-                self.say(f"{event.level}: {event.text}")
+                self.say(f"{priority(event.level)}{event.level}: {event.text}")
             case events.Paused():
                 self.say(describe_event(event))
                 self._count_pause(paused=bool(event.reasons))

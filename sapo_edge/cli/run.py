@@ -24,7 +24,9 @@ from sapo_edge.errors import ExitCode, StateError
 from sapo_edge.room import Room
 
 if TYPE_CHECKING:
+    from sapo_edge.care.stop import Stop
     from sapo_edge.node.rounds import Node
+    from sapo_edge.service.notify import ServiceManager
     from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.swarm.joining.membership import Membership
     from sapo_edge.swarm.status import SwarmStatus
@@ -92,6 +94,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.cli.signals import StopSignals
     from sapo_edge.control.client import explained_lock
     from sapo_edge.node.rounds import Node
+    from sapo_edge.service.notify import ServiceManager
     from sapo_edge.state import logs
     from sapo_edge.state.store import Store
     from sapo_edge.tasks.source import TaskSource
@@ -125,7 +128,9 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         # The node sets libraries aside after its first round.
         closing.callback(gc.unfreeze)
         stop = Stop()
-        fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round)
+        manager = ServiceManager()
+        report = partial(_report, manager)
+        fanout = EventFanout(store.journal.record, _print_event if as_json else narrator, stop.after_round, report)
         room = Room()
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
@@ -135,8 +140,11 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds
         for text in filter(None, (not_agreed, *priority.refused)):
             fanout.record(events.Notice(level="warning", text=text))
+        stop.alive = partial(_report_life, manager, stop)
+        manager.ready()
         with AutoPause(stop, lambda: node.settings, fanout.record):
             stopped = node.run()
+        manager.stopping()
         course = store.journal.held_out_course()
     if not as_json:
         _print_result(stopped, course, node.comparison, was_done)
@@ -247,6 +255,22 @@ def _serve_control(
     if status is not None:
         outbox = workspace.paths.state / "outbox.json"
         node.between_rounds = OutboxSharer(node, outbox, lambda: bool(status().peers))
+
+
+def _report(manager: ServiceManager, event: events.Event) -> None:
+    """Describe the node to the service manager."""
+    from sapo_edge.event_words import describe_event
+
+    if isinstance(event, events.RoundFinished):
+        manager.describe(describe_event(event), event.seconds_generate + event.seconds_update)
+    elif isinstance(event, events.Paused):
+        manager.describe(describe_event(event))
+
+
+def _report_life(manager: ServiceManager, stop: Stop) -> None:
+    manager.alive()
+    if stop.finish.is_set():
+        manager.stopping()
 
 
 def _print_event(event: events.Event) -> None:

@@ -120,7 +120,7 @@ class Paths:
         Raises:
             StateError: if one can't be created or written to, or if a file is in its place.
         """
-        for directory in (self.state, self.config, self.cache, self.runtime):
+        for directory in self._needed():
             make_private_directory(directory)
 
     def check(self) -> None:
@@ -129,5 +129,11 @@ class Paths:
         Raises:
             StateError: if it would not.
         """
-        for directory in (self.state, self.config, self.cache, self.runtime):
+        for directory in self._needed():
             check_creatable(directory)
+
+    def _needed(self) -> tuple[Path, ...]:
+        """The directories that a node writes to, and that of the settings if it has to be created."""
+        # Settings may be read-only for a node: under a service manager, or where others manage them.
+        settings = () if self.config.is_dir() and os.access(self.config, os.R_OK | os.X_OK) else (self.config,)
+        return (self.state, *settings, self.cache, self.runtime)

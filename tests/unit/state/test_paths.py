@@ -62,6 +62,19 @@ def test_created_directories_are_private(tmp_path: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in (paths.state, paths.config, paths.runtime))
 
 
+def test_settings_may_be_read_only_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    access, denied = os.access, {paths.config}
+    monkeypatch.setattr(os, "access", lambda path, mode: access(path, mode) and not (path in denied and mode & os.W_OK))
+    paths.create()
+    paths.check()
+    denied.add(paths.cache)
+    for action in (paths.create, paths.check):
+        with pytest.raises(StateError, match="cache"):
+            action()
+
+
 def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(StateError, match="move it away"):

@@ -1,0 +1,158 @@
+"""`sapo service` without a service manager, and a node under one that the test is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.cli import service
+from sapo_edge.service import systemd
+from sapo_edge.service.systemd import Systemd
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from tests.cli.conftest import quick
+from tests.cli.inprocess import Invoke
+from tests.cli.process import Result, assert_refused, fork
+from tests.unit.service.test_systemd import Commands
+
+SECONDS = 90
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
+    """A machine that systemd runs, and what it is asked."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    commands = Commands()
+    monkeypatch.setattr(service, "_manager", lambda name, system: Systemd(system=system, run=commands))
+    return commands
+
+
+def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
+    result = invoke("service", "install", "--dry-run", "--home", tmp_path / "home")
+    assert result.code == 0 and commands.run == [] and list(tmp_path.iterdir()) == []
+    assert f"-P -m sapo_edge run --home {tmp_path / 'home'}\n" in result.out and "MemoryMax=" in result.out
+    system = invoke("service", "install", "--dry-run", "--system")
+    assert "User=sapo-edge" in system.out and "--home /var/lib/sapo-edge" in system.out
+
+
+def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
+    result = invoke("service", "install", "--home", tmp_path / "home")
+    assert result.code == 0, result.err
+    assert result.out == f"{tmp_path}/config/systemd/user/sapo-edge.service\n"
+    assert all(part in result.err for part in ("of memory", "enable-linger", "SAPO_EDGE_NETWORK", "starts now"))
+    assert (tmp_path / "home" / "state").is_dir(), "else the unit's paths would not exist"
+    again = invoke("service", "install", "--home", tmp_path / "home", "--no-start")
+    assert again.code == 0 and "nothing to change" in again.err and "not started" in again.err
+    removed = invoke("service", "remove")
+    assert removed.code == 0 and "untouched" in removed.err
+    assert "nothing to remove" in invoke("service", "remove").err
+
+
+def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path / "home")
+    paths.create()
+    lock = StateLock(paths.lock)
+    lock.acquire()
+    result = invoke("service", "install", "--home", tmp_path / "home")
+    lock.release()
+    assert result.code == 0 and "sapo stop --wait" in result.err
+    assert not any("--no-block" in line for line in commands.run)
+
+
+def test_a_service_in_a_swarm_needs_the_owners_consent(
+    invoke: Invoke, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_NETWORK", "swarm")
+    monkeypatch.setenv("SAPO_EDGE_CONSENT", "ask")
+    consent = Paths.default(tmp_path / "home").consent
+    assert "works alone until" in invoke("service", "install", "--home", tmp_path / "home").err
+    assert not consent.exists()
+    agreed = invoke("service", "install", "--home", tmp_path / "home", "--agree")
+    assert "works alone" not in agreed.err and json.loads(consent.read_text())["how"] == "--agree"
+
+
+@pytest.mark.parametrize("name", ["", "-x", "a b", "a/../b", "A", "x" * 40, "a.service"])
+def test_names_of_services_are_bounded(invoke: Invoke, name: str) -> None:
+    assert_refused(invoke("service", "install", "--dry-run", f"--name={name}"), 2, "name for a service")
+
+
+def test_status_exits_with_3_unless_it_runs(invoke: Invoke, commands: Commands) -> None:
+    assert invoke("service", "status", "--json").code == 3
+    commands.active = True
+    result = invoke("service", "status", "--json")
+    assert result.code == 0 and json.loads(result.out)["service"] == "sapo-edge"
+
+
+def test_logs_come_from_the_journal_of_the_service() -> None:
+    user, system = (Systemd(system=value).log_command("x", 20, follow=value) for value in (False, True))
+    assert user == ["journalctl", "--user-unit", "x.service", "--lines", "20"]
+    assert system == ["journalctl", "--unit", "x.service", "--lines", "20", "--follow"]
+
+
+def test_a_program_that_its_user_cannot_reach_is_refused(
+    invoke: Invoke, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (private / "python").write_text("")
+    (private / "python").chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(private / "python"))
+    refused = invoke("service", "install", "--system", "--home", tmp_path / "home")
+    assert_refused(Result(refused.code, refused.out, refused.err.splitlines()[-1]), 2, "--global")
+    assert commands.run == [] and not (tmp_path / "home").exists()
+
+
+class Supervisor:
+    """What systemd is for a node: starts it, listens to it, and counts it as dead without an answer."""
+
+    def __init__(self, path: Path, command: list[str | Path], directory: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(str(path))
+        self._socket.settimeout(SECONDS)
+        self._command, self._directory = command, directory
+        self._variables = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "4000000", "SAPO_EDGE_NETWORK": "solo"}
+
+    def start(self) -> int:
+        """Start the node; returns its process id."""
+        before = f"import os; os.environ.update({self._variables!r})"
+        self.node = fork(*self._command, directory=self._directory, before=before)
+        return self.node.pid
+
+    def wait_for(self, wanted: Callable[[str], bool]) -> str:
+        """The first message that is wanted."""
+        until = time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            message = self._socket.recv(4096).decode()
+            if wanted(message):
+                return message
+        raise AssertionError("the node did not say it")
+
+
+def test_a_node_reports_to_its_supervisor_through_kills_to_the_end(model: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    supervisor = Supervisor(tmp_path / "notify", quick(model, home, "--set", "held_out=0"), tmp_path)
+    rounds = []
+    for number in range(2):
+        pid = supervisor.start()
+        supervisor.wait_for(lambda message: message == "READY=1")
+        supervisor.wait_for(lambda message: message == "WATCHDOG=1")
+        status = supervisor.wait_for(lambda message: message.startswith("STATUS=round "))
+        rounds.append(int(status.split()[1].rstrip(":")))
+        if number == 0:
+            os.kill(pid, signal.SIGKILL)
+            assert supervisor.node.wait(SECONDS) == -signal.SIGKILL
+    assert rounds[1] >= rounds[0], "it continued"
+    os.kill(pid, signal.SIGTERM)
+    end = supervisor.wait_for(lambda message: message.startswith("STOPPING=1"))
+    assert "EXTEND_TIMEOUT_USEC=" in end and supervisor.node.wait(SECONDS) == 0
+    assert list((home / "state" / "checkpoints").glob("round-*"))

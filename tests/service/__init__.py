@@ -1,0 +1,1 @@
+"""The service of a node under a real systemd."""

@@ -1,0 +1,138 @@
+"""What a node tells systemd, read from a real socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.care.stop import Stop
+from sapo_edge.service.notify import ServiceManager
+
+
+class Manager:
+    """The other end of the protocol."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address)
+        self.socket.setblocking(False)
+
+    def read(self) -> list[str]:
+        """What arrived since the last call."""
+        messages = []
+        while True:
+            try:
+                messages.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return messages
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "notify")
+
+
+@pytest.fixture
+def manager(path: str) -> Iterator[Manager]:
+    manager = Manager(path)
+    yield manager
+    manager.socket.close()
+
+
+def test_without_a_manager_nothing_happens() -> None:
+    node = ServiceManager({})
+    for action in (node.ready, node.alive, node.stopping, lambda: node.describe("x")):
+        action()
+
+
+def test_no_child_inherits_the_protocol(path: str, manager: Manager) -> None:
+    environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
+    ServiceManager(environ).ready()
+    assert environ == {"HOME": "/"} and manager.read() == ["READY=1"]
+
+
+def test_an_abstract_address(tmp_path: Path) -> None:
+    name = f"sapo-test-{tmp_path.name}-{os.getpid()}"
+    manager = Manager("\0" + name)
+    ServiceManager({"NOTIFY_SOCKET": "@" + name}).ready()
+    assert manager.read() == ["READY=1"]
+    manager.socket.close()
+
+
+def test_the_watchdog_is_answered_often_enough_and_not_more(path: str, manager: Manager) -> None:
+    now = 0.0
+    node = ServiceManager({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "8000000"}, lambda: now)
+    answers = []
+    for step in range(1000):
+        now = step / 100
+        node.alive()
+        answers += [now for _ in manager.read()]
+    assert answers == [0.0, 2.0, 4.0, 6.0, 8.0]
+
+
+@pytest.mark.parametrize("variables", [{}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "8000000", "WATCHDOG_PID": "1"}])
+def test_a_watchdog_of_another_process_is_not_answered(path: str, manager: Manager, variables: dict[str, str]) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": path, **variables})
+    node.alive()
+    assert manager.read() == []
+
+
+def test_the_end_is_reported_once_and_asks_for_three_rounds(path: str, manager: Manager) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": path})
+    node.describe("round 1:\nreward 0.5", 40.0)
+    node.describe("paused: quiet hours")
+    node.stopping()
+    node.stopping()
+    rounds, paused, end = manager.read()
+    assert rounds == "STATUS=round 1: reward 0.5" and paused == "STATUS=paused: quiet hours"
+    assert end.splitlines()[0] == "STOPPING=1" and "EXTEND_TIMEOUT_USEC=120000000" in end.splitlines()
+
+
+@pytest.mark.parametrize("address", ["/no/such/socket", "vsock:2:1", "", "x" * 500])
+def test_a_manager_that_is_gone_harms_no_round(address: str) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "1"})
+    node.ready()
+    node.alive()
+    node.stopping()
+
+
+def test_a_manager_that_does_not_read_delays_no_round(path: str, manager: Manager) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": path})
+    for number in range(5000):
+        node.describe(f"round {number}")
+    assert manager.read()[0] == "STATUS=round 0"
+
+
+def test_only_the_thread_that_works_shows_life() -> None:
+    stop, seen = Stop(), list[str]()
+    stop.alive = lambda: seen.append("alive")
+    stop.pause("user")
+    stop.update_text("user", "paused by its owner")
+    stop.resume()
+    assert seen == []
+    handle = stop.call_handle(lambda done, total: None)
+    handle.check()
+    handle.check()
+    stop.wait_while_paused()
+    assert len(seen) == 3
+
+
+def test_a_paused_node_shows_life_every_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, seen = Stop(), list[str]()
+    stop.alive = lambda: seen.append("alive")
+    stop.pause("user")
+    waits: list[float] = []
+
+    def wait(seconds: float) -> bool:
+        waits.append(seconds)
+        if len(waits) == 3:
+            stop.resume()
+        return False
+
+    monkeypatch.setattr(stop._unpaused, "wait", wait)
+    stop.wait_while_paused()
+    assert waits == [1.0, 1.0, 1.0] and len(seen) == 4

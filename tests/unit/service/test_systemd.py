@@ -1,0 +1,228 @@
+"""Units as systemd itself judges them, and the commands that install and remove them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.service import systemd
+from sapo_edge.service.plan import memory_limit
+from sapo_edge.service.systemd import Systemd, quote, render, users_may_isolate
+from tests.unit.service.plans import plan
+
+ANALYZE = shutil.which("systemd-analyze")
+needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed: apt install systemd")
+HOMES = ["/srv/node", "/home/me/a b", "/srv/100% $HOME/\\x", '/srv/"quoted"']
+
+
+def settings(text: str) -> dict[str, list[str]]:
+    """All values of each setting of a unit."""
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line and line[0].isalpha():
+            name, _, value = line.partition("=")
+            found.setdefault(name, []).append(value)
+    return found
+
+
+def analyze(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run systemd-analyze."""
+    assert ANALYZE is not None
+    environment = {**os.environ, "XDG_RUNTIME_DIR": str(directory), "SYSTEMD_LOG_LEVEL": "warning"}
+    return subprocess.run([ANALYZE, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+@needs_systemd
+@pytest.mark.parametrize("home", HOMES)
+@pytest.mark.parametrize("user", ["", "root"])
+def test_systemd_understands_every_line(tmp_path: Path, home: str, user: str) -> None:
+    unit = tmp_path / "sapo-edge.service"
+    text = render(plan(Path(home), user=user, environment={"XDG_STATE_HOME": f"{home}/x y"}), version=252)
+    unit.write_text(text.replace("/usr/bin/python3", "/bin/true"))
+    result = analyze(tmp_path, "verify", "--man=no", *([] if user else ["--user"]), str(unit))
+    assert result.returncode == 0 and "sapo-edge" not in result.stderr, result.stderr
+
+
+@needs_systemd
+def test_a_wrong_line_would_be_found(tmp_path: Path) -> None:
+    unit = tmp_path / "sapo-edge.service"
+    text = render(plan(Path("/srv/node"), user="root"), version=252).replace("/usr/bin/python3", "/bin/true")
+    unit.write_text(text.replace("ProtectSystem=", "ProtectSytem="))
+    assert "ProtectSytem" in analyze(tmp_path, "verify", "--man=no", str(unit)).stderr
+
+
+@needs_systemd
+@pytest.mark.parametrize(("user", "highest"), [("root", 25), ("", 50)])
+def test_systemd_calls_the_unit_well_protected(tmp_path: Path, user: str, highest: int) -> None:
+    unit = tmp_path / "sapo-edge.service"
+    # What the offline analysis takes for root, because it does not know the user's manager, counts against it.
+    unit.write_text(render(plan(Path("/srv/node"), user=user), version=252).replace("User=root", "User=daemon"))
+    result = analyze(tmp_path, "security", "--offline=true", f"--threshold={highest}", "--no-pager", str(unit))
+    assert result.returncode == 0, result.stdout[-2000:]
+
+
+def test_a_system_service_sees_no_home_and_a_user_service_its_own() -> None:
+    system, user = (render(plan(Path("/var/lib/x"), user=name), version=252) for name in ("sapo-edge", ""))
+    assert settings(system)["ProtectHome"] == ["yes"] and settings(system)["User"] == ["sapo-edge"]
+    assert settings(user)["ProtectHome"] == ["read-only"] and settings(user)["PrivateUsers"] == ["yes"]
+    assert settings(system)["WantedBy"] == ["multi-user.target"] and settings(user)["WantedBy"] == ["default.target"]
+    assert "User" not in settings(user) and "After" not in settings(user)
+    in_home = render(plan(Path("/home/me/x"), user="sapo-edge"), version=252)
+    assert settings(in_home)["ProtectHome"] == ["read-only"]
+
+
+def test_only_the_nodes_directories_can_be_written() -> None:
+    text = render(plan(Path("/srv/a b"), hub=Path("/srv/hub")), version=252)
+    assert settings(text)["ProtectSystem"] == ["strict"]
+    places = ['-"/srv/a b/state"', '-"/srv/a b/cache"', '-"/srv/a b/run"', "-/srv/hub"]
+    assert settings(text)["ReadWritePaths"] == [" ".join(places)]
+
+
+def test_a_node_whose_files_are_temporary_shares_that_directory() -> None:
+    for made in (plan(Path("/tmp/node")), plan(Path("/srv/node"), shares_tmp=True)):
+        found = settings(render(made, version=252))
+        assert found["PrivateTmp"] == ["no"] and "-/tmp" in found["ReadWritePaths"][0].split()
+    found = settings(render(plan(Path("/srv/node")), version=252))
+    assert found["PrivateTmp"] == ["yes"] and "-/tmp" not in found["ReadWritePaths"][0].split()
+
+
+def test_it_restarts_after_failures_and_not_after_wrong_settings() -> None:
+    found = settings(render(plan(Path("/srv/node")), version=252))
+    assert found["Restart"] == ["on-failure"] and found["StartLimitIntervalSec"] == ["0"]
+    assert found["RestartPreventExitStatus"] == ["2"] and found["SuccessExitStatus"] == ["130"]
+    assert found["Type"] == ["notify"] and found["KillMode"] == ["mixed"] and "RestartSteps" not in found
+    assert settings(render(plan(Path("/srv/node")), version=254))["RestartMaxDelaySec"] == ["30min"]
+
+
+def test_where_users_make_no_namespaces_the_rest_stays() -> None:
+    found = settings(render(plan(Path("/srv/node")), version=252, namespaces=False))
+    assert "PrivateUsers" not in found and "ProtectSystem" not in found
+    assert found["NoNewPrivileges"] == ["yes"] and found["SystemCallFilter"] == ["@system-service", "~@privileged"]
+
+
+def test_a_gpu_stays_visible() -> None:
+    found = settings(render(plan(Path("/srv/node"), user="x", devices=True, groups=("render",)), version=252))
+    assert "PrivateDevices" not in found and found["SupplementaryGroups"] == ["render"]
+
+
+def test_the_kernels_switches_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = tmp_path / "switch"
+    monkeypatch.setattr(systemd, "_NAMESPACE_SWITCHES", {str(switch): "0"})
+    assert users_may_isolate()
+    for value, allowed in (("1\n", True), ("0\n", False)):
+        switch.write_text(value)
+        assert users_may_isolate() is allowed
+
+
+def unquote(word: str) -> str:
+    """What systemd reads: systemd.syntax(7), systemd.service(5)."""
+    inner = word[1:-1] if word.startswith('"') else word
+    return re.sub(r"\\(.)", r"\1", inner).replace("%%", "%").replace("$$", "$")
+
+
+@given(st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1))
+def test_quoted_words_are_read_back(text: str) -> None:
+    word = quote(text, variables=True)
+    assert unquote(word) == text and (word.startswith('"') or not re.search(r"[\s'\"\\]", word))
+
+
+@pytest.mark.parametrize("text", ["a\nExecStartPre=/bin/sh", "\x1b", "a\x00b", "\u202e"])
+def test_control_characters_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        quote(text)
+
+
+class Commands:
+    """Commands that succeed unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.run: list[str] = []
+        self.active = False
+        self.refused = ""
+
+    def __call__(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        line = " ".join(command)
+        if line == "systemctl --version":
+            return subprocess.CompletedProcess(command, 0, "systemd 252 (252.1)\n", "")
+        if " is-active " in line:
+            return subprocess.CompletedProcess(command, 0, "active\n" if self.active else "inactive\n", "")
+        self.run.append(line)
+        failed = bool(self.refused) and self.refused in line
+        return subprocess.CompletedProcess(command, int(failed), "", "no bus\x1b[2J" if failed else "")
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    return Commands()
+
+
+def test_installing_twice_changes_nothing(commands: Commands, tmp_path: Path) -> None:
+    manager = Systemd(system=False, run=commands)
+    assert manager.install(plan(tmp_path), start=True)
+    unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
+    before = unit.read_bytes()
+    assert commands.run == [
+        "systemctl --user daemon-reload",
+        "systemctl --user enable sapo-edge.service",
+        "systemctl --user --no-block start sapo-edge.service",
+    ]
+    commands.active, commands.run = True, []
+    assert not manager.install(plan(tmp_path), start=True) and unit.read_bytes() == before
+    assert commands.run[-1] == "systemctl --user --no-block start sapo-edge.service", "a running node is left alone"
+    assert manager.install(plan(tmp_path, memory=2**30), start=True)
+    assert commands.run[-1] == "systemctl --user --no-block restart sapo-edge.service"
+    commands.run = []
+    manager.install(plan(tmp_path, memory=2**29), start=False)
+    assert not any("start" in line.split() for line in commands.run)
+
+
+def test_removing_stops_it_first_and_can_be_repeated(commands: Commands, tmp_path: Path) -> None:
+    manager = Systemd(system=False, run=commands)
+    manager.install(plan(tmp_path), start=False)
+    commands.run = []
+    assert manager.remove("sapo-edge") and not manager.unit("sapo-edge").exists()
+    assert commands.run == ["systemctl --user disable --now sapo-edge.service", "systemctl --user daemon-reload"]
+    assert not manager.remove("sapo-edge")
+
+
+def test_a_refusal_is_one_line_with_a_remedy(commands: Commands, tmp_path: Path) -> None:
+    commands.refused = "daemon-reload"
+    with pytest.raises(StateError, match=r"no bus.*log in as this user") as caught:
+        Systemd(system=False, run=commands).install(plan(tmp_path), start=False)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_without_systemd_another_way_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
+    with pytest.raises(ConfigError, match="sapo start"):
+        Systemd(system=False).check()
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(ConfigError, match="sudo"):
+        Systemd(system=True).check()
+
+
+@given(st.one_of(st.none(), st.integers(0, 2**40)), st.integers(2**29, 2**40))
+def test_memory_is_more_than_needed_and_less_than_the_machine_has(needed: int | None, machine: int) -> None:
+    limit = memory_limit(needed, machine)
+    assert limit <= 0.9 * machine
+    assert limit == int(0.9 * machine) if needed is None else limit > needed or limit == int(0.9 * machine)
+
+
+def test_properties_are_read_by_name(tmp_path: Path) -> None:
+    def run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 0, "ActiveState=active\nStatusText=round 1: a=b\n\n", "")
+
+    found = Systemd(system=True, run=run).properties("x")
+    assert json.loads(json.dumps(found)) == {"ActiveState": "active", "StatusText": "round 1: a=b"}
