@@ -152,7 +152,7 @@ def _rate(header: GgufHeader, threads: int) -> float:
         times = []
         for step in range(STEPS + 1):
             for sequence in range(ROWS):
-                context.add([sequence + 3], step, sequence, logits=True)
+                context.add([sequence + 3], step, [sequence], logits=True)
             begin = time.perf_counter()
             context.decode()
             times.append(time.perf_counter() - begin)

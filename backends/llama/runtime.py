@@ -76,7 +76,7 @@ class LlamaContext:
                 "free some memory, or ask for fewer or shorter answers",
             )
         self.memory = self.library.llama_get_memory(self.pointer)
-        self._batch = self.library.llama_batch_init(batch, 0, 1)
+        self._batch = self.library.llama_batch_init(batch, 0, sequences)
         self._filled = 0
         self._outputs = 0
         self._adapter: Any = None
@@ -109,15 +109,20 @@ class LlamaContext:
         if old is not None:
             self.library.llama_adapter_lora_free(old)
 
-    def add(self, tokens: Sequence[int], start: int, sequence: int, *, logits: bool) -> int | None:
-        """Add tokens of one sequence to the batch; returns the row of the last token's logits if `logits`."""
+    def add(self, tokens: Sequence[int], start: int, sequences: Sequence[int], *, logits: bool) -> int | None:
+        """Add tokens to the batch, each to all of these sequences, which must be equal before `start`.
+
+        Returns:
+            The row of the last token's logits if `logits`.
+        """
         batch, first = self._batch, self._filled
         for offset, token in enumerate(tokens):
             index = first + offset
             batch.token[index] = token
             batch.pos[index] = start + offset
-            batch.n_seq_id[index] = 1
-            batch.seq_id[index][0] = sequence
+            batch.n_seq_id[index] = len(sequences)
+            for place, sequence in enumerate(sequences):
+                batch.seq_id[index][place] = sequence
             batch.logits[index] = 0
         self._filled += len(tokens)
         if not logits:

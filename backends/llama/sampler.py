@@ -1,22 +1,24 @@
 """Group sampling with llama.cpp: each prompt is decoded once, and all answers of all groups share one batch.
 
-What the prompts have in common (system text, worked examples) is decoded once for all of them, the rest of a prompt
-once for its group. Each answer then adds one token per step. Between steps, waiting answers take the slots of finished
-ones.
+What all prompts have in common (system text, worked examples) is decoded once for all of them, what some of them have
+in common once for those that are decoded together. Each answer then adds one token per step. Between steps, waiting
+answers take the slots of finished ones. Further prompts wait until half of the slots are free: a pass over the weights
+for each prompt would cost more than steps with fewer answers do.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.draw import draw
+from sapo_edge.backends.common.draw import FloatRows, draw
 from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
+from sapo_edge.backends.common.runs import cut_into_runs
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.policy import CallHandle, Sample
 
@@ -32,7 +34,6 @@ class _Group:
         index: of the prompt.
         suffix: its tokens after the common prefix.
         sequence: that holds the prompt; -1 before it has one.
-        decoded: tokens of `suffix` decoded so far.
         logits: (vocabulary,) of the first token of each answer.
         unfinished: answers.
     """
@@ -40,7 +41,6 @@ class _Group:
     index: int
     suffix: list[int]
     sequence: int = -1
-    decoded: int = 0
     logits: npt.NDArray[np.float32] | None = None
     unfinished: int = 0
 
@@ -104,28 +104,77 @@ class GroupSampler:
         self.between_steps = between_steps
         self.shared = common_prefix(request.prompts)
         self.prefix = list(request.prompts[0][: self.shared])
-        self.pending = deque(_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(request.prompts))
+        groups = (_Group(index, list(prompt[self.shared :])) for index, prompt in enumerate(request.prompts))
+        # Prompts that begin alike are decoded together.
+        self.pending = deque(sorted(groups, key=lambda group: group.suffix))
         self.waiting: deque[tuple[_Group, int]] = deque()
         self.active: list[_Active] = []
+        self.slots = shape.slots
         self.free_groups = list(range(1, 1 + shape.group_slots))
         self.free_slots = list(range(1 + shape.group_slots, shape.sequences))
         self.results = Results(request, handle)
 
     def run(self) -> list[list[Sample]]:
         """Decode until every answer is finished."""
-        self._decode_prefix()
+        self._decode_in_batches(self.prefix, 0, SHARED)
         while self.pending or self.waiting or self.active:
-            self.handle.check()
-            self.between_steps()
+            self._decode_prompts()
             self._start_answers()
-            self._step()
+            if self.active:
+                self._step()
         return self.results.groups()
 
-    def _decode_prefix(self) -> None:
-        for start in range(0, self.shared, self.context.batch_size):
-            self.handle.check()
-            self.context.add(self.prefix[start : start + self.context.batch_size], start, SHARED, logits=False)
-            self.context.decode()
+    def _decode(self) -> FloatRows:
+        self.handle.check()
+        self.between_steps()
+        return self.context.decode()
+
+    def _decode_in_batches(self, tokens: Sequence[int], start: int, sequence: int) -> None:
+        size = self.context.batch_size
+        for first in range(0, len(tokens), size):
+            self.context.add(tokens[first : first + size], start + first, [sequence], logits=False)
+            self._decode()
+
+    def _decode_prompts(self) -> None:
+        """Decode the prompts whose answers fill the free slots, if enough are free."""
+        if self.waiting or 2 * len(self.free_slots) < self.slots:
+            return
+        while groups := self._take_groups(len(self.free_slots) - len(self.waiting)):
+            for group, logits in zip(groups, self._decode_together(groups), strict=True):
+                group.logits = logits.copy()
+                self.waiting.extend((group, answer) for answer in range(self.request.answers))
+
+    def _decode_together(self, groups: Sequence[_Group]) -> list[npt.NDArray[np.float32]]:
+        """(vocabulary,) logits after each prompt, valid until the next decode."""
+        longest, size = max(len(group.suffix) for group in groups), self.context.batch_size
+        # A prompt that is longer than a batch is alone.
+        ahead = (longest - 1) // size * size
+        self._decode_in_batches(groups[0].suffix[:ahead], self.shared, groups[0].sequence)
+        rows: dict[int, int] = {}
+        for run in cut_into_runs([group.suffix[ahead:] for group in groups]):
+            sequences = [groups[index].sequence for index in run.members]
+            start = self.shared + ahead + run.start
+            row = self.context.add(run.tokens, start, sequences, logits=len(run.members) == 1)
+            if row is not None:
+                rows[run.members[0]] = row
+        logits = self._decode()
+        return [logits[rows[index]] for index in range(len(groups))]
+
+    def _take_groups(self, unclaimed: int) -> list[_Group]:
+        """Pending groups whose answers fill so many slots and whose prompts fit into one batch; one may be longer."""
+        groups: list[_Group] = []
+        room = self.context.batch_size
+        while self.pending and self.free_groups and unclaimed > 0:
+            room -= len(self.pending[0].suffix)
+            if groups and room < 0:
+                break
+            group = self.pending.popleft()
+            group.sequence = self.free_groups.pop()
+            group.unfinished = self.request.answers
+            self.context.copy(SHARED, group.sequence)
+            unclaimed -= self.request.answers
+            groups.append(group)
+        return groups
 
     def _start_answers(self) -> None:
         """Give free slots to waiting answers; their first token comes from the group's logits."""
@@ -141,60 +190,14 @@ class GroupSampler:
                 self.active.append(active)
 
     def _step(self) -> None:
-        rows = [self._add_active(active) for active in self.active]
-        entering = self._add_prompts()
-        if not rows and not entering:
-            return
-        logits = self.context.decode()
-        for group, row in entering:
-            group.logits = logits[row].copy()
-            self.waiting.extend((group, answer) for answer in range(self.request.answers))
-        if rows:
-            numbers = np.array([active.answer.uniform for active in self.active])
-            ids, logprobs = draw(logits[: len(rows)], self.request.temperature, numbers)
-            drawn = zip(self.active, ids, logprobs, strict=True)
-            self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
-
-    def _add_active(self, active: _Active) -> int:
-        token_ids = active.answer.token_ids
-        position = active.position + len(token_ids) - 1
-        row = self.context.add(token_ids[-1:], position, active.sequence, logits=True)
-        assert row is not None
-        return row
-
-    def _add_prompts(self) -> list[tuple[_Group, int]]:
-        """Add pending prompts to the batch while there are free slots for their answers."""
-        entering: list[tuple[_Group, int]] = []
-        unclaimed = len(self.free_slots) - len(self.waiting)
-        while self.pending and unclaimed > 0:
-            group = self.pending[0]
-            if group.sequence < 0:
-                if not self.free_groups:
-                    break
-                group.sequence = self.free_groups.pop()
-                self.context.copy(SHARED, group.sequence)
-            if len(group.suffix) - group.decoded > self.context.room:
-                if entering or self.active:
-                    break
-                self._decode_ahead(group)
-            self.pending.popleft()
-            start = self.shared + group.decoded
-            row = self.context.add(group.suffix[group.decoded :], start, group.sequence, logits=True)
-            assert row is not None
-            group.unfinished = self.request.answers
-            unclaimed -= self.request.answers
-            entering.append((group, row))
-        return entering
-
-    def _decode_ahead(self, group: _Group) -> None:
-        """Decode a long prompt until the rest fits into one batch."""
-        size = self.context.batch_size
-        while len(group.suffix) - group.decoded > size:
-            self.handle.check()
-            part = group.suffix[group.decoded : group.decoded + size]
-            self.context.add(part, self.shared + group.decoded, group.sequence, logits=False)
-            self.context.decode()
-            group.decoded += size
+        """Add a token to each active answer."""
+        for active in self.active:
+            token_ids = active.answer.token_ids
+            self.context.add(token_ids[-1:], active.position + len(token_ids) - 1, [active.sequence], logits=True)
+        numbers = np.array([active.answer.uniform for active in self.active])
+        ids, logprobs = draw(self._decode(), self.request.temperature, numbers)
+        drawn = zip(self.active, ids, logprobs, strict=True)
+        self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
 
     def _append(self, active: _Active, token: int, logprob: float) -> bool:
         """Add a token to an answer; False if that finished it."""

@@ -40,6 +40,7 @@ class Backend:
 def _llama_cpp() -> Backend:
     from sapo_edge.backends.llama import policy as llama_cpp
     from sapo_edge.backends.llama.runtime import LlamaContext
+    from sapo_edge.backends.llama.sampler import sampling_shape
 
     def make(model: Path, directory: Path, lora: LoraSettings, trainable: bool) -> Policy:
         return llama_cpp.LlamaCppPolicy(
@@ -49,6 +50,9 @@ def _llama_cpp() -> Backend:
     def limit_pack(policy: Policy, tokens: int) -> None:
         assert isinstance(policy, llama_cpp.LlamaCppPolicy) and policy.learner is not None
         policy.learner.pack_tokens = tokens
+
+    def limit_slots(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+        monkeypatch.setattr(llama_cpp, "sampling_shape", lambda request, _slots: sampling_shape(request, slots))
 
     def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         decodes: list[int] = []
@@ -64,7 +68,7 @@ def _llama_cpp() -> Backend:
     return Backend(
         "llama_cpp",
         make,
-        lambda monkeypatch, slots: monkeypatch.setattr(llama_cpp, "SLOTS", slots),
+        limit_slots,
         lambda monkeypatch, tokens: monkeypatch.setattr(llama_cpp, "BATCH", tokens),
         limit_pack,
         count_decodes,

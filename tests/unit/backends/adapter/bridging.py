@@ -70,7 +70,7 @@ def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) ->
     with closing(LlamaContext(model, cells=256, sequences=len(ids), threads=1, batch=len(ids))) as context:
         context.set_adapter(adapter)
         for position, token in enumerate(ids):
-            context.add([token], position, 0, logits=True)
+            context.add([token], position, [0], logits=True)
         return context.decode().astype(np.float64)
 
 

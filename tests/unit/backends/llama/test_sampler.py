@@ -1,0 +1,68 @@
+"""What llama.cpp's sampler decodes, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.backends.llama.plan import SLOTS
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.llama.runtime import LlamaContext
+from sapo_edge.policy import Message
+from tests.models import question
+
+SYSTEM = Message("system", "Answer in tags.")
+KINDS = ("What is the sum of {} and 4?", "Spell the word for {} backward.", "How many letters has {}?")
+
+
+@pytest.fixture
+def policy(models: dict[str, Path], tmp_path: Path) -> Iterator[LlamaCppPolicy]:
+    policy = LlamaCppPolicy(models["llama-gqa"], cache=tmp_path, workspace=tmp_path, threads=1, trainable=False)
+    yield policy
+    policy.close()
+
+
+@pytest.fixture
+def decodes(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, bool]]]:
+    """For each decode, the runs that were added: number of tokens, and whether they predict something."""
+    decodes: list[list[tuple[int, bool]]] = [[]]
+    add, decode = LlamaContext.add, LlamaContext.decode
+
+    def watched_add(
+        self: LlamaContext, tokens: Sequence[int], start: int, sequences: Sequence[int], *, logits: bool
+    ) -> int | None:
+        decodes[-1].append((len(tokens), logits))
+        return add(self, tokens, start, sequences, logits=logits)
+
+    def watched_decode(self: LlamaContext) -> object:
+        decodes.append([])
+        return decode(self)
+
+    monkeypatch.setattr(LlamaContext, "add", watched_add)
+    monkeypatch.setattr(LlamaContext, "decode", watched_decode)
+    return decodes
+
+
+def test_what_prompts_share_is_decoded_once(policy: LlamaCppPolicy, decodes: list[list[tuple[int, bool]]]) -> None:
+    prompts = [(SYSTEM, *question(kind.format(word))) for kind in KINDS for word in ("3", "cat", "x", "7")]
+    encoded = [policy.vocabulary.encode_prompt(prompt) for prompt in prompts]
+    groups = policy.generate(prompts, 2, 1, 1.0, seed=3)
+    distinct = {tuple(tokens[:end]) for tokens in encoded for end in range(1, len(tokens))}
+    assert sum(length for decode in decodes for length, _ in decode) == len(distinct) + len(prompts)
+    # The answers are those to the prompts alone.
+    for index, prompt in enumerate(prompts):
+        alone = policy.generate([*[prompt] * (index + 1)], 2, 1, 1.0, seed=3)[index]
+        assert [sample.token_ids for sample in groups[index]] == [sample.token_ids for sample in alone]
+
+
+def test_a_step_has_fewer_rows_than_llama_cpp_needs_for_its_slow_attention(
+    policy: LlamaCppPolicy, decodes: list[list[tuple[int, bool]]]
+) -> None:
+    prompts = [(SYSTEM, *question(f"What is {number}?")) for number in range(100)]
+    policy.generate(prompts, 1, 6, 1.0, seed=1)
+    steps = [decode for decode in decodes if decode and all(run == (1, True) for run in decode)]
+    assert max(map(len, steps)) == SLOTS < 64
+    # Prompts come in a few decodes of many, not one by one as single answers end.
+    assert len([decode for decode in decodes if any(length > 1 for length, _ in decode)]) <= 1 + 1 + 3
