@@ -17,7 +17,8 @@ from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.checks import Choice, Exact, Number, Pattern, Set
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
-from sapo_edge.tasks.questions import OwnQuestion, place, split_questions
+from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
+from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, place, split_questions
 from sapo_edge.tasks.source import TaskSource
 
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
@@ -131,6 +132,50 @@ def test_a_manifest_has_an_end(tmp_path: Path) -> None:
     (tmp_path / "tasks.jsonl").write_bytes(b" " * (2 * 1024 * 1024 + 1))
     with pytest.raises(ManifestError, match="too large"):
         load_manifest(tmp_path / "manifest.toml")
+
+
+def test_a_file_has_so_many_questions_and_mistakes_at_most(tmp_path: Path) -> None:
+    path = tmp_path / "tasks.jsonl"
+    line = b'{"question": "?", "answer": "1"}\n'
+    path.write_bytes(line * (MAX_QUESTIONS + 5))
+    questions, mistakes = read_lines(path)
+    assert len(questions) == MAX_QUESTIONS and [mistake.message for mistake in mistakes] == [
+        f"{path} has too many questions"
+    ]
+    path.write_bytes(b"x\n" * (MAX_MISTAKES + 5) + line)
+    questions, mistakes = read_lines(path)
+    assert not questions and len(mistakes) == MAX_MISTAKES
+    with pytest.raises(ManifestError, match="line 1 is not valid JSON"):
+        read_questions(path)
+
+
+def test_an_entry_has_so_many_questions_at_most() -> None:
+    with pytest.raises(ManifestError, match="has 4097 questions"):
+        TaskEntry("mine", questions=plain(MAX_QUESTIONS + 1))
+
+
+@pytest.mark.parametrize(
+    ("answer", "check", "value"),
+    [
+        ("1", "regex", "x" * 257),
+        ("1", "choice", [str(number) for number in range(27)]),
+        ("1", "choice", ["1", "2" * 257]),
+        (", ".join(str(number) for number in range(65)), "set", None),
+        ("1", "number", 1e13),
+        ("1" * 4097, "exact", False),
+        ("\x1b[2J", "exact", False),
+    ],
+)
+def test_a_strangers_questions_are_bounded(answer: str, check: str, value: object) -> None:
+    assert OwnQuestion.from_list(["?", "1", "", "exact", False]) == OwnQuestion("?", "1")
+    with pytest.raises(ManifestError):
+        OwnQuestion.from_list(["?", answer, "", check, value])
+
+
+@pytest.mark.parametrize("raw", [None, "abcde", {}, [], ["?", "1", "", "exact"], ["?", "1", "", "exact", False, 1]])
+def test_a_strangers_questions_have_five_fields(raw: object) -> None:
+    with pytest.raises(ManifestError, match="5 fields"):
+        OwnQuestion.from_list(raw)
 
 
 def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> None:

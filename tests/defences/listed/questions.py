@@ -1,0 +1,86 @@
+"""Defences against what people's own questions may hold: the file is its owner's, the manifest may be a stranger's."""
+
+from __future__ import annotations
+
+from tests.defences.defence import Defence
+
+_CHECKS = "sapo_edge/tasks/checks.py"
+_FILE = "sapo_edge/tasks/question_file.py"
+_MANIFEST = "sapo_edge/tasks/manifest.py"
+_QUESTIONS = "sapo_edge/tasks/questions.py"
+_TESTS = "tests/unit/tasks/test_own_questions.py::"
+_ERRORS = _TESTS + "test_errors_name_file_and_line"
+_BOUNDS = _TESTS + "test_a_strangers_questions_are_bounded"
+
+DEFENCES = (
+    Defence("memory of an expression", _CHECKS, "    options.max_mem = PATTERN_MEMORY\n", "", (_ERRORS,)),
+    Defence(
+        "expressions without going back",
+        _CHECKS,
+        "        return re2.compile(pattern, options)\n    except re2.error:",
+        "        return re.compile(pattern)  # type: ignore[return-value]\n    except re.error:",
+        (_ERRORS,),
+    ),
+    Defence(
+        "length of an expression",
+        _CHECKS,
+        'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)',
+        'check_text("pattern", self.pattern)',
+        (_ERRORS, _BOUNDS),
+    ),
+    Defence(
+        "number of choices", _CHECKS, "2 <= len(self.choices) <= MAX_CHOICES", "2 <= len(self.choices)", (_BOUNDS,)
+    ),
+    Defence(
+        "length of a choice",
+        _CHECKS,
+        'check_text("a choice", choice, MAX_CHOICE_BYTES)',
+        'check_text("a choice", choice)',
+        (_BOUNDS,),
+    ),
+    Defence("items of a set", _CHECKS, "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,", (_BOUNDS,)),
+    Defence("largest tolerance", _CHECKS, "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)", (_BOUNDS,)),
+    Defence(
+        "size of a file of questions",
+        _FILE,
+        '    require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")\n',
+        "",
+        (_TESTS + "test_a_manifest_has_an_end",),
+    ),
+    Defence(
+        "number of questions of a file",
+        _FILE,
+        '            require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", '
+        'f"keep at most {MAX_QUESTIONS}")\n',
+        "",
+        (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
+    ),
+    Defence(
+        "number of mistakes that are collected",
+        _FILE,
+        "len(mistakes) == MAX_MISTAKES or ",
+        "",
+        (_TESTS + "test_a_file_has_so_many_questions_and_mistakes_at_most",),
+    ),
+    Defence(
+        "files beside the manifest alone",
+        _FILE,
+        'return bool(name) and name == Path(name).name and name not in (".", "..")',
+        "return bool(name)",
+        (_TESTS + "test_only_a_file_beside_the_manifest_is_read",),
+    ),
+    Defence(
+        "number of questions of an entry",
+        _MANIFEST,
+        '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
+        "",
+        (_TESTS + "test_an_entry_has_so_many_questions_at_most",),
+    ),
+    Defence(
+        "shape of a stranger's question",
+        _QUESTIONS,
+        "    shaped = isinstance(raw, list) and len(raw) == 5\n",
+        "    shaped = True\n",
+        (_TESTS + "test_a_strangers_questions_have_five_fields",),
+    ),
+)
