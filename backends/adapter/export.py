@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Callable
 from enum import StrEnum
@@ -156,15 +157,23 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     return target
 
 
-def usage(path: Path, form: ExportFormat, model: Path) -> str:
-    """A line that shows how to use an exported adapter."""
+def usage(path: Path, form: ExportFormat, model: Path) -> list[tuple[str, str]]:
+    """Programs that load what was exported, each with its command."""
+    given, base = shlex.quote(str(path)), shlex.quote(str(model))
     if form is ExportFormat.MERGED:
         if path.is_dir():
-            return f'transformers.AutoModelForCausalLM.from_pretrained("{path}")'
-        made = path.with_name("Modelfile")
-        return f"llama-cli -m {path}; ollama create my-model -f {made}; in LM Studio: lms import {path}"
+            return [("transformers", f'AutoModelForCausalLM.from_pretrained("{path}")')]
+        recipe = shlex.quote(str(path.with_name("Modelfile")))
+        return [
+            ("Ollama", f"ollama create my-model -f {recipe} && ollama run my-model"),
+            # Without the flag the file is moved, and the Modelfile names one that is gone.
+            ("LM Studio", f"lms import --copy {given}"),
+            ("llama.cpp", f"llama-cli -m {given}, or llama-server -m {given}"),
+        ]
     if form is ExportFormat.GGUF:
-        return f"llama-cli -m {model} --lora {path}"
+        return [("llama.cpp", f"llama-cli -m {base} --lora {given}")]
     if form is ExportFormat.MLX:
-        return f"mlx_lm.generate --model MODEL --adapter-path {path}, MODEL being the same model as a directory for MLX"
-    return f'peft.PeftModel.from_pretrained(base_model, "{path}")'
+        return [
+            ("mlx-lm", f"mlx_lm.generate --adapter-path {given} --model MODEL, the same model as a directory for MLX")
+        ]
+    return [("PEFT", f'PeftModel.from_pretrained(base_model, "{path}")')]

@@ -83,12 +83,17 @@ def export(
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
     path = exporter.export(source, directory, to, file, quantisation=quantisation, prompt=prompt)
-    usage = exporter.usage(path, to, file)
+    commands = exporter.usage(path, to, file)
     if json:
+        usage = "; ".join(f"{program}: {command}" for program, command in commands)
         print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file), "usage": usage})
-    else:
-        print(path)
-        narrate(f"from {source}; use it with: {usage}")
+        return
+    print(path)
+    narrate(f"from {source}; use it with")
+    for program, command in commands:
+        narrate(f"  {program:12} {command}")
+    if to is ExportFormat.MERGED and path.is_file():
+        narrate("the Modelfile has the prompt of the training; in other programs, set the same system text")
 
 
 def find_adapter(workspace: Workspace, directory: Path | None) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -147,7 +148,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         manager.stopping()
         course = store.journal.held_out_course()
     if not as_json:
-        _print_result(stopped, course, node.comparison, was_done)
+        _print_result(stopped, course, node.comparison, was_done, workspace.paths.home)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
 
 
@@ -282,6 +283,7 @@ def _print_result(
     course: tuple[events.HeldOut, events.HeldOut] | None,
     comparison: events.Comparison | None,
     was_done: bool,
+    home: Path | None,
 ) -> None:
     """Print what was reached, where it is, and how to use it.
 
@@ -290,6 +292,7 @@ def _print_result(
         course: the first and the last evaluation on the same held-out questions.
         comparison: the last one of base model and adapter.
         was_done: whether all rounds were done before this run.
+        home: that the commands name; None for the default directories.
     """
     from sapo_edge.event_words import describe_comparison, describe_moment
     from sapo_edge.state.checkpoint import read_record
@@ -310,7 +313,13 @@ def _print_result(
     # The command as the user can type it: a virtual environment's need not be on the path.
     program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
     command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else program
+    commands = (
+        ("chat", "talk to it"),
+        ("eval", "compare base and adapter on the test questions"),
+        ("export --to merged DIRECTORY", "for Ollama, LM Studio and llama.cpp; prints their commands"),
+        ("export --to peft DIRECTORY", "the adapter alone, for transformers and PEFT"),
+    )
+    where = "" if home is None else f" --home {shlex.quote(str(home))}"
     narrate("use it:")
-    narrate(f"  {command} eval                          compare base and adapter on the test questions")
-    narrate(f"  {command} export --to merged DIRECTORY  for Ollama, LM Studio, llama.cpp")
-    narrate(f"  {command} export --to peft DIRECTORY    for transformers and PEFT")
+    for name, purpose in commands:
+        narrate(f"  {f'{command} {name}{where}':40}  {purpose}")

@@ -60,6 +60,12 @@ class Paths:
         return cls(state, config, cache, state / "run")
 
     @property
+    def home(self) -> Path | None:
+        """The one directory of all four; None for the platform's own."""
+        root = self.state.parent
+        return root if self == Paths.default(root) else None
+
+    @property
     def config_file(self) -> Path:
         """The user's settings, TOML."""
         return self.config / "config.toml"

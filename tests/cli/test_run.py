@@ -55,7 +55,8 @@ def test_without_json_progress_is_printed_on_stderr(sapo: Command, model: Path, 
     assert result.code == 0 and result.out == ""
     parts = ("a fresh start", "held-out validation before training", "round 1/2", "reward")
     end = ("held-out validation after round 2", "held-out test: base", "use it:")
-    assert [part for part in (*parts, *end) if part not in result.err] == []
+    where = f" --home {tmp_path}"
+    assert [part for part in (*parts, *end, f"chat{where}", f"DIRECTORY{where}") if part not in result.err] == []
     assert "\x1b" not in result.err
 
 

@@ -98,7 +98,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
         ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
-        ({"question": "?", "answer": "", "check": "regex", "pattern": r"((\pL{9}){9}){9}"}, "too much memory"),
+        ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
         ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
     ],
 )
@@ -110,9 +110,13 @@ def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -
     assert message in caught.value.message and caught.value.message.isprintable()
 
 
-@pytest.mark.parametrize("name", ["../tasks.jsonl", "/etc/passwd", ".", "", "a/b", "none.jsonl", "a\\u0000b"])
+@pytest.mark.parametrize("name", ["../tasks.jsonl", "/etc/passwd", ".", "", "a/tasks.jsonl", "none.jsonl", "a\\u0000b"])
 def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path, ONE_OF_EACH[0], manifest=MANIFEST.replace("tasks.jsonl", name))
+    inner = tmp_path / "inner"
+    for directory in (tmp_path, inner, inner / "a"):
+        directory.mkdir(exist_ok=True)
+        write(directory, ONE_OF_EACH[0])
+    path = write(inner, ONE_OF_EACH[0], manifest=MANIFEST.replace("tasks.jsonl", name))
     with pytest.raises(ManifestError):
         load_manifest(path)
     with pytest.raises(ManifestError, match="names a file of questions"):

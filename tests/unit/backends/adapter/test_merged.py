@@ -79,7 +79,9 @@ def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
         'FROM ./merged-q8_0.gguf\nSYSTEM """Say \'\'\'only\'\'\'\nthe result."""\nMESSAGE user """3 + 4?"""\n'
         'MESSAGE assistant """7"""\nPARAMETER temperature 0\nPARAMETER stop </answer>\n'
     )
-    assert "ollama create" in usage(path, ExportFormat.MERGED, base)
+    commands = dict(usage(path, ExportFormat.MERGED, base))
+    assert commands["Ollama"].startswith(f"ollama create my-model -f {path.parent / 'Modelfile'} ")
+    assert commands["LM Studio"] == f"lms import --copy {path}" and commands["llama.cpp"].startswith("llama-cli -m")
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -95,7 +97,7 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, half: b
     named = json.loads((path / "config.json").read_text())
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
     assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
-    assert "from_pretrained" in usage(path, ExportFormat.MERGED, base)
+    assert "from_pretrained" in dict(usage(path, ExportFormat.MERGED, base))["transformers"]
 
 
 def test_what_can_not_be_merged_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
