@@ -30,6 +30,7 @@ def main() -> None:
         "mlx",
         "trl",
         "memory",
+        "catalogue",
     ]
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
@@ -51,6 +52,10 @@ def main() -> None:
         from tests.benchmarks import trl
 
         trl.run(arguments.repeats, *map(int, arguments.shape.split("x")))
+    if "catalogue" in names:
+        from tests.benchmarks import catalogue
+
+        catalogue.run()
     if "memory" in names:
         from tests.benchmarks import memory
 

@@ -21,6 +21,7 @@ from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
 from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS
+from tests.benchmarks.catalogue import BEGIN, END, table
 from tests.cli.inprocess import FakeNode
 from tests.defences.defence import test_exists as exists
 
@@ -203,6 +204,11 @@ def test_variables_that_are_no_settings_are_documented() -> None:
 def test_the_table_of_generators_is_that_of_the_code() -> None:
     # To renew it, paste what `generator_table()` returns.
     assert generator_table() in read("docs/manifests.md")
+
+
+def test_the_table_of_models_is_that_of_the_estimates() -> None:
+    # To renew it: python -m tests.benchmarks catalogue
+    assert f"{BEGIN}\n{table()}\n{END}" in read("docs/models.md")
 
 
 def test_refused_generators_are_documented_with_their_reason() -> None:
