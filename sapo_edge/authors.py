@@ -7,6 +7,8 @@ from those who send least. Whoever sends less than all others together, under fe
 Authors that were not heard yet are added by the coverage of the sample (I. J. Good, Biometrika 40, 1953): the share of
 rollouts whose authors were heard just once is the share of what comes from authors that were not heard. In a swarm
 whose authors are heard often, keys heard for the first time are then few; more of them are a crowd, and count less.
+What is typical is that of known authors: otherwise a crowd that sends as much as they do makes them seem to send too
+much, they fall silent, and the crowd is all that is heard.
 
 The estimate grows or falls by `STEP` in half a window at most, so that sending more than everybody else takes hours to
 silence a swarm, or to flood it. In the first half window it is at most `STEP` times the number of known authors.
@@ -27,8 +29,8 @@ STEP = 4.0
 """Factor by which the estimate grows or falls in half a window, at most."""
 SMALL_SWARM = 32
 """Number of authors up to which the estimate may grow, or from which it may fall, at once."""
-ALONE = {False: 16.0, True: 128.0}
-"""Rollouts of one author that count however little the others send, by whether it is known."""
+ALONE = 16.0
+"""Rollouts of one author that count however little the others send."""
 FULL_FROM = 1 / 4
 """Part of what a typical author sends from which on an author counts fully: slow nodes are authors, too."""
 NEW_SHARE = 1 / 16
@@ -122,11 +124,11 @@ def estimate_number(senders: Sequence[Sender]) -> float:
     """
     if not senders:
         return 0.0
-    typical = _typical(senders)
     known = sum(sender.count for sender in senders if sender.known)
     new = sum(sender.count for sender in senders if not sender.known)
+    typical = _typical([sender for sender in senders if sender.known] or senders)
     new_weight = 1.0
-    if known and new and typical > 2:
+    if known and new:
         # Of authors heard `typical` times on average, that part at most is heard for the first time.
         new_weight = min(1.0, known * max(NEW_SHARE, 2.0 ** (2 - typical)) / new)
     authors = once = 0.0
@@ -148,6 +150,6 @@ def _typical(senders: Sequence[Sender]) -> int:
     reached: list[float] = []
     total = 0.0
     for sender in ordered:
-        total += min(sender.count, max(ALONE[sender.known], total / 4))
+        total += min(sender.count, max(ALONE, total / 4))
         reached.append(total)
     return next(sender.count for sender, so_far in zip(ordered, reached, strict=True) if 2 * so_far >= total)

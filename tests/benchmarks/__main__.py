@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
     parser.add_argument("--hours", type=float, default=3.0, help="of crowd, simulated")
+    parser.add_argument("--each", type=int, default=8, help="of crowd, rollouts of a key that is used once: 1 to 8")
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
@@ -95,7 +96,9 @@ def main() -> None:
     if "crowd" in names:
         from tests.benchmarks import crowd
 
-        crowd.run([size for size in (100, 1000, 10000) if size <= arguments.nodes], 60 * arguments.hours)
+        crowd.run(
+            [size for size in (100, 1000, 10000) if size <= arguments.nodes], 60 * arguments.hours, arguments.each
+        )
     if "sharing" in names:
         from tests.benchmarks import sharing
 

@@ -321,10 +321,12 @@ class Crowd:
         nodes: at any time.
         hostile: share of hostile nodes.
         observers: honest nodes that are simulated in full.
+        each: rollouts of a key that is used once.
     """
 
-    def __init__(self, nodes: int, hostile: float, observers: int) -> None:
+    def __init__(self, nodes: int, hostile: float, observers: int, each: int = QUESTIONS) -> None:
         self.rng = random.Random(nodes)
+        self._each = each
         self.now = 0.0
         self._published = 0
         self._born = 0
@@ -370,17 +372,24 @@ class Crowd:
 
     def _publish(self, node: Node, count: int, seat: int) -> None:
         self._published += 1
-        # Every other message of a hostile node is of a key that is used once.
+        # Every other message of a hostile node is of a key that is used once, or several of a part of it.
         once = node.is_hostile and self._published % 2
-        author = f"key {self._published}" if once else node.name
-        message = Message(author, count, node.is_hostile, self._published)
-        for place, observer in enumerate(self.observers):
-            if place != seat:
-                observer.offer(message)
+        parts = count // self._each if once else 1
+        for part in range(parts):
+            author = f"key {self._published} {part}" if once else node.name
+            message = Message(author, count // parts, node.is_hostile, self._published * QUESTIONS + part)
+            for place, observer in enumerate(self.observers):
+                if place != seat:
+                    observer.offer(message)
 
 
 def simulate(
-    nodes: int, rounds: float, hostile: float = HOSTILE, settling: float = 0.3, number: int = OBSERVERS
+    nodes: int,
+    rounds: float,
+    hostile: float = HOSTILE,
+    settling: float = 0.3,
+    number: int = OBSERVERS,
+    each: int = QUESTIONS,
 ) -> Figures:
     """Run a swarm.
 
@@ -390,8 +399,9 @@ def simulate(
         hostile: share of hostile nodes.
         settling: share of the time before figures are taken.
         number: of observers.
+        each: rollouts of a key that is used once.
     """
-    crowd, end = Crowd(nodes, hostile, number), rounds * MEDIAN_SECONDS
+    crowd, end = Crowd(nodes, hostile, number, each), rounds * MEDIAN_SECONDS
     observers, rows, shared = crowd.observers, [], []
     before: list[Counter[bool]] = []
     while crowd.ends[0][0] < end:
@@ -442,17 +452,18 @@ def memory_of(*roots: object) -> int:
     return total
 
 
-def run(sizes: Sequence[int], rounds: float) -> None:
+def run(sizes: Sequence[int], rounds: float, each: int) -> None:
     """Print a table.
 
     Args:
         sizes: of swarms.
         rounds: median rounds that are simulated.
+        each: rollouts of a key that is used once.
     """
     sizes_ = message_bytes(own_rollouts(64))
     print(
         f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"
-        f" {OBSERVERS} observers\n"
+        f" {OBSERVERS} observers, {each} rollouts of a key that is used once\n"
     )
     print(
         "| nodes | connections: most | accepted in a median round's time, of honest nodes: mean | of hostile ones |"
@@ -466,7 +477,7 @@ def run(sizes: Sequence[int], rounds: float) -> None:
         peers = join_all(nodes)
         joined = time.monotonic()
         links = mesh_of(peers, random.Random(nodes))
-        found = simulate(nodes, rounds)
+        found = simulate(nodes, rounds, each=each)
         each = copies(links, random.Random(nodes)).mean()
         kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
         degree = np.mean([len(neighbours) for neighbours in links])

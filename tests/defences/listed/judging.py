@@ -8,6 +8,7 @@ _RECORDS = "sapo_edge/swarm/judging/records.py"
 _RECORDS_TESTS = "tests/swarm/judging/test_records.py::"
 _REPUTATION = "sapo_edge/swarm/judging/reputation.py"
 _REPUTATION_TESTS = "tests/swarm/judging/test_reputation.py::"
+_SELECTION_TESTS = "tests/unit/test_selection.py::"
 
 DEFENCES = (
     Defence(
@@ -98,6 +99,20 @@ DEFENCES = (
         "WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM",
         "WEIGHTS[Rejection.RATE]",
         (_REPUTATION_TESTS + "test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored",),
+    ),
+    Defence(
+        "keys that are used once do not decide what authors typically send",
+        "sapo_edge/authors.py",
+        "_typical([sender for sender in senders if sender.known] or senders)",
+        "_typical(senders)",
+        (_SELECTION_TESTS + "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",),
+    ),
+    Defence(
+        "keys that are used once count for a part of what known authors send",
+        "sapo_edge/authors.py",
+        "    if known and new:\n",
+        "    if False:\n",
+        (_SELECTION_TESTS + "test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm",),
     ),
     Defence(
         "what a node accepts follows the number of authors",
