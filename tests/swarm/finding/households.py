@@ -32,10 +32,10 @@ PROGRAM = "from sapo_edge.cli.main import main; main()"
 REWARDED = f"from tests.cli.process import reward_by_length; reward_by_length(); {PROGRAM}"
 SETTINGS = {
     "own": 2, "external": 2, "questions": 6, "answers": 4, "max_tokens": 8, "held_out": 0, "rank": 2,
-    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run",
+    "learning_rate": 0.01, "warmup": 0, "threads": 1, "nice": 0, "on_battery": "run", "consent": "given",
 }  # fmt: skip
-SECONDS = 90.0
-"""Time in which two nodes train on each other's rollouts, on a busy machine."""
+SECONDS = 240.0
+"""Time in which a node starts, or two train on each other's rollouts, on a machine that is busy with much else."""
 
 
 class Household:
