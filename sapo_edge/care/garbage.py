@@ -15,7 +15,7 @@ Where few objects are old, a look takes milliseconds."""
 
 
 def set_libraries_aside() -> None:
-    """Look for garbage among the objects made from now on alone, and more often. `gc.unfreeze` takes that back.
+    """Look for garbage among the objects made from now on alone, and more often.
 
     Call it when what the program needs is loaded. What there is now is still freed once nothing refers to it.
     """

@@ -86,8 +86,8 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         DONE after an orderly end, INTERRUPTED if a round was given up.
     """
     import faulthandler
-    import gc
 
+    from sapo_edge.care.garbage import set_libraries_aside
     from sapo_edge.care.pauses import AutoPause, describe_pauses
     from sapo_edge.care.priority import lower_priority
     from sapo_edge.care.stop import Stop
@@ -126,8 +126,6 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
         narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
-        # The node sets libraries aside after its first round.
-        closing.callback(gc.unfreeze)
         stop = Stop()
         manager = ServiceManager()
         report = partial(_report, manager)
@@ -136,6 +134,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *filter(None, (priority.reason, describe_pauses(settings))), describe_sharing(workspace))
         node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop, room)
+        node.after_first_round = set_libraries_aside
         _serve_control(workspace, node, status, fanout, closing)
         StopSignals(stop, narrator.say).install()
         was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
@@ -79,6 +78,7 @@ class Node:
         comparison: the last one of base model and adapter on the test questions; None before the first.
         guard: decides how many external rollouts a round takes.
         between_rounds: called before each round.
+        after_first_round: called once, when all is loaded that rounds need.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
 
@@ -115,6 +115,7 @@ class Node:
         self.comparison: Comparison | None = None
         self.guard = Guard(store.journal)
         self.between_rounds: Callable[[], None] = lambda: None
+        self.after_first_round: Callable[[], None] = lambda: None
         self.interrupted = False
         self._emit = emit
         self._reasons = reasons
@@ -186,8 +187,7 @@ class Node:
                 if not self.stop.finish.is_set():
                     self.step()
                     if self._finished == 1:
-                        # By now all is loaded that a round needs.
-                        set_libraries_aside()
+                        self.after_first_round()
                     self._save_pool_if_due()
                     self._roll_back_if_asked()
             if self.stop.finish.is_set():

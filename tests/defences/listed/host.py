@@ -29,6 +29,13 @@ DEFENCES = (
         ("tests/swarm/host/test_requests.py::test_a_server_can_refuse_for_reasons_of_its_own",),
     ),
     Defence(
+        "messages are let go of",
+        "sapo_edge/swarm/host/pubsub.py",
+        "    def _check_equivocation(",
+        "    def _check_nothing(",
+        ("tests/swarm/host/test_control.py::test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them",),
+    ),
+    Defence(
         "the length of a request or response",
         "sapo_edge/swarm/host/requests.py",
         "    if size > limit:\n",

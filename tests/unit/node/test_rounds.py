@@ -112,6 +112,16 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
 
 
+def test_what_is_loaded_is_set_aside_once_after_the_first_round(machine: Machine) -> None:
+    rounds: list[int] = []
+
+    def prepare(machine: Machine) -> None:
+        machine.node.after_first_round = lambda: rounds.append(machine.node.round)
+
+    machine.start(prepare=prepare)
+    assert rounds == [1] and machine.node.round == 3
+
+
 def test_a_start_hashes_the_newest_checkpoint_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.start()
     hashed: list[str] = []
