@@ -349,7 +349,13 @@ class Node:
         A node that is stopped before its first checkpoint begins again with the same updates.
         """
         updates = self.settings.head_start
-        if not updates or not self.trains or self.store.latest is not None:
+        if not updates or not self.trains:
+            return
+        if self.store.latest is not None:
+            if self.store.latest.settings.get("head_start") != updates:
+                self._warn(
+                    f"head_start = {updates} has no effect: it counts at a fresh start only, with another --home"
+                )
             return
         self._inform(f"head start: {counted(updates, 'update')} on the right answers of training questions")
         settings = round_settings(self.settings, self.max_tokens)

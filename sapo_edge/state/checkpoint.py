@@ -93,7 +93,7 @@ class Checkpoint:
             if expected != actual:
                 raise CheckpointError(
                     f"{self.directory} was made with another {name}",
-                    "continue with the one it was made with, the default here, or use --home for a new state directory",
+                    "continue with the one it was made with, or use --home for a new state directory",
                 )
 
     def verify_files(self) -> None:
