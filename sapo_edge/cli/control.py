@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +12,8 @@ import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.control.client import START_SECONDS, connect
-from sapo_edge.errors import ConfigError
+from sapo_edge.control.client import START_SECONDS, connect, node_runs
+from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.events import from_dict
 from sapo_edge.plain import counted, line, printable, reasons, size
@@ -22,19 +23,30 @@ from sapo_edge.state.paths import Paths
 
 CLOCK_SECONDS = 60
 """Smallest difference between clocks that `sapo status` shows."""
+WATCH_SECONDS = 2.0
+"""Seconds between two answers of `sapo status --watch`."""
 MAX_LOG_LINES = 1000
 """Most past events of `sapo logs`."""
 
 
-def status(home: Home = None, json: Json = False) -> None:
+def status(
+    watch: Annotated[bool, typer.Option("--watch", help="Renew it every 2 seconds, until the node ends.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
     """Show what the running node does: rounds, rewards, swarm, traffic."""
     with connect(Paths.default(home)) as client:
-        record = client.request("status")
-    if json:
-        print_json(record)
-        return
-    for text in status_lines(record):
-        print(text)
+        while True:
+            record = client.request("status")
+            if json:
+                print_json(record)
+            else:
+                # On a terminal, in the place of the last one.
+                clear = "\x1b[H\x1b[J" if watch and sys.stdout.isatty() else ""
+                print(clear + "\n".join(status_lines(record)), flush=True)
+            if not watch:
+                return
+            time.sleep(WATCH_SECONDS)
 
 
 def peers(home: Home = None, json: Json = False) -> None:
@@ -89,13 +101,20 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", help="Keep printing events as they happen.")] = False,
     level: Annotated[str, typer.Option("--level", help="Lowest level: debug, info, warning or error.")] = "info",
     lines: Annotated[int, typer.Option("--lines", min=0, max=MAX_LOG_LINES, help="Past events to print.")] = 50,
+    since: Annotated[
+        str | None, typer.Option("--since", help="All since 30min, 2h, 3d or a date ago, from the log's files.")
+    ] = None,
     home: Home = None,
     json: JsonEvents = False,
 ) -> None:
-    """Show the events of the running node."""
+    """Show the events of the running node; without one, or with --since, the files of its log."""
     if level not in LEVELS:
         raise ConfigError(f"there is no level {level!r}", f"choose one of {', '.join(LEVELS)}")
-    with connect(Paths.default(home)) as client:
+    paths = Paths.default(home)
+    if since is not None or not node_runs(paths):
+        _print_log(paths, None if since is not None else lines, since, level, follow=follow, as_json=json)
+        return
+    with connect(paths) as client:
         past = client.subscribe(lines, progress=level == "debug")
         for number, event in enumerate(client.events() if past or follow else (), start=1):
             if LEVELS.index(_level(event)) >= LEVELS.index(level):
@@ -105,6 +124,26 @@ def logs(
                     print(event_line(event), flush=True)
             if number >= past and not follow:
                 break
+
+
+def _print_log(paths: Paths, lines: int | None, since: str | None, level: str, *, follow: bool, as_json: bool) -> None:
+    """Print the files of the log.
+
+    Raises:
+        NoNodeError: if there are none, because no node has run yet.
+    """
+    from sapo_edge.cli.log_files import as_line, as_object, parse_since, records
+
+    if not paths.log.exists() and not follow:
+        raise NoNodeError("no node runs here", "start one with `sapo run`")
+    begin = 0.0 if since is None else parse_since(since, time.time())
+    if since is None:
+        narrate(f"no node runs; from {paths.log}")
+    for record in records(paths, lines=lines, since=begin, level=level, follow=follow):
+        if as_json:
+            print_json(as_object(record))
+        else:
+            print(as_line(record), flush=True)
 
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:

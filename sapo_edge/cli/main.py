@@ -28,6 +28,7 @@ from sapo_edge.cli import (
     rollback,
     run,
     service,
+    start,
     swarm,
     tasks,
 )
@@ -83,11 +84,11 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "eval": adapters.evaluate, "chat": chat.chat, "export": adapters.export, "status": control.status,
-    "peers": control.peers, "pause": control.pause, "resume": control.resume, "stop": control.stop,
-    "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer, "doctor": doctor.doctor,
-    "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths, "serve": serve,
-    "relay": relay.relay,
+    "run": run.run, "start": start.start, "eval": adapters.evaluate, "chat": chat.chat, "export": adapters.export,
+    "status": control.status, "peers": control.peers, "pause": control.pause, "resume": control.resume,
+    "stop": control.stop, "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer,
+    "doctor": doctor.doctor, "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths,
+    "serve": serve, "relay": relay.relay,
 }  # fmt: skip
 for name, command in _COMMANDS.items():
     app.command(name)(command)

@@ -19,6 +19,7 @@ from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
 from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import narrate
+from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ExitCode, StateError
@@ -61,6 +62,9 @@ def run(
     head_start: Annotated[
         int | None, typer.Option(help="Updates on right answers before the first round, if the model is never right.")
     ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Run in the background, and return once the node answers.")
+    ] = False,
     settings: Set = None,
     home: Home = None,
     json: JsonEvents = False,
@@ -71,7 +75,11 @@ def run(
         "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
-    raise typer.Exit(run_node(open_workspace(home, flags, settings), as_json=json, agree=agree))
+    workspace = open_workspace(home, flags, settings)
+    if detach:
+        start_detached(workspace, home, flags, settings or (), agree=agree)
+    else:
+        raise typer.Exit(run_node(workspace, as_json=json, agree=agree))
 
 
 def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> ExitCode:

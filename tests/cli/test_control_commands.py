@@ -165,3 +165,21 @@ def test_logs_follow_until_the_node_ends(invoke: Invoke, tmp_path: Path) -> None
     assert told.code == 0 and [line[21:] for line in told.out.splitlines()] == [
         "warning: odd\\x1b[31m", "stopped: asked to stop; 1 round finished",
     ]  # fmt: skip
+
+
+def test_status_is_renewed_until_somebody_ends_it(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, waits = FakeNode(dict(STATUS)), list[float]()
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        node.record["round"] = 12 + len(waits)
+        if len(waits) == 3:
+            raise KeyboardInterrupt
+
+    with running(tmp_path, node):
+        monkeypatch.setattr("sapo_edge.cli.control.time.sleep", wait)
+        told = invoke("status", "--watch", "--json", "--home", tmp_path)
+    assert told.code == 130 and waits == [2.0] * 3
+    assert [json.loads(line)["round"] for line in told.out.splitlines()] == [12, 13, 14]
