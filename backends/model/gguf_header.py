@@ -115,11 +115,18 @@ class _Reader:
             raise self.broken(f"has a string of {length} bytes in its header")
         return self.take(length).decode("utf-8", errors="replace")
 
-    def skip_text(self) -> None:
-        length = self.scalar("<Q")
-        if length > min(MAX_STRING, self.size - self.file.tell()):
+    def skip_texts(self, count: int) -> None:
+        """Skip strings without asking for the position at each: a vocabulary has up to half a million."""
+        read, seek = self.file.read, self.file.seek
+        for _ in range(count):
+            prefix = read(8)
+            length = int.from_bytes(prefix, "little")
+            # After a seek beyond the end, the next read returns nothing.
+            if len(prefix) < 8 or length > MAX_STRING:
+                raise self.broken("ends in the middle of its header")
+            seek(length, 1)
+        if self.file.tell() > self.size:
             raise self.broken("ends in the middle of its header")
-        self.file.seek(length, 1)
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -137,8 +144,7 @@ class _Reader:
         if count <= KEPT_ARRAY:
             return [self.value(kind) for _ in range(count)]
         if kind == _STRING:
-            for _ in range(count):
-                self.skip_text()
+            self.skip_texts(count)
         elif kind in _SCALARS:
             self.take(count * struct.calcsize(_SCALARS[kind]))
         else:
