@@ -16,6 +16,7 @@ def main() -> None:
     known = [
         "sampling",
         "draw",
+        "evaluation",
         "update",
         "node",
         "bandwidth",
@@ -35,6 +36,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--threads", type=int, default=0, help="of evaluation; 0: one a core")
     parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined")
     parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
@@ -73,6 +75,10 @@ def main() -> None:
         from tests.benchmarks import draw
 
         draw.run(arguments.repeats)
+    if "evaluation" in names:
+        from tests.benchmarks import evaluation
+
+        evaluation.run(arguments.repeats, arguments.threads)
     if "update" in names:
         from tests.benchmarks import update
 

@@ -1,0 +1,64 @@
+"""An evaluation of 200 questions of `starter` beside a round of 8 x 8 on it, with the embedded model."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.machine.threads import available_cores
+from sapo_edge.backends.model.find import find_model
+from sapo_edge.policy import Sample, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.state.paths import Paths
+from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.source import TaskSource
+from tests.benchmarks.measure import seconds
+
+ROUND, ANSWERS, QUESTIONS = 8, 8, 200
+
+
+def run(repeats: int, threads: int = 0) -> None:
+    """Print both, by the clock and by the processor; `threads` 0 takes one a core."""
+    manifest = load_manifest("starter")
+    tasks = TaskSource(manifest)
+    held_out = [manifest.prompt_for(task.question) for task in tasks.held_out("validation", QUESTIONS)]
+    prompts = [manifest.prompt_for(tasks.draw(1, index).question) for index in range(ROUND)]
+    with tempfile.TemporaryDirectory() as workspace:
+        policy = LlamaCppPolicy(
+            find_model(""), cache=Paths.default().cache, workspace=Path(workspace), threads=threads or available_cores()
+        )
+
+        def train() -> None:
+            groups = policy.generate(prompts, ANSWERS, manifest.max_tokens, 1.0, 0)
+            training = [
+                TrainingGroup(prompt, tuple(_answer(index, sample) for index, sample in enumerate(group)))
+                for prompt, group in zip(prompts, groups, strict=True)
+            ]
+            # So slow that the model, and with it the length of its answers, stays as it is.
+            policy.update(training, UpdateSettings(learning_rate=1e-9, max_tokens=manifest.max_tokens))
+
+        def evaluate() -> None:
+            policy.generate(held_out, 1, manifest.max_tokens, 0.0, 0)
+
+        print(f"\n### An evaluation of {len(held_out)} questions beside a round of {ROUND} x {ANSWERS}\n")
+        print("| measured by | round (s) | evaluation (s) | rounds |\n|---|---|---|---|")
+        pairs = [(_timed(train), _timed(evaluate)) for _ in range(repeats)]
+        for index, clock in enumerate(("clock", "processor time")):
+            rounds, evaluations = ([one[index] for one in column] for column in zip(*pairs, strict=True))
+            ratio = statistics.median(second / first for first, second in zip(rounds, evaluations, strict=True))
+            print(f"| {clock} | {statistics.median(rounds):.1f} | {statistics.median(evaluations):.1f} | {ratio:.2f} |")
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds by the clock, and of the processor."""
+    begin = time.process_time()
+    elapsed = seconds(work)
+    return elapsed, time.process_time() - begin
+
+
+def _answer(index: int, sample: Sample) -> TrainingAnswer:
+    """With an advantage, so that every answer is trained on."""
+    return TrainingAnswer(sample.text, sample.ended, 1.0 - 2.0 * (index % 2), sample.token_ids, sample.logprobs)
