@@ -174,9 +174,27 @@ def write_model(
 
 
 def add_metadata(
-    writer: GGUFWriter, shape: ModelShape, texts: list[str], types: list[int], template: str = CHAT_TEMPLATE
+    writer: GGUFWriter,
+    shape: ModelShape,
+    texts: list[str],
+    types: list[int],
+    template: str = CHAT_TEMPLATE,
+    *,
+    pre: str = "gpt-2",
+    merges: Sequence[str] = (),
+    scores: Sequence[float] = (),
 ) -> None:
-    """Give a GGUF file the sizes of a model, its vocabulary and its chat template."""
+    """Give a GGUF file the sizes of a model, its vocabulary and its chat template.
+
+    Args:
+        writer: of the file.
+        shape: of the model.
+        texts, types: of the tokens.
+        template: of a chat.
+        pre: llama.cpp's name of how texts are split before they are tokenised.
+        merges: of two tokens each, in order.
+        scores: of the tokens; with them the tokenizer is of SentencePiece's kind, which has no merges.
+    """
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.width)
     writer.add_block_count(shape.layers)
@@ -199,15 +217,19 @@ def add_metadata(
         writer.add_attention_scale(MULTIPLIERS["attention_multiplier"])
         writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
     zero = byte_characters()[0]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_model("llama" if scores else "gpt2")
     writer.add_token_list(texts)
     writer.add_token_types(types)
-    # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
-    writer.add_token_merges([f"{zero} {zero}"])
-    writer.add_bos_token_id(END_OF_TEXT)
-    writer.add_eos_token_id(IM_END)
-    writer.add_pad_token_id(END_OF_TEXT)
+    if scores:
+        writer.add_token_scores(list(scores))
+        writer.add_add_space_prefix(False)
+    else:
+        writer.add_tokenizer_pre(pre)
+        # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
+        writer.add_token_merges([f"{zero} {zero}", *merges])
+    writer.add_bos_token_id(texts.index("<|endoftext|>"))
+    writer.add_eos_token_id(texts.index("<|im_end|>"))
+    writer.add_pad_token_id(texts.index("<|endoftext|>"))
     writer.add_chat_template(template)
 
 

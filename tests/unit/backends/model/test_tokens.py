@@ -1,0 +1,198 @@
+"""Token ids of texts whose splitting differs between families: a GGUF file's and a directory's are the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.vocabularies import SPACE, GgufVocabulary, HfVocabulary, Vocabulary
+from tests.directories import CONTROL_TOKENS
+from tests.models import CHAT_TEMPLATE, CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
+
+UNKNOWN, BYTE = 2, 6
+"""Types of tokens in GGUF files."""
+
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+CL100K = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}DIGITS| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|"
+    r"\s+(?!\S)|\s+"
+)
+FAMILIES = {
+    "qwen2": CL100K.replace("DIGITS", ""),
+    "llama-bpe": CL100K.replace("DIGITS", "{1,3}"),
+    "smollm": GPT2,
+    "refact": GPT2,
+}
+"""Regular expressions that split a text, by llama.cpp's names: Qwen 2.5 and 3; Llama 3 and SmolLM3; SmolLM2; Granite 3.
+The last two set each digit apart before."""
+WORDS = ("12", "123", "1234", "ab", "abc", " a", " ab", " 7", " 12", "\n\n", "\n\n\n", "\r\n", "  ", " \n", "'s", "'S",
+         "é", "ü", "漢", "字", "漢字", "🙂", "...", "!?", ". ", "½", "²", "٣٤", "_1", "-1", "=\n")  # fmt: skip
+"""Texts that are one token, if nothing splits them before."""
+TEXTS = (
+    "What is 123456 + 7?", "\n 7", "a\n\n\nb", "x = 12\r\n\r\n", "don't 'S 's", "é ü 漢字 🙂 e\u0301", "٣٤ ½ x² m²",
+    "  two  spaces ", "1,234.5", "\t\ttab", "\u00a0no-break", "under_123", "a\u200bb", "<answer>12</answer>\n",
+)  # fmt: skip
+
+
+def merges() -> list[tuple[str, str]]:
+    """Merges that make each of `WORDS` one token from left to right, most general first."""
+    table = byte_characters()
+    found: dict[tuple[str, str], None] = {}
+    for word in sorted(WORDS, key=lambda word: len(word.encode())):
+        characters = [table[byte] for byte in word.encode()]
+        for end in range(1, len(characters)):
+            found.setdefault(("".join(characters[:end]), characters[end]))
+    return list(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One tokenizer as a GGUF file and as a directory."""
+
+    gguf: Vocabulary
+    directory: Vocabulary
+
+
+def byte_level(directory: Path, family: str) -> Path:
+    """A tokenizer of byte-level BPE; returns the GGUF file beside its directory."""
+    from gguf import GGUFWriter
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    pairs = merges()
+    texts, types = tokens()
+    more = dict.fromkeys(left + right for left, right in pairs)
+    texts, types = [*texts, *more], [*types, *[NORMAL] * len(more)]
+    writer = GGUFWriter(directory / "tokenizer.gguf", "llama")
+    add_metadata(writer, SHAPES["llama"], texts, types, pre=family, merges=[" ".join(pair) for pair in pairs])
+    write_embedding(writer, len(texts))
+    zero = byte_characters()[0]
+    model = models.BPE(
+        vocab={text: index for index, text in enumerate(texts)}, merges=[(zero, zero), *pairs],
+        ignore_merges=family == "llama-bpe",
+    )  # fmt: skip
+    tokenizer = Tokenizer(model)
+    split: list[Any] = [pre_tokenizers.Split(Regex(FAMILIES[family]), behavior="isolated")]
+    if family in ("smollm", "refact"):
+        split.insert(0, pre_tokenizers.Digits(individual_digits=True))
+    byte_pieces = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, byte_pieces])
+    tokenizer.decoder = decoders.ByteLevel()
+    write_directory(directory, tokenizer)
+    return directory / "tokenizer.gguf"
+
+
+def sentence_piece(directory: Path) -> Path:
+    """A tokenizer of SentencePiece's kind, which writes what it does not know in bytes, as Gemma's."""
+    from gguf import GGUFWriter
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    words = [word.replace(" ", SPACE) for word in WORDS if word.isascii() or word in ("é", "漢字", "漢", "字")]
+    prefixes = dict.fromkeys(word[:end] for word in words for end in range(2, len(word) + 1))
+    letters = dict.fromkeys(character for word in words for character in word)
+    ranked = sorted(prefixes, key=len)
+    texts = ["<unk>", *CONTROL_TOKENS, *(f"<0x{byte:02X}>" for byte in range(256)), *letters, *ranked]
+    types = [UNKNOWN, *[CONTROL] * 3, *[BYTE] * 256, *[NORMAL] * (len(letters) + len(ranked))]
+    scores = [0.0] * 260 + [-1000.0] * len(letters) + [-float(rank) for rank in range(len(ranked))]
+    writer = GGUFWriter(directory / "tokenizer.gguf", "llama")
+    add_metadata(writer, SHAPES["llama"], texts, types, scores=scores)
+    write_embedding(writer, len(texts))
+    known = {*letters, *ranked}
+    pairs = [
+        (piece[:cut], piece[cut:])
+        for piece in ranked
+        for cut in range(1, len(piece))
+        if piece[:cut] in known and piece[cut:] in known
+    ]
+    vocabulary = {text: index for index, text in enumerate(texts)}
+    tokenizer = Tokenizer(
+        models.BPE(vocab=vocabulary, merges=pairs, byte_fallback=True, unk_token="<unk>", fuse_unk=True)
+    )
+    tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    write_directory(directory, tokenizer)
+    return directory / "tokenizer.gguf"
+
+
+def write_embedding(writer: Any, rows: int) -> None:
+    """Finish a GGUF file with the one tensor that its header must have."""
+    writer.add_tensor("token_embd.weight", np.zeros((rows, SHAPES["llama"].width), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def write_directory(path: Path, tokenizer: Any) -> None:
+    """A directory that has a tokenizer, and as much of a model as its check asks for."""
+    from safetensors.numpy import save_file
+    from tokenizers import AddedToken
+
+    tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
+    tokenizer.save(str(path / "tokenizer.json"))
+    shape = SHAPES["llama"]
+    config = {
+        "model_type": "llama", "hidden_size": shape.width, "num_attention_heads": shape.heads,
+        "num_hidden_layers": 1, "intermediate_size": shape.inner, "vocab_size": 1,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+    (path / "config.json").write_text(json.dumps(config))
+    save_file({"model.norm.weight": np.ones(shape.width, np.float32)}, path / "model.safetensors")
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
+        "chat_template": CHAT_TEMPLATE,
+    }  # fmt: skip
+    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "gemma"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    directory = tmp_path_factory.mktemp("tokenizer")
+    file = sentence_piece(directory) if request.param == "gemma" else byte_level(directory, request.param)
+    gguf = GgufVocabulary(read_header(file))
+    with closing(gguf):
+        yield Pair(gguf, HfVocabulary(HfDirectory(directory)))
+
+
+def assert_same(pair: Pair, text: str) -> None:
+    ids = pair.gguf.tokenize(text, special=False)
+    assert pair.directory.tokenize(text, special=False) == ids
+    for vocabulary in (pair.gguf, pair.directory):
+        assert b"".join(map(vocabulary.piece, ids)).decode() == text
+
+
+def test_digits_newlines_and_letters_are_split_alike(pair: Pair) -> None:
+    for text in TEXTS:
+        assert_same(pair, text)
+
+
+@given(st.lists(st.sampled_from(sorted({*WORDS, *"".join(TEXTS)})), max_size=12).map("".join))
+def test_any_text_of_these_characters_is_split_alike(pair: Pair, text: str) -> None:
+    assert_same(pair, text)
+
+
+def test_control_tokens_are_read_in_templates_only(pair: Pair) -> None:
+    for vocabulary in (pair.gguf, pair.directory):
+        assert len(vocabulary.tokenize("<|im_end|>", special=True)) == 1
+        assert len(vocabulary.tokenize("<|im_end|>", special=False)) > 1
+
+
+def test_the_families_do_split_differently(tmp_path: Path) -> None:
+    lengths = {}
+    for family in FAMILIES:
+        directory = tmp_path / family
+        directory.mkdir()
+        with closing(GgufVocabulary(read_header(byte_level(directory, family)))) as vocabulary:
+            lengths[family] = tuple(len(vocabulary.tokenize(text, special=False)) for text in ("=\n", "1234"))
+    assert lengths == {"qwen2": (1, 4), "llama-bpe": (1, 2), "smollm": (2, 4), "refact": (2, 4)}
