@@ -54,6 +54,7 @@ class OpenOptions:
         trainable: whether `update` and `save` will be called.
         narrate: called with a line of text before something that takes time.
         thinking: whether the model may think before it answers.
+        quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
         size: of the largest round, which has to fit into the memory; None checks nothing.
     """
 
@@ -65,6 +66,7 @@ class OpenOptions:
     trainable: bool
     narrate: Callable[[str], None]
     thinking: bool = False
+    quantise: str = ""
     size: RoundShape | None = None
 
 
@@ -78,6 +80,7 @@ class RoundShape:
         prompt_tokens, max_tokens: most tokens of a question and of an answer.
         trainable: whether the adapter learns.
         memory: most bytes to take; 0 is what is free.
+        quantise: as in `OpenOptions`.
     """
 
     rank: int
@@ -87,6 +90,7 @@ class RoundShape:
     max_tokens: int
     trainable: bool = True
     memory: int = 0
+    quantise: str = ""
 
 
 OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]

@@ -1,6 +1,7 @@
-"""`python -m tests.memory_probe BACKEND GROUPS ANSWERS PROMPT TOKENS [MODEL GB]`: what a round of this shape takes.
+"""`python -m tests.memory_probe BACKEND GROUPS ANSWERS PROMPT TOKENS [MODEL GB TRAINED]`: what such a round takes.
 
-In a process of its own, because only a fresh one shows what a backend needs with its libraries.
+In a process of its own, because only a fresh one shows what a backend needs with its libraries. MODEL is a file, GB the
+memory that it may take, TRAINED the number of groups that it learns from. Prints JSON.
 """
 
 from __future__ import annotations
@@ -85,19 +86,20 @@ def prompts(policy: Policy, groups: int, tokens: int) -> list[Prompt]:
 
 
 def main() -> None:
-    """Sample and learn twice, and print the peak beside the estimate."""
+    """Sample and learn for one question, then for all, and print the peak beside the estimate."""
     backend, *numbers = sys.argv[1:]
     groups, answers, prompt, tokens = map(int, numbers[:4])
-    model, size = "", None
+    model, size, trained = "", None, groups
     if numbers[4:]:
         model, memory = numbers[4], int(float(numbers[5]) * 1e9)
-        size = RoundShape(LoraSettings().rank, groups, answers, prompt, tokens, memory=memory)
+        size, trained = RoundShape(LoraSettings().rank, groups, answers, prompt, tokens, memory=memory), int(numbers[6])
     before = peak_memory()
     with tempfile.TemporaryDirectory() as directory:
         policy = open_policy(backend, Path(directory), trainable=True, model=model, size=size)
         asked = prompts(policy, groups, prompt)
-        for seed in range(2):
-            sampled = policy.generate(asked, answers, tokens, 1.0, seed, stop_text="")
+        # The optimizer's memory is there from the first step on.
+        for seed, count in enumerate((1, groups)):
+            sampled = policy.generate(asked[:count], answers, tokens, 1.0, seed, stop_text="")
             batch = [
                 TrainingGroup(
                     one,
@@ -106,9 +108,9 @@ def main() -> None:
                         for index, s in enumerate(group)
                     ),
                 )
-                for one, group in zip(asked, sampled, strict=True)
+                for one, group in zip(asked[:count], sampled, strict=True)
             ]
-            policy.update(batch, UpdateSettings())
+            policy.update(batch[:trained], UpdateSettings())
         estimate = policy.memory_estimate(groups, answers, prompt, tokens)
         peak = peak_memory()
         print(json.dumps({"peak": peak, "measured": peak - before, "estimate": estimate.total}))

@@ -12,8 +12,9 @@ from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, Round
 from sapo_edge.backends.choose import registry
 from sapo_edge.backends.choose.registry import AUTO, find_backend
 from sapo_edge.backends.machine.host import Host, this_host
+from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.children import python_command
-from sapo_edge.errors import BackendError
+from sapo_edge.errors import BackendError, ModelError
 
 if TYPE_CHECKING:
     from sapo_edge.policy import LoraSettings
@@ -151,6 +152,7 @@ def open_policy(
     trainable: bool,
     narrate: Callable[[str], None],
     thinking: bool = False,
+    quantise: str = "",
     size: RoundShape | None = None,
 ) -> OpenedPolicy:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
@@ -159,9 +161,9 @@ def open_policy(
 
     Raises:
         BackendError: if the backend is broken or incomplete.
-        ModelError: if it can't use the model.
+        ModelError: if it can't use the model, or `size` does not fit into the memory.
     """
-    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking, size)
+    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, size)
     try:
         return _open(choice, options)
     except BackendError as error:
@@ -181,5 +183,24 @@ def open_policy(
 
 
 def _open(choice: ChosenBackend, options: OpenOptions) -> OpenedPolicy:
-    policy, reasons = find_backend(choice.name).open(options)
+    backend = find_backend(choice.name)
+    _check_memory(backend, options)
+    policy, reasons = backend.open(options)
     return policy, (*choice.reasons, *reasons)
+
+
+def _check_memory(backend: Backend, options: OpenOptions) -> None:
+    """Refuse a round that does not fit into the machine's memory. A GPU's is checked by the backend that uses it.
+
+    Raises:
+        ModelError: with both numbers.
+    """
+    if options.size is None or backend.estimate is None or backend.look(this_host(), options.model).free:
+        return
+    needed, free = backend.estimate(options.model, options.size).total, free_memory(options.size.memory)
+    if needed > free:
+        raise ModelError(
+            f"a round takes {needed / 1e9:.1f} GB of memory with {backend.name}, and {free / 1e9:.1f} GB are free",
+            "close programs, ask for shorter answers (max_tokens), take a model with fewer weights or fewer bits (of a "
+            "directory, with quantise), or set memory to the GB that it may take",
+        )

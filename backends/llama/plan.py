@@ -13,7 +13,6 @@ from sapo_edge.backends.llama.requantise import BYTES_PER_WEIGHT, LARGE, SMALL, 
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import PACKED, Place, learning_bytes, packed_bytes
-from sapo_edge.errors import ModelError
 from sapo_edge.policy import MemoryEstimate
 
 SLOTS = 63
@@ -23,6 +22,8 @@ BATCH = 1024
 """Most tokens of one decode."""
 RUNTIME_BYTES = 420_000_000
 """Interpreter, torch, transformers, peft, reasoning_gym, llama.cpp: measured, nearly all of it code and tables."""
+REARRANGED = (2, 10, 12, 20)
+"""Formats whose matrices llama.cpp rearranges on x86 and ARM: Q4_0, Q2_K, Q4_K, IQ4_NL."""
 SHARE = 0.9
 """Part of the free memory to count on."""
 
@@ -34,7 +35,8 @@ class Plan:
     Attributes:
         place: of the learner.
         slots: answers decoded in parallel.
-        own_file: whether llama.cpp samples from the model's own file, not from a faster copy.
+        own_file: whether llama.cpp samples from the model's own file as it is: not from a copy in a faster format, and
+            with no matrix rearranged in memory.
         price: what it costs, in words; "" for the fastest plan.
     """
 
@@ -71,25 +73,8 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
     return next(fitting, PLANS[-1])
 
 
-def choose_plan(header: GgufHeader, size: RoundShape, free: int) -> Plan:
-    """See `fitting_plan`.
-
-    Raises:
-        ModelError: if none fits.
-    """
-    plan = fitting_plan(header, size, free)
-    needed = estimate_memory(header, size, plan).total / SHARE
-    if needed <= free:
-        return plan
-    raise ModelError(
-        f"a round takes {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free",
-        "close programs, raise the setting memory if it is set, ask for shorter answers (max_tokens), or use a model "
-        "with fewer weights or fewer bits",
-    )
-
-
 def estimate_memory(
-    header: GgufHeader, size: RoundShape, plan: Plan = PLANS[0], sampler_bytes: int | None = None
+    header: GgufHeader, size: RoundShape, plan: Plan = PLANS[0], sampled: GgufHeader | None = None
 ) -> MemoryEstimate:
     """Bytes that a node on this backend needs at its peak.
 
@@ -97,12 +82,13 @@ def estimate_memory(
         header: of the model.
         size: of the round; only one that trains loads torch.
         plan: by which it is computed.
-        sampler_bytes: size of the file to sample from; by default the largest that may be chosen.
+        sampled: of the file to sample from; by default the largest that may be chosen.
     """
     shape, weights = ModelShape.of_gguf(header), weights_of(header)
-    if sampler_bytes is None:
-        own = plan.own_file or not SMALL <= weights <= LARGE
-        sampler_bytes = header.path.stat().st_size if own else int(BYTES_PER_WEIGHT["bf16"] * weights)
+    if sampled is None and not plan.own_file and SMALL <= weights <= LARGE:
+        sampler_bytes = int(BYTES_PER_WEIGHT["bf16"] * weights)
+    else:
+        sampler_bytes = _file_bytes(sampled or header, rearranged=not plan.own_file)
     sampling = _sampling_bytes(shape, size, plan)
     if not size.trainable:
         return MemoryEstimate(sampler_bytes + sampling, 0, 0, 0, RUNTIME_BYTES // 3)
@@ -111,6 +97,13 @@ def estimate_memory(
     # Sampling and learning take turns.
     working = max(learning_bytes(shape, size, plan.place), sampling)
     return MemoryEstimate(sampler_bytes, packed_bytes(header), adapter, working, RUNTIME_BYTES)
+
+
+def _file_bytes(header: GgufHeader, *, rearranged: bool) -> int:
+    """Bytes of a mapped file and of what llama.cpp rearranges of it."""
+    matrices = (info for name, info in header.tensors.items() if name != "token_embd.weight")
+    copies = [info.bytes for info in matrices if info.type in REARRANGED]
+    return header.path.stat().st_size + rearranged * sum(copies)
 
 
 def _sampling_bytes(shape: ModelShape, size: RoundShape, plan: Plan) -> int:

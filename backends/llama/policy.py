@@ -13,7 +13,7 @@ from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
-from sapo_edge.backends.llama.plan import BATCH, PLANS, choose_plan, estimate_memory
+from sapo_edge.backends.llama.plan import BATCH, PLANS, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
@@ -44,7 +44,7 @@ class LlamaCppPolicy(BasePolicy):
         size: of the largest round, by which and by the free memory the plan is chosen; None takes the fastest plan.
 
     Raises:
-        ModelError: if the file is missing, truncated, or not supported, or a round does not fit into the memory.
+        ModelError: if the file is missing, truncated, or not supported.
         BackendError: if llama-cpp-python or, for a trainable policy, torch is missing.
     """
 
@@ -66,7 +66,7 @@ class LlamaCppPolicy(BasePolicy):
         self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
-        self.plan = PLANS[0] if size is None else choose_plan(self.header, size, free_memory(size.memory))
+        self.plan = PLANS[0] if size is None else fitting_plan(self.header, size, free_memory(size.memory))
         self.sampler: SamplerChoice = (
             own_file(self.header, "it takes the least memory")
             if self.plan.own_file
@@ -74,7 +74,7 @@ class LlamaCppPolicy(BasePolicy):
         )
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
         sampled = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(sampled, thinking=thinking)
+        self.model = LlamaModel(sampled, rearranged=not self.plan.own_file, thinking=thinking)
         self.vocabulary = self.model
         self.adapter_path = workspace / "sampler-adapter.gguf"
         self._has_adapter = False
@@ -123,7 +123,7 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
-        return estimate_memory(self.header, size, self.plan, self.sampler.path.stat().st_size)
+        return estimate_memory(self.header, size, self.plan, self.model.header)
 
     def close(self) -> None:
         """Free native memory."""

@@ -27,14 +27,15 @@ class LlamaModel(GgufVocabulary):
 
     Args:
         header: of the file.
+        rearranged: whether some matrices are in memory a second time, rearranged for faster products.
         thinking: whether prompts let the model think before it answers.
 
     Raises:
         ModelError: if llama.cpp can't load the file.
     """
 
-    def __init__(self, header: GgufHeader, *, thinking: bool = False) -> None:
-        super().__init__(header, weights=True, thinking=thinking)
+    def __init__(self, header: GgufHeader, *, rearranged: bool = True, thinking: bool = False) -> None:
+        super().__init__(header, weights=True, rearranged=rearranged, thinking=thinking)
 
 
 class LlamaContext:

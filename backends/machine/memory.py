@@ -4,8 +4,7 @@ from __future__ import annotations
 
 
 def free_memory(limit: int = 0) -> int:
-    """Bytes of memory that may be taken now: those that are free, at most `limit` unless that is 0."""
+    """Bytes of memory that may be taken: `limit`, as somebody who knows better says; those that are free if it is 0."""
     import psutil
 
-    available = int(psutil.virtual_memory().available)
-    return min(available, limit) if limit else available
+    return limit or int(psutil.virtual_memory().available)

@@ -6,6 +6,8 @@ They are 5 to 50 times as fast as gguf-py's, which computes in numpy, and equal 
 from __future__ import annotations
 
 import ctypes
+import os
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.llama_library import llama_library
+
+QUANTISED_ROWS = 512
+"""Rows that a thread quantises at a time."""
 
 
 @lru_cache(maxsize=1)
@@ -62,6 +67,13 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
     _widener(kind)(blocks.ctypes.data, values.ctypes.data, values.size)
 
 
+def block_size(kind: int) -> int:
+    """Values of a block of a number format."""
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    return int(GGML_QUANT_SIZES[GGMLQuantizationType(kind)][0])
+
+
 def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     """Values in a number format.
 
@@ -85,5 +97,12 @@ def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8
     function.restype = ctypes.c_size_t
     function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p]
     blocks = np.empty((rows, columns // count * size), np.uint8)
-    function(int(kind), values.ctypes.data, blocks.ctypes.data, 0, rows, columns, None)
+    parts = range(0, rows, QUANTISED_ROWS)
+
+    def part(start: int) -> None:
+        taken = values[start : start + QUANTISED_ROWS]
+        function(int(kind), taken.ctypes.data, blocks[start:].ctypes.data, 0, len(taken), columns, None)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(part, parts))
     return blocks

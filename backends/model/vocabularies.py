@@ -125,6 +125,7 @@ class GgufVocabulary(Vocabulary):
     Args:
         header: of the file.
         weights: whether llama.cpp maps the file's weights as well.
+        rearranged: whether it keeps a second copy of some matrices, rearranged for faster products.
         thinking: as in `Vocabulary`.
 
     Attributes:
@@ -137,13 +138,16 @@ class GgufVocabulary(Vocabulary):
         ModelError: if llama.cpp can't load the file.
     """
 
-    def __init__(self, header: GgufHeader, *, weights: bool = False, thinking: bool = False) -> None:
+    def __init__(
+        self, header: GgufHeader, *, weights: bool = False, rearranged: bool = True, thinking: bool = False
+    ) -> None:
         super().__init__(header.model_name, thinking=thinking)
         self.library = llama_library()
         self.header = header
         parameters = self.library.llama_model_default_params()
         parameters.n_gpu_layers = 0
         parameters.vocab_only = not weights
+        parameters.use_extra_bufts = rearranged
         self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
         if not self.pointer:
             raise ModelError(

@@ -122,7 +122,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     device = DEVICES.get(look(this_host(), options.model).preference, "auto")
     policy = TorchPolicy(
         options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
-        narrate=options.narrate, thinking=options.thinking,
+        narrate=options.narrate, thinking=options.thinking, quantise=options.quantise,
     )  # fmt: skip
     return policy, policy.reasons
 
@@ -135,6 +135,8 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     host, shape, place = this_host(), shape_of(open_source(model)), places.CPU
     if free := look(host, model).free:
         place = _nvidia_place(host, shape, free)
+    elif size.quantise and model.is_dir():
+        place = replace(place, weights=size.quantise)
     return places.estimate_memory(shape, size, place)
 
 

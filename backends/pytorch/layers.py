@@ -68,7 +68,7 @@ def narrow_blocks(model: Any, weights: str) -> None:
     Raises:
         BackendError: for nf4, if bitsandbytes is missing or can't be loaded.
     """
-    if weights in ("float32", "packed"):
+    if weights not in ("bfloat16", "nf4"):
         return
     for parent in list(model.model.layers.modules()):
         for name, child in list(parent.named_children()):

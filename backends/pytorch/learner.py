@@ -116,10 +116,12 @@ class TorchLearner(PackedLearner[Tensor]):
         assert logprobs.grad is not None
         slopes = logprobs.grad[:, None]
         # One array is logits, log-probabilities and, here, the gradient of the logits in turn.
+        negentropy = torch.zeros((), device=distribution.device)
         for part, slope in zip(_slices(distribution), _slices(slopes), strict=True):
             probabilities = part.exp()
-            loss.sums.entropy -= float(part.mul_(probabilities).sum())
+            negentropy += part.mul_(probabilities).sum()
             torch.mul(probabilities, -slope, out=part)
+        loss.sums.entropy -= float(negentropy)
         distribution.scatter_add_(1, ids, slopes)
         torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
         return logprobs.detach()

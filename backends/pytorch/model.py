@@ -20,6 +20,7 @@ from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sapo_edge.backends.model.architectures import transformers_config
+from sapo_edge.backends.model.ggml import block_size, quantise
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfTensors
@@ -27,7 +28,7 @@ from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import IMPLEMENTATION, register
 from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_parameter
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
-from sapo_edge.backends.pytorch.place import CPU, Place
+from sapo_edge.backends.pytorch.place import CPU, QUANTISED, Place
 from sapo_edge.policy import LoraSettings
 
 
@@ -71,10 +72,11 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
             continue
         module_name, _, attribute = name.rpartition(".")
         module, shape = model.get_submodule(module_name), tuple(parameter.shape)
-        if place.weights == "packed" and isinstance(tensors, GgufTensors) and tensors.is_packed(name, shape):
-            pack_module(module, _packed(tensors, name, shape, scratch))
-        else:
+        packed = _packed(tensors, name, shape, place, scratch)
+        if packed is None:
             place_parameter(module, attribute, tensors.take(name, shape), place.device)
+        else:
+            pack_module(module, packed)
     if isinstance(tensors, GgufTensors):
         _scale_positions(model, tensors)
     tensors.finish()
@@ -88,8 +90,24 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
             setattr(module, name, buffer.to(place.device))
 
 
-def _packed(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Scratch) -> PackedMatrix:
-    """A matrix of a GGUF file, mapped."""
+def _packed(
+    tensors: GgufTensors | HfTensors, name: str, shape: tuple[int, ...], place: Place, scratch: Scratch
+) -> PackedMatrix | None:
+    """A matrix of a GGUF file, mapped, or one of a directory, quantised; None if it is to be float32."""
+    if isinstance(tensors, GgufTensors):
+        is_packed = place.weights == "packed" and tensors.is_packed(name, shape)
+        return _mapped(tensors, name, shape, scratch) if is_packed else None
+    if place.weights not in QUANTISED or len(shape) != 2:
+        return None
+    # Embedding and output matrix get more bits, as in llama.cpp's mixtures.
+    kinds = QUANTISED[place.weights if "layers." in name else "q8_0"]
+    kind = next((kind for kind in kinds if shape[1] % block_size(kind) == 0), None)
+    if kind is None:
+        return None
+    return PackedMatrix(quantise(kind, tensors.take(name, shape).float().numpy()), kind, shape[1], None, scratch)
+
+
+def _mapped(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Scratch) -> PackedMatrix:
     info = tensors.find(name, shape)
     rows = np.arange(shape[0])
     order = tensors.in_order(info, rows)

@@ -37,8 +37,10 @@ GPU_SLOTS = 256
 """A GPU reads all weights for each step, however many answers it decodes."""
 SHARE = 0.85
 """Part of a GPU's free memory to count on: other programs use it too, and allocators leave gaps."""
-BYTES = {"float32": 4.0, "bfloat16": 2.0, "nf4": 0.5625}
-"""Bytes of one weight of a block; nf4 with one scale for each 64 weights."""
+QUANTISED = {"q4_k": (12, 6), "q5_k": (13, 7), "q8_0": (8,)}
+"""Formats that a directory's matrices can be quantised to: GGUF's types, the first whose blocks divide a row."""
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "nf4": 0.5625, "q4_k": 0.6875, "q5_k": 0.75, "q8_0": 1.0625}
+"""Bytes of one weight of a block; nf4 with a scale for 64 weights, q4_k and q5_k where rows need blocks of 32."""
 RUNTIME_BYTES = 420_000_000
 """Interpreter, torch, transformers, peft, llama.cpp's tokenizer: measured, nearly all of it code and tables."""
 DEVICE_RUNTIME_BYTES = 500_000_000
@@ -51,9 +53,10 @@ class Place:
 
     Attributes:
         device: by torch's name.
-        weights: number format of the blocks' weights: "float32", "bfloat16", "nf4", or on a CPU "packed": all matrices
-            of a GGUF file as they are there. Everything else is float32: the residual stream, norms, attention,
-            embedding, logits, log-probabilities, the adapter and its optimizer.
+        weights: number format of the blocks' weights: "float32", "bfloat16", "nf4"; or on a CPU of all matrices:
+            "packed", those of a GGUF file as they are there, or one of `QUANTISED`, a directory's. Everything else is
+            float32: the residual stream, norms, attention, logits, log-probabilities, the adapter and its optimizer,
+            and unless it is packed the embedding.
         pack_tokens: most tokens of one pack of the learner.
         group_tokens: most tokens of one group in a pack; a larger one is split.
         checkpointed_tokens: a longer pack keeps only each layer's input.
@@ -101,7 +104,7 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     wide = "bfloat16" if bfloat16 else "float32"
     usable = int(SHARE * free)
     # A pack and some answers have to fit beside the weights.
-    working = activation_bytes(shape, PACK_TOKENS, checkpointed=False) + 6 * LOGIT_ROWS * shape.vocabulary * 4
+    working = activation_bytes(shape, PACK_TOKENS, checkpointed=False) + logit_bytes(shape, LOGIT_ROWS)
     narrow, smallest = (weight_bytes(shape, weights) + working for weights in (wide, "nf4"))
     if narrow <= usable:
         weights = wide
@@ -121,7 +124,7 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
         weights, why = "nf4", f"its linear layers in 4 bits, because {wide} needs {narrow / SHARE / 1e9:.1f} GB"
     room = usable - weight_bytes(shape, weights)
     tokens = max(PACK_TOKENS, min(GPU_PACK_TOKENS, room // 3 // activation_bytes(shape, 1, checkpointed=False)))
-    rows = max(LOGIT_ROWS, min(GPU_LOGIT_ROWS, room // 6 // (6 * 4 * shape.vocabulary)))
+    rows = max(LOGIT_ROWS, min(GPU_LOGIT_ROWS, room // 6 // (4 * shape.vocabulary)))
     # bitsandbytes allocates while it computes, which a recording can't.
     graphs = device == "cuda" and weights != "nf4"
     steps = "; decode steps are recorded once and replayed" if graphs else ""
@@ -155,6 +158,8 @@ def slots_for(place: Place, shape: ModelShape, tokens: int, free: int) -> int:
 
 def weight_bytes(shape: ModelShape, weights: str) -> int:
     """Bytes of a model whose blocks' weights have this format."""
+    if weights in QUANTISED:
+        return int(shape.block_weights * BYTES[weights] + shape.table_weights * BYTES["q8_0"]) + 4 * PART_WEIGHTS
     return int(shape.block_weights * BYTES[weights]) + shape.table_weights * 4
 
 
@@ -167,6 +172,11 @@ def packed_bytes(header: GgufHeader) -> int:
     copied = sum(info.bytes for info in header.tensors.values() if info.type == F32)
     wide = max((math.prod(info.shape) for info in matrices), default=0)
     return copied + 4 * min(wide, PART_WEIGHTS)
+
+
+def logit_bytes(shape: ModelShape, rows: int) -> int:
+    """Bytes of a pack's logits: one array of so many rows, and a few of a slice of it."""
+    return (rows + 3 * LOGIT_SLICE) * shape.vocabulary * 4
 
 
 def row_bytes(shape: ModelShape, tokens: int) -> int:
@@ -217,7 +227,7 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
-    return max(kept, checkpointed) + (min(place.logit_rows, tokens) + 3 * LOGIT_SLICE) * shape.vocabulary * 4
+    return max(kept, checkpointed) + logit_bytes(shape, min(place.logit_rows, tokens))
 
 
 def _sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:

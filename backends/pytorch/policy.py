@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,10 @@ from sapo_edge.backends.common.packing import common_prefix
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.threads import ThreadGovernor
+from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.backends.pytorch.place import Place, estimate_memory, slots_for
+from sapo_edge.backends.pytorch.place import CPU, Place, estimate_memory, slots_for
 from sapo_edge.backends.pytorch.runtime import (
     choose_place,
     explain_full_memory,
@@ -43,6 +45,7 @@ class TorchPolicy(BasePolicy):
         narrate: called with a text before a step that takes long, while the policy is made.
         place: where and how to compute; by default chosen for `device`.
         thinking: whether the model may think before it answers.
+        quantise: the format to which a directory's matrices are quantised on a CPU, one of `place.QUANTISED`; "": none.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -60,6 +63,7 @@ class TorchPolicy(BasePolicy):
         narrate: Callable[[str], None] = silent,
         place: Place | None = None,
         thinking: bool = False,
+        quantise: str = "",
     ) -> None:
         self.source: ModelSource = open_source(path)
         self.shape = shape_of(self.source)
@@ -70,6 +74,8 @@ class TorchPolicy(BasePolicy):
         from sapo_edge.backends.pytorch.model import load_base
 
         self.place = place or choose_place(self.shape, device)
+        if quantise and self.place == CPU and isinstance(self.source, HfDirectory):
+            self.place = replace(CPU, weights=quantise, reason=f"torch on the CPU, its matrices in {quantise}")
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None

@@ -149,8 +149,12 @@ class Workspace:
         groups = max(round.questions, round.own + (round.external if round.train else 0))
         return RoundShape(
             settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
-            int(settings.memory * 1e9),
+            int(settings.memory * 1e9), self._quantise,
         )  # fmt: skip
+
+    @property
+    def _quantise(self) -> str:
+        return "" if self.settings.quantise == "none" else self.settings.quantise
 
     def open_policy(
         self, directory: Path, *, trainable: bool, seed: int, say: Callable[[str], None] = narrate
@@ -181,6 +185,7 @@ class Workspace:
             trainable=trainable,
             narrate=say,
             thinking=settings.thinking == "on",
+            quantise=self._quantise,
             size=size and replace(size, trainable=trainable),
         )
 

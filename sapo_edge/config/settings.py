@@ -154,6 +154,11 @@ class Settings:
         "Let a model think before it answers, if it can. Few finish within a manifest's limit: raise max_tokens too.",
         choices=("off", "on"),
     )
+    quantise: str = _setting(
+        "none",
+        "Number format to which torch on a CPU quantises the matrices of a model's directory when it loads it.",
+        choices=("none", "q4_k", "q5_k", "q8_0"),
+    )
     role: str = _setting(
         "trainer",
         "trainer: learn. generator: only answer questions and share the answers, which needs less memory.",
@@ -253,7 +258,7 @@ class Settings:
     )
     memory: float = _setting(
         0.0,
-        "Most memory of a round on the CPU with llama.cpp; with less, a round takes longer. 0: what is free.",
+        "Memory that a round may take; with llama.cpp, less makes it slower. 0: what is free.",
         low=0,
         high=10_000,
         unit="GB",

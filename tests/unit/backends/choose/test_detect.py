@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.backend import Backend, OpenOptions
+from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.choose import detect, registry
 from sapo_edge.backends.choose.detect import ChosenBackend
 from sapo_edge.backends.choose.detect import detect as choose
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import BackendError, ModelError
-from sapo_edge.policy import LoraSettings
+from sapo_edge.policy import LoraSettings, MemoryEstimate
 from tests.directories import write_directory
 from tests.models import SHAPES
 
@@ -246,6 +246,35 @@ def test_a_broken_backend_is_replaced_by_the_next_best(tmp_path: Path, monkeypat
     assert "libcudart" in lines[0] and "install it again" in lines[0] and "libcudart" in reasons[0]
     with pytest.raises(BackendError, match="libcudart"):
         detect.open_policy(replace(choice, automatic=False), model, narrate=lines.append, **options(tmp_path))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("memory", "fits"), [(2_500_000_000, True), (2_400_000_000, False)])
+def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, fits: bool
+) -> None:
+    opened: list[OpenOptions] = []
+
+    def open_it(options: OpenOptions) -> tuple[FakePolicy, tuple[str, ...]]:
+        opened.append(options)
+        return FakePolicy("torch"), ()
+
+    def estimate(_model: Path, _size: RoundShape) -> MemoryEstimate:
+        return MemoryEstimate(2_000_000_000, 0, 0, 0, 500_000_000)
+
+    backend = replace(fake("torch"), open=open_it, estimate=estimate, look=lambda _host, _model: Support(True, 5, ""))  # type: ignore[arg-type]
+    monkeypatch.setattr(registry, "BUILT_IN", (backend,))
+    choice, size = ChosenBackend("torch", "torch", automatic=True), RoundShape(16, 8, 8, 200, 64, memory=memory)
+
+    def open_policy() -> None:
+        detect.open_policy(choice, tmp_path, narrate=print, size=size, **options(tmp_path))  # type: ignore[arg-type]
+
+    if fits:
+        open_policy()
+    else:
+        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free") as refusal:
+            open_policy()
+        assert "max_tokens" in refusal.value.remedy
+    assert len(opened) == fits
 
 
 def test_another_backend_is_not_tried_after_a_model_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

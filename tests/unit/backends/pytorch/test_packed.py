@@ -14,13 +14,17 @@ from gguf.quants import dequantize
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
-from tests.models import SHAPES, encode_text, write_model
+from tests.contract.training import PROMPT, STRONG, own_group
+from tests.directories import write_directory
+from tests.models import SHAPES, ModelShape, encode_text, write_model
 from tests.unit.backends.pytorch.test_update import make_groups
 
 FORMATS = (
@@ -144,3 +148,36 @@ def test_the_file_is_not_counted_as_the_processes_memory(tmp_path: Path) -> None
     (start,) = (index for index, line in enumerate(lines) if line.endswith(str(file)))
     resident = int(next(line for line in lines[start:] if line.startswith("Rss:")).split()[1]) * 1024
     assert resident < file.stat().st_size / 4
+
+
+# Blocks of 256 fit rows of 256 values and not those of 96, which then get blocks of 32.
+@pytest.mark.parametrize("shape", [WIDE["llama"], replace(SHAPES["qwen2"], half=True)])
+@pytest.mark.parametrize(("form", "kinds"), [("q4_k", {12, 6}), ("q5_k", {13, 7}), ("q8_0", {8})])
+def test_a_directory_is_quantised_when_it_is_loaded(
+    tmp_path: Path, shape: ModelShape, form: str, kinds: set[int]
+) -> None:
+    source = open_source(write_directory(tmp_path / "model", shape, half=shape.half))
+    wide, narrow = load_base(source), load_base(source, replace(CPU, weights=form))
+    layers = {name: module for name, module in narrow.named_modules() if hasattr(module, "packed")}
+    assert len(layers) == 16
+    for name, module in layers.items():
+        kind = module.packed.kind
+        assert kind in kinds if "layers." in name else kind == 8
+        values = module.packed.rows(np.arange(module.packed.shape[0]))
+        target = wide.get_submodule(name)
+        # Half a step of a format with 4 bits.
+        assert 0 < (values - target.weight).abs().max() < 0.1 * target.weight.abs().max()
+        target.weight = torch.nn.Parameter(values, requires_grad=False)
+    tokens = torch.tensor([encode_text("two plus two")])
+    with torch.no_grad():
+        assert torch.equal(wide(tokens).logits, narrow(tokens).logits)
+
+
+def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
+    path = write_directory(tmp_path / "model", SHAPES["llama"])
+    policy = TorchPolicy(path, device="cpu", lora=LoraSettings(rank=4, alpha=8.0), threads=1, quantise="q4_k")
+    assert policy.place.weights == "q4_k"
+    group = own_group(policy, PROMPT)
+    # Sampler and learner are the same quantised model.
+    assert policy.update([group], STRONG).mismatch_kl < 1e-7
+    policy.close()
