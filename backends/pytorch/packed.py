@@ -40,7 +40,9 @@ class Scratch:
     def take(self, rows: int, columns: int) -> Tensor:
         """(rows, columns) float32; overwritten by the next call."""
         if len(self._values) < rows * columns:
-            self._values = torch.empty(rows * columns)
+            # Made while sampling, it must be of use while learning too.
+            with torch.inference_mode(False):
+                self._values = torch.empty(rows * columns)
         return self._values[: rows * columns].view(rows, columns)
 
 
@@ -109,8 +111,8 @@ class PackedMatrix:
             rows = slice(start, min(start + self._part_rows, outputs))
             weight = self._scratch.take(rows.stop - rows.start, inputs)
             self._widen(self.blocks[rows if self._order is None else self._order[rows]], weight)
+            self._release()
             yield rows, weight
-        self._release()
 
     def _widen(self, blocks: npt.NDArray[np.uint8], values: Tensor) -> None:
         """Widen rows into `values`, on as many threads as torch has."""
