@@ -103,7 +103,7 @@ def _file_bytes(header: GgufHeader, *, rearranged: bool) -> int:
     """Bytes of a mapped file and of what llama.cpp rearranges of it."""
     matrices = (info for name, info in header.tensors.items() if name != "token_embd.weight")
     copies = [info.bytes for info in matrices if info.type in REARRANGED]
-    return header.path.stat().st_size + rearranged * sum(copies)
+    return sum(info.bytes for info in header.tensors.values()) + rearranged * sum(copies)
 
 
 def _sampling_bytes(shape: ModelShape, size: RoundShape, plan: Plan) -> int:

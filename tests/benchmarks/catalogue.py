@@ -17,7 +17,6 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from sapo_edge.backends.apple import memory as mlx
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama import plan as llama
-from sapo_edge.backends.llama.requantise import LARGE, weights_of
 from sapo_edge.backends.model.architectures import ARCHITECTURES, gguf_name
 from sapo_edge.backends.model.gguf_header import GgufHeader, TensorInfo
 from sapo_edge.backends.model.shape import ModelShape
@@ -103,12 +102,7 @@ def rows() -> Iterator[tuple[str, ...]]:
     for model in models:
         header, shape = header_of(model), model.shape
         file = sum(info.bytes for info in header.tensors.values())
-        # A faster copy to sample from is made of smaller models only.
-        copied = weights_of(header) <= LARGE
-        plans = [
-            llama.estimate_memory(header, ROUND, plan, None if copied and not plan.own_file else file).total
-            for plan in (llama.PLANS[-1], llama.PLANS[0])
-        ]
+        plans = [llama.estimate_memory(header, ROUND, plan).total for plan in (llama.PLANS[-1], llama.PLANS[0])]
         gpu = torch_place.Place("cuda", "bfloat16", slots=llama.SLOTS)
         on_gpu = torch_place.estimate_memory(shape, ROUND, gpu).total
         on_mac = mlx.estimate_memory(shape, mlx.weight_bytes(header, quantised=True), ROUND).total
