@@ -33,10 +33,15 @@ PUBLISH_SECONDS = 2.0
 """Time between two rollouts of an honest member."""
 JOIN_SECONDS = 1.0
 """Time from the beginning of an attack until another honest member is started."""
-AFTER_SECONDS = 6.0
-"""Time after an attack in which it is looked whether memory falls and rollouts still arrive."""
+WARM_UP_SECONDS, QUIET_SECONDS, AFTER_SECONDS = 3.0, 4.0, 3.0
+"""Times before an attack: for what is loaded at the first rollout, which is not the attack's, and without an attack.
+And the time after it, in which memory may fall and rollouts should still arrive."""
 ARRIVAL_SECONDS = 5.0
-"""Time for the last rollouts to arrive."""
+"""Most time for the last rollouts to arrive."""
+OTHER_SECONDS = 18.0
+"""Time that all but the attack itself takes, until it has been measured."""
+SHORTEST, LONGEST = 5.0, 20.0
+"""Seconds of an attack."""
 ADDRESSES = tuple(f"20.9.{number}.1" for number in range(1, 7))
 """Of the attackers: six networks."""
 
@@ -172,7 +177,7 @@ class Lab:
         self.honest.append(self._stack.enter_context(member))
 
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
-        """Start the processes of an attack, and wait until they are ready for `go`."""
+        """Start the processes of an attack; each says when it is ready for `go`."""
         target = self.at(self.honest[0], "20.2.0.1") if attack.hops else self.at(self.node, "20.0.0.1")
         tasks = [
             [task.ref.entry, task.ref.version, task.ref.seed, task.ref.index, task.question, task.ground_truth]
@@ -190,8 +195,6 @@ class Lab:
             self._stack.enter_context(peer)
             peer.begin(way, seconds=seconds, **arguments)
             begun.append(peer)
-        for peer in begun:
-            peer.first(lambda line: "ready" in line)
         return begun
 
     def _captured(self) -> list[list[str]]:
@@ -245,14 +248,21 @@ class Lab:
             if any("addresses" in line for line in member.lines):
                 published.setdefault(member.peer_id, set()).update(member.publish())
 
+    def is_complete(self) -> bool:
+        """Whether all that was published has arrived."""
+        return all(of == total for name in self.published for of, total in self._counts(name))
+
     def arrived(self, name: str) -> str:
         """How many of the rollouts of a phase have arrived, by member: "20/20 8/8"."""
+        return " ".join(f"{of}/{total}" for of, total in self._counts(name))
+
+    def _counts(self, name: str) -> list[tuple[int, int]]:
         received: dict[str, set[int]] = {}
         for line in list(self.node.lines):
             if "author" in line:
                 received.setdefault(line["author"], set()).add(line["rollout"])
         counts = self.published.get(name, {}).items()
-        return " ".join(f"{len(of & received.get(author, set()))}/{len(of)}" for author, of in counts)
+        return [(len(of & received.get(author, set())), len(of)) for author, of in counts]
 
 
 def _charged(status: Mapping[str, Any]) -> float:
@@ -267,20 +277,24 @@ def measure(attack: Attack, run: tuple[str, ...], source: TaskSource, seconds: f
         deadline = time.monotonic() + 60
         while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
             time.sleep(0.2)
-        # What is loaded at the first rollout is not the attack's.
-        lab.phase("warm-up", 4.0)
         attackers = lab.attackers(attack, seconds)
-        quiet = lab.phase("before", seconds)
+        lab.phase("warm-up", WARM_UP_SECONDS)
+        for peer in attackers:
+            peer.first(lambda line: "ready" in line)
+        quiet = lab.phase("before", QUIET_SECONDS)
         for peer in attackers:
             peer.begin("go")
         halves = [lab.phase("during", seconds / 2, newcomer=True), lab.phase("during", seconds / 2)]
         after = lab.phase("after", AFTER_SECONDS)
-        time.sleep(ARRIVAL_SECONDS)
+        deadline = time.monotonic() + ARRIVAL_SECONDS
+        while not lab.is_complete() and time.monotonic() < deadline:
+            time.sleep(0.2)
         status = lab.node.status()
         rate = quiet.processor / quiet.seconds
         lines = [line for peer in attackers for line in peer.lines if line["id"] == 1]
         return {
             "attack": attack.name,
+            "seconds": seconds,
             "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
             "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
             "done": [line.get("result", line.get("failed")) for line in lines],
@@ -305,19 +319,31 @@ HEAD = """\
 |---|---|---|---|---|---|---|"""
 
 
-def run(names: Sequence[str], seconds: float, output: Path | None) -> None:
-    """Run the attacks whose names contain one of these, or all; print the table, and append all figures to a file."""
+def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
+    """Run the attacks whose names contain one of these, or all; print the table, and append all figures to a file.
+
+    Args:
+        names: parts of names.
+        minutes: for all of them. The attacks share the time equally, as far as each lasts from `SHORTEST` to `LONGEST`.
+        output: file of the figures.
+    """
     source = TaskSource(load_manifest("starter"))
+    attacks = [attack for attack in ATTACKS if not names or any(name in attack.name for name in names)]
+    deadline, other = time.monotonic() + 60 * minutes, OTHER_SECONDS
+    lasted = []
     print(HEAD, flush=True)
     with namespace() as words:
-        for attack in ATTACKS:
-            if names and not any(name in attack.name for name in names):
-                continue
+        for number, attack in enumerate(attacks):
+            begin = time.monotonic()
+            seconds = min(LONGEST, max(SHORTEST, (deadline - begin) / (len(attacks) - number) - other))
             row = measure(attack, words, source, seconds)
+            other = time.monotonic() - begin - seconds
+            lasted.append(seconds)
             print(_line(row), flush=True)
             if output is not None:
                 with output.open("a") as file:
                     file.write(json.dumps(row) + "\n")
+    print(f"\nAttacks lasted {min(lasted):.0f} to {max(lasted):.0f} s.")
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -335,14 +361,14 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """`python -m tests.benchmarks.attacks [--seconds N] [--output FILE] [NAME ...]`"""
+    """`python -m tests.benchmarks.attacks [--minutes N] [--output FILE] [NAME ...]`"""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of an attack, and of the time before it")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all attacks")
     parser.add_argument("--output", type=Path, help="file to which all figures are appended, one JSON object a line")
     arguments = parser.parse_args()
     print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
-    run(arguments.names, arguments.seconds, arguments.output)
+    run(arguments.names, arguments.minutes, arguments.output)
 
 
 if __name__ == "__main__":
