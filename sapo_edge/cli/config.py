@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
 from typing import Annotated
 
 import typer
@@ -10,7 +13,11 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import open_workspace, storable
+from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.state.paths import Paths
+
+_EDITOR = "notepad" if os.name == "nt" else "vi"
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, change and check the settings.")
 
@@ -24,6 +31,48 @@ def show(home: Home = None, json: Json = False) -> None:
         return
     for name, value, source, _ in rows:
         print(f"{name:18} {value!s:14} {source}")
+
+
+@app.command()
+def get(name: str, home: Home = None) -> None:
+    """Print the value of one setting, for scripts."""
+    from sapo_edge.config.layers import check_name
+
+    name = name.replace("-", "_")
+    check_name(name)
+    value = open_workspace(home).settings.as_dict()[name]
+    print("" if value is None else value)
+
+
+@app.command()
+def edit(home: Home = None) -> None:
+    """Edit config.toml with VISUAL or EDITOR; a version with a mistake is not put in place."""
+    from sapo_edge.config.layers import resolve
+
+    file = Paths.default(home).config_file
+    make_private_directory(file.parent)
+    draft = file.with_name("config.draft.toml")
+    before = file.read_bytes() if file.exists() else b""
+    # A draft that was refused is edited further.
+    if not draft.exists():
+        write_atomically(draft, before)
+    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR)
+    try:
+        ended = subprocess.run([*command, str(draft)], check=False).returncode
+    except OSError as error:
+        raise ConfigError(f"can't run {command[0]}: {error.strerror}", "set EDITOR to an editor") from error
+    if ended:
+        raise StateError(f"{command[0]} ended with code {ended}", f"your text is in {draft}")
+    try:
+        resolve(file=draft)
+    except ConfigError as error:
+        raise ConfigError(
+            error.message, f"{error.remedy}; your text is kept for the next `sapo config edit`"
+        ) from error
+    with reported("write", file):
+        write_atomically(file, draft.read_bytes(), mode=0o644)
+        draft.unlink()
+    print(file)
 
 
 @app.command("set")

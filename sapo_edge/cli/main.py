@@ -22,7 +22,9 @@ from sapo_edge.cli import (
     control,
     doctor,
     experiment,
+    history,
     identity,
+    manual,
     models,
     relay,
     rollback,
@@ -45,7 +47,6 @@ app = typer.Typer(
     help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.\n\n"
     "Without a command: the terminal app.",
     invoke_without_command=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -88,7 +89,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "status": control.status, "peers": control.peers, "pause": control.pause, "resume": control.resume,
     "stop": control.stop, "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer,
     "doctor": doctor.doctor, "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths,
-    "serve": serve, "relay": relay.relay,
+    "serve": serve, "relay": relay.relay, "history": history.history, "man": manual.man,
 }  # fmt: skip
 for name, command in _COMMANDS.items():
     app.command(name)(command)
@@ -108,7 +109,8 @@ def main() -> NoReturn:
 
 def _run_command() -> object:
     try:
-        return app(standalone_mode=False)
+        # The name is that of the completion, too, however the program was started.
+        return app(prog_name="sapo", standalone_mode=False)
     except TyperException as error:
         problem = usage_error(error, app, sys.argv[1:])
         if problem is not None:

@@ -188,6 +188,15 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, obj
     return layers
 
 
+def check_name(name: str) -> None:
+    """Check that there is a setting of this name.
+
+    Raises:
+        ConfigError: if not, naming the nearest one.
+    """
+    _check_names([name], "command line")
+
+
 def _check_names(names: Iterable[str], source: str) -> None:
     for name in names:
         if name not in SETTINGS:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sapo_edge.advantage import informative
-from sapo_edge.events import Event
+from sapo_edge.events import Event, RoundFinished, from_json
 from sapo_edge.state.journal import Journal, JournaledRollout, reported_damage, reported_errors, rollout_from_row
 from sapo_edge.swarm.joining.identity import readable_name
 
@@ -50,6 +50,11 @@ ORDER BY round
 _ROLLOUTS = """
 SELECT round, position, entry, question, answers, rewards, author, time, own
 FROM rollouts WHERE (round, position) < (?, ?) ORDER BY round DESC, position DESC
+"""
+_ROUNDS = """
+SELECT event, (SELECT accuracy FROM held_out WHERE held_out.round = rounds.round AND split IN ('validation', '')
+    ORDER BY split DESC LIMIT 1)
+FROM rounds ORDER BY round
 """
 _LAST = 2**63 - 1
 
@@ -174,6 +179,18 @@ class JournalReader:
                 for index, name in enumerate(("round", "accuracy", "low", "high", "questions", "split"))
             },
         }
+
+    def rounds(self) -> Iterator[tuple[RoundFinished, float | None]]:
+        """Every round, oldest first, with its accuracy on the validation questions if it was evaluated.
+
+        Raises:
+            StateError: if the journal can't be read.
+        """
+        with reading(self._path) as connection:
+            for text, accuracy in connection.execute(_ROUNDS):
+                event = from_json(text)
+                if isinstance(event, RoundFinished):
+                    yield event, accuracy
 
     def rollouts(self, query: RolloutQuery) -> tuple[list[RolloutSummary], tuple[int, int] | None]:
         """A page of rollouts, newest first.

@@ -1,0 +1,37 @@
+"""`sapo history`: every round of a run as CSV, whether or not a node runs."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sapo_edge.cli.options import Home
+from sapo_edge.errors import NoNodeError
+from sapo_edge.state.paths import Paths
+
+COLUMNS = (
+    "round", "time", "reward_own", "reward_external", "groups", "informative", "own", "external", "shared", "received",
+    "tokens", "seconds_generate", "seconds_update", "held_out",
+)  # fmt: skip
+"""The columns; `held_out` is the validation accuracy after that round, empty without an evaluation."""
+
+
+def history(home: Home = None) -> None:
+    """Print every round of the run as CSV."""
+    from sapo_edge.control.journal_view import JournalReader
+
+    journal = Paths.default(home).journal
+    _check_exists(journal)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for event, accuracy in JournalReader(journal).rounds():
+        moment = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="seconds")
+        figures = [getattr(event, name) for name in COLUMNS[2:-1]]
+        writer.writerow([event.round, moment, *figures, accuracy])
+
+
+def _check_exists(journal: Path) -> None:
+    if not journal.exists():
+        raise NoNodeError("no node has run here yet", "start one with `sapo run`")

@@ -1,0 +1,104 @@
+"""What people expect of a command line: completion, a manual page, one setting, an editor, a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.inprocess import Invoke
+from tests.cli.process import Result, assert_refused
+from tests.unit.test_docs import COMMANDS
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("sapo servi", ["service"]),
+        ("sapo service in", ["install"]),
+        ("sapo config ", ["edit", "get", "set", "show", "validate"]),
+    ],
+)
+def test_the_shell_completes_commands(tmp_path: Path, typed: str, expected: list[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_SAPO_COMPLETE": "complete_bash"}
+    command = [sys.executable, "-m", "sapo_edge"]
+    result = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **words}, cwd=tmp_path, check=False, timeout=60
+    )
+    assert sorted(result.stdout.split()) == expected
+
+
+def test_the_manual_has_every_command_and_option(invoke: Invoke) -> None:
+    page = invoke("man").out.replace("\\-", "-")
+    assert [path for path in COMMANDS if f"\n.SS {path}" not in page] == []
+    options = {option for command in COMMANDS.values() for option in command.params if option.opts[0].startswith("--")}
+    assert [option.opts[0] for option in options if f"\\fB{option.opts[0]}" not in page] == []
+    assert "\n.SH EXIT STATUS\n" in page and all(f"\n.B {code}\n" in page for code in (0, 1, 2, 3, 130))
+
+
+def test_the_manual_is_valid_roff(invoke: Invoke) -> None:
+    if shutil.which("groff") is None:
+        pytest.skip("groff is not installed")
+    command = ["groff", "-man", "-Tascii", "-ww", "-z"]
+    result = subprocess.run(command, input=invoke("man").out, capture_output=True, text=True, check=False, timeout=60)
+    warnings = [line for line in result.stderr.splitlines() if "cannot adjust" not in line and "break" not in line]
+    assert result.returncode == 0 and warnings == []
+
+
+def test_one_setting_for_scripts(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("config", "set", "own", "6", "--home", tmp_path)
+    assert invoke("config", "get", "own", "--home", tmp_path).out == "6\n"
+    assert invoke("config", "get", "learning-rate", "--home", tmp_path).out == "0.0002\n"
+    assert invoke("config", "get", "seed", "--home", tmp_path).out == "\n"
+    assert_refused(invoke("config", "get", "onw", "--home", tmp_path), 2, "own")
+
+
+def editor(tmp_path: Path, text: str, code: int = 0) -> str:
+    """A program that writes a text into the file that it is given."""
+    script = tmp_path / "my editor.py"
+    script.write_text(f"import sys\nopen(sys.argv[1], 'a').write({text!r})\nsys.exit({code})\n")
+    return f"{sys.executable} '{script}'"
+
+
+def test_what_is_edited_is_put_in_place_if_it_is_valid(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VISUAL", raising=False)
+    file, draft = tmp_path / "config" / "config.toml", tmp_path / "config" / "config.draft.toml"
+    monkeypatch.setenv("EDITOR", editor(tmp_path, "# mine\nown = 6\n"))
+    result = invoke("config", "edit", "--home", tmp_path)
+    assert result.code == 0 and result.out == f"{file}\n" and file.read_text() == "# mine\nown = 6\n"
+    monkeypatch.setenv("EDITOR", editor(tmp_path, "answers = 'x'\n"))
+    assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "answers", "kept for the next")
+    assert file.read_text() == "# mine\nown = 6\n" and draft.read_text().endswith("answers = 'x'\n")
+    draft.write_text("own = 7\n")
+    monkeypatch.setenv("VISUAL", editor(tmp_path, "rank = 8\n"))
+    assert invoke("config", "edit", "--home", tmp_path).code == 0
+    assert file.read_text() == "own = 7\nrank = 8\n" and not draft.exists()
+
+
+def test_an_editor_that_fails_changes_nothing(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", editor(tmp_path, "own = 6\n", code=1))
+    assert_refused(invoke("config", "edit", "--home", tmp_path), 1, "ended with code 1", "config.draft.toml")
+    monkeypatch.setenv("VISUAL", "/no/such/editor")
+    assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "set EDITOR")
+    assert not (tmp_path / "config" / "config.toml").exists()
+
+
+def test_rounds_as_a_table(invoke: Invoke, trained: tuple[Path, Result], tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(invoke("history", "--home", trained[0]).out)))
+    rounds = trained[1].named("round")
+    assert [int(row["round"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [float(row["reward_own"]) for row in rows] == [event["reward_own"] for event in rounds]
+    accuracies = {event["round"]: event["accuracy"] for event in trained[1].named("held_out")}
+    assert {int(row["round"]): float(row["held_out"]) for row in rows if row["held_out"]} == {
+        round: accuracy for round, accuracy in accuracies.items() if round
+    }
+    assert rows[0]["time"].endswith("+00:00") and rows[0]["reward_external"] == ""
+    assert_refused(invoke("history", "--home", tmp_path), 3, "no node has run here yet")
