@@ -361,7 +361,9 @@ class Node:
         settings = round_settings(self.settings, self.max_tokens)
         head_start = HeadStart(self.policy, self.source, self.seed, settings.own + settings.external, settings.update)
         learned = head_start.run(updates, lambda: self._call_handle("update", "groups"), self._may_go_on)
-        if not self.stop.finish.is_set():
+        if self.stop.finish.is_set():
+            self._inform("head start: stopped; the next start begins it again")
+        else:
             result = self._evaluations.describe_change(0)
             self._inform(f"head start: learned from {counted(learned, 'question')}{result}; the rounds begin")
 

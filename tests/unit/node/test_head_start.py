@@ -72,12 +72,13 @@ def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: 
 
 def test_it_is_made_once_and_again_if_no_checkpoint_has_it(tmp_path: Path) -> None:
     settings = replace(SETTINGS, head_start=2)
-    stopped = FakePolicy()
+    stopped, emitted = FakePolicy(), list[events.Event]()
     with Store(Paths.default(tmp_path)) as store:
-        node = Node(settings, source(*OWN), store, stopped, Solo(), lambda event: None)
+        node = Node(settings, source(*OWN), store, stopped, Solo(), emitted.append)
         stopped.before_update = lambda policy: node.stop.after_round()
         node.run()
     assert stopped.log == ["evaluate", "update"], "it stops between two updates"
+    assert notices(emitted)[1:] == ["head start: stopped; the next start begins it again"]
     again = FakePolicy()
     assert len(notices(run(tmp_path, settings, source(*OWN), again))) == 2
     assert again.updates[0] == stopped.updates[0]
