@@ -89,8 +89,22 @@ def _four_bits(linear: torch.nn.Linear) -> torch.nn.Module:
             f"bitsandbytes, which 4-bit weights need, can't be loaded ({error})",
             "install it with: pip install 'sapo-edge[nf4]', or take a smaller model",
         ) from error
+
+    class FourBitLinear(Linear4bit):
+        """Adds its bias in the inputs' format: the library would in bfloat16, see `wide_linear`."""
+
+        bias: torch.nn.Parameter | None
+
+        def forward(self, x: Tensor) -> Tensor:
+            bias, self.bias = self.bias, None
+            try:
+                result: Tensor = super().forward(x)
+            finally:
+                self.bias = bias
+            return result if bias is None else result.add_(bias)
+
     with torch.device("meta"):
-        layer: torch.nn.Module = Linear4bit(
+        layer: torch.nn.Module = FourBitLinear(
             linear.in_features, linear.out_features, linear.bias is not None, torch.bfloat16, quant_type="nf4"
         )
     return layer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -260,6 +261,34 @@ def test_a_full_gpu_is_an_error_with_a_remedy(models: dict[str, Path], monkeypat
     monkeypatch.setattr(policy.learner, "_hidden", full)
     with pytest.raises(ModelError, match="is full"):
         policy.update([group], STRONG)
+
+
+class FakeLinear4bit(torch.nn.Linear):
+    """bitsandbytes' layer without its quantisation: inputs, product and bias in bfloat16."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool, dtype: torch.dtype, quant_type: str) -> None:
+        super().__init__(inputs, outputs, bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight, bias = self.weight.bfloat16(), None if self.bias is None else self.bias.bfloat16()
+        return torch.nn.functional.linear(x.bfloat16(), weight, bias).to(x.dtype)
+
+
+def test_large_biases_do_not_swallow_products_in_four_bits(
+    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "bitsandbytes.nn", SimpleNamespace(Linear4bit=FakeLinear4bit))
+    model = load_base(headers["qwen2"], replace(CPU, weights="nf4"))
+    linear = model.model.layers[0].self_attn.q_proj
+    assert isinstance(linear, FakeLinear4bit)
+    x = torch.randn(8, linear.in_features, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        product = torch.nn.functional.linear(x, linear.weight)
+        linear.bias.fill_(300.0)
+        # Numbers of this size are 2 apart in bfloat16.
+        assert (linear(x) - 300.0 - product).abs().max() < 0.1
+    assert not any(p.is_meta for p in model.parameters()) and linear.bias.dtype == torch.float32
 
 
 def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
