@@ -12,7 +12,7 @@ from sapo_edge.policy import ExternalRule
 
 NETWORKS = ("memory", "loopback")
 
-RESULTS = 1
+RESULTS = 2
 """Raised when the same plan gives other records than before, so that a directory never mixes them."""
 
 

@@ -141,7 +141,7 @@ def tiny() -> Plan:
 def embedded() -> Plan:
     """The embedded model, four members; a swarm takes about ten minutes of one core."""
     arms = (ALONE, *default_arms()[1:], *published_arms()[1:])
-    settings = (Setting("starter", "The starter tasks", arms, "8/0", rounds=30, validation=100, sampled=32),)
+    settings = (Setting("starter", "All members draw all tasks", arms, "8/0", rounds=30, validation=100, sampled=32),)
     return Plan("embedded", settings, 5, Learning(), manifest="starter", backend="llama_cpp")
 
 
