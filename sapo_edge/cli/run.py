@@ -27,6 +27,7 @@ from sapo_edge.room import Room
 
 if TYPE_CHECKING:
     from sapo_edge.care.stop import Stop
+    from sapo_edge.node.controlled import NodeControl
     from sapo_edge.node.rounds import Node
     from sapo_edge.service.notify import ServiceManager
     from sapo_edge.state.checkpoint import Checkpoint
@@ -248,9 +249,11 @@ def _serve_control(
     from sapo_edge.node.methods import handlers
     from sapo_edge.node.person import OutboxSharer
 
+    control = NodeControl(node, status)
+    _serve_metrics(workspace.settings.metrics_port, control, fanout, closing)
     server = ControlServer(
         claim_socket_path(workspace.paths),
-        handlers(NodeControl(node, status)),
+        handlers(control),
         partial(past_events, node.store.journal),
     )
     try:
@@ -263,6 +266,18 @@ def _serve_control(
     if status is not None:
         outbox = workspace.paths.state / "outbox.json"
         node.between_rounds = OutboxSharer(node, outbox, lambda: bool(status().peers))
+
+
+def _serve_metrics(port: int, control: NodeControl, fanout: EventFanout, closing: ExitStack) -> None:
+    """Serve the node's figures if a port is set; a node without them works, too."""
+    if not port:
+        return
+    from sapo_edge.cli.metrics import serve_metrics
+
+    try:
+        closing.callback(serve_metrics(port, control.status))
+    except StateError as error:
+        fanout.deliver(events.Notice(level="warning", text=f"Prometheus gets no figures: {error}"))
 
 
 def _report(manager: ServiceManager, event: events.Event) -> None:

@@ -356,6 +356,9 @@ class Settings:
         500_000, "Upload limit, for own and forwarded rollouts. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s"
     )
     download: int = _setting(0, "Download limit. 0: no limit.", low=0, high=1_000_000_000, unit="bytes/s")
+    metrics_port: int = _setting(
+        0, "Port on 127.0.0.1 that gives Prometheus the node's figures. 0: none.", low=0, high=65535
+    )
     seed: int | None = _setting(
         None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", low=0, high=MAX_SEED
     )

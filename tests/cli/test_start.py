@@ -18,6 +18,7 @@ from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused, kill_node
+from tests.cli.test_metrics import ask, free_port
 
 LOG = """\
 2026-11-20T08:00:00Z INFO MainThread sapo_edge.node: {"v": 1, "event": "notice", "time": 1795161600, "level": "info", "text": "first"}
@@ -50,11 +51,13 @@ def test_flags_are_passed_on() -> None:
 
 
 def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, home: Path) -> None:
-    started = invoke(*quick(model, home, "--detach", "--set", "held_out=0"))
+    port = free_port()
+    started = invoke(*quick(model, home, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
     assert started.code == 0 and "started (process " in started.err, started.err
     status = json.loads(invoke("status", "--home", home, "--json").out)
     assert status["state"] in ("starting", "running")
     assert f"(process {status['pid']})" in started.err
+    assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
     again = invoke("start", "--home", home)
     assert again.code == 0 and "runs here already" in again.err
     assert invoke("stop", "--wait", "--home", home).code == 0

@@ -21,7 +21,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": (
         "network", "consent", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload",
-        "download",
+        "download", "metrics_port",
     ),
     "This app": ("on_quit", "theme"),
 }  # fmt: skip
