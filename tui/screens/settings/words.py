@@ -9,7 +9,7 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import SettingRow
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "What is trained": ("manifest", "model", "backend", "thinking", "role", "seed"),
+    "What is trained": ("manifest", "model", "backend", "quantise", "thinking", "role", "seed"),
     "The round": (
         "own", "external", "protect", "questions", "answers", "strategy", "rounds", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints",
@@ -18,7 +18,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "head_start", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
         "importance_cap", "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
-    "Care of the machine": ("threads", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
+    "Care of the machine": ("threads", "memory", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
     "Network": (
         "network", "consent", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload",
         "download", "metrics_port",
