@@ -23,6 +23,7 @@ from sapo_edge.tui.node.launcher import (
     Network,
     Outcome,
     SettingRow,
+    SwarmCard,
 )
 from tests.tui.fake_node import BEST, MODEL, ROUNDS, ScriptedNode
 
@@ -164,6 +165,7 @@ class FakeLauncher:
         prepare: called with each new chat.
         replies: what commands print, or the error they end with, by their first words.
         commands: arguments and standard input of each command.
+        card: the result of `swarm`.
         hold_jobs: whether commands wait for `FakeJob.go`.
         jobs: all commands that were created.
     """
@@ -190,6 +192,7 @@ class FakeLauncher:
         self.replies: dict[str, JobResult | SapoError] = {}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
+        self.card = SwarmCard("starter", private=False)
         self.jobs: list[FakeJob] = []
         self._values: dict[str, Any] = {}
         if running:
@@ -296,6 +299,9 @@ class FakeLauncher:
         self.prepare(chat)
         self.chats.append(chat)
         return chat
+
+    def swarm(self) -> SwarmCard:
+        return self.card
 
     def outcome(self) -> Outcome:
         self._refuse()

@@ -18,9 +18,9 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.help import DOCUMENTS, WORDS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
-from sapo_edge.tui.screens.settings.restart import AskRestart
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
+from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
 

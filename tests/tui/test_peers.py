@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.peers.screen import Peers
 from sapo_edge.tui.screens.peers.text import swarm_text
@@ -95,7 +96,7 @@ async def test_each_peer_is_one_line(launcher: FakeLauncher) -> None:
 async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for words in (
-            "● connected, not reachable from other networks", "at  /ip4/192.0.2.1/tcp/40123",
+            "● connected to the open swarm starter; you connect to others", "at  /ip4/192.0.2.1/tcp/40123",
             "240 rollouts in, 120 out",
             "1.2 MB in, 800.0 kB out", "clock 2 s behind", "refused  signature 4096, rate 3, forged 1",
         ):  # fmt: skip
@@ -107,11 +108,11 @@ async def test_the_state_of_the_swarm_is_shown(launcher: FakeLauncher) -> None:
         )  # fmt: skip
         await polled(pilot, screen, launcher)
         for words in (
-            "reachable from other networks", "no address where", "clock is 1 min 30 s ahead: set it",
+            "others can connect to you", "no address where", "clock is 1 min 30 s ahead: set it",
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
         ):  # fmt: skip
             assert words in picture(pilot.app), words
-    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"]))  # type: ignore[union-attr]
+    assert "faults  pull 2; 1 restart" in str(swarm_text(launcher.node.status()["swarm"], SwarmCard()))  # type: ignore[union-attr]
 
 
 @pytest.mark.asyncio
@@ -207,7 +208,7 @@ async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLa
 async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
-        assert "This node works alone" in picture(pilot.app) and "sapo swarm join LINE" in picture(pilot.app)
+        assert "This node works alone" in picture(pilot.app) and "t joins one with an invite" in picture(pilot.app)
         await pilot.press("enter", "o", "r", "c", "O", "down", "escape")
         assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
     launcher.close()
@@ -217,7 +218,7 @@ async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
 async def test_a_swarm_without_peers_says_what_to_do(launcher: FakeLauncher) -> None:
     tell(launcher, peers=[], state="alone", reachable=None)
     async with opened(launcher) as (pilot, screen):
-        for words in ("○ no peer yet", "not known yet", "another machine", "sapo swarm invite", "sapo doctor"):
+        for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
             assert words in picture(pilot.app), words
         assert "clock" not in picture(pilot.app).splitlines()[4]
         tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")  # type: ignore[union-attr]
@@ -283,7 +284,9 @@ async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
 async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (_pilot, screen):
         found = [active.binding.description for active in screen.active_bindings.values() if active.binding.show]
-        assert list(dict.fromkeys(found)) == ["Details", "Sort", "Rollouts", "Pause", "Help", "Quit"]
+        assert list(dict.fromkeys(found)) == [
+            "Details", "Invite", "Join", "New", "Rollouts", "Pause", "Help", "Quit",
+        ]  # fmt: skip
         ids = [binding.id for binding in screen.BINDINGS]  # type: ignore[union-attr]
         assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
 

@@ -17,9 +17,9 @@ from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import SettingPanel
-from sapo_edge.tui.screens.settings.restart import AskRestart
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.words import GROUPS, OTHER, grouped, pending
+from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
 

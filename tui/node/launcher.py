@@ -105,6 +105,19 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
+class SwarmCard:
+    """The swarm that the next node takes part in.
+
+    Attributes:
+        name: of its manifest; unescaped; "" if the node works alone.
+        private: whether only those with its invite can join.
+    """
+
+    name: str = ""
+    private: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SettingRow:
     """A setting as the next node has it.
 
@@ -300,6 +313,10 @@ class Launcher(Protocol):
 
     def chat(self) -> Chat:
         """A new conversation, to be opened. Does not block."""
+        ...
+
+    def swarm(self) -> SwarmCard:
+        """The swarm that the next node takes part in; none if the settings are invalid. Does not block long."""
         ...
 
     def outcome(self) -> Outcome:

@@ -34,7 +34,7 @@ class Change(Flag):
 VIEWS: dict[str, str] = {
     "dashboard": "Dashboard",
     "rollouts": "Rollouts",
-    "peers": "Peers",
+    "peers": "Swarm",
     "chat": "Chat",
     "answer": "Answer",
     "logs": "Logs",

@@ -19,7 +19,18 @@ from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS
-from sapo_edge.tui.node.launcher import Chat, Choices, Consent, Ending, Finding, Findings, Job, Outcome, SettingRow
+from sapo_edge.tui.node.launcher import (
+    Chat,
+    Choices,
+    Consent,
+    Ending,
+    Finding,
+    Findings,
+    Job,
+    Outcome,
+    SettingRow,
+    SwarmCard,
+)
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.joining.membership import Swarm
@@ -180,6 +191,15 @@ class ProgramLauncher:
         from sapo_edge.cli.terminal.chat_client import ChatProcess
 
         return ChatProcess(self._home)
+
+    def swarm(self) -> SwarmCard:
+        """The swarm that the next node takes part in."""
+        try:
+            workspace = open_workspace(self._home)
+        except SapoError:
+            return SwarmCard()
+        swarm = workspace.swarm
+        return SwarmCard() if swarm is None or workspace.is_alone else SwarmCard(swarm.name, swarm.is_private)
 
     def outcome(self) -> Outcome:
         """What the run has produced so far.

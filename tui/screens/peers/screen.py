@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.screen import Screen
 from textual.widgets import Static
 
 from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.peers.list import PeerList
-from sapo_edge.tui.screens.peers.text import nothing_text, peer_text, swarm_text
+from sapo_edge.tui.screens.peers.text import card_text, nothing_text, peer_text, swarm_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 
@@ -38,17 +42,24 @@ class Peers(View):
 Who is connected to this node now. **way**: who opened the connection, the peer (`in`) or this node (`out`). **got** and
 **sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
+**Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`t`) takes theirs; **new** (`n`) creates
+a swarm, private or open; `l` leaves. A running node follows after a restart, which the app offers.
+
 **score** falls with invalid messages and recovers with time; below -5 this node ignores the peer. Each node keeps its
 own scores, and forgets them when it ends.
 
-**reachable**: whether a node on another network has recently reached this one. A node that only connects to others
-takes part like any other.
+**Others can connect to you**: a node on another network has recently reached this one. A node that only connects to
+others takes part like any other; two such nodes meet through a relay.
 
 Click a column's title to sort by it, and again to reverse the order.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "details", "Details", id="peers.details"),
-        Binding("o", "sort", "Sort", id="peers.sort"),
+        Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
+        Binding("t", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
+        Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
+        Binding("l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
+        Binding("o", "sort", "Sort", show=False, id="peers.sort"),
         Binding("r", "rollouts", "Rollouts", tooltip="Show the rollouts of this peer", id="peers.rollouts"),
         Binding("shift+o,O", "reverse", "Reverse the order", show=False, id="peers.reverse"),
         Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),
@@ -66,6 +77,7 @@ Click a column's title to sort by it, and again to reverse the order.
 
     def on_mount(self) -> None:
         """Start in the list."""
+        self._card = SwarmCard()
         self.peers.focus()
 
     @property
@@ -77,13 +89,15 @@ Click a column's title to sort by it, and again to reverse the order.
         """Show who is connected now."""
         if not change & (Change.STATUS | Change.STANDING):
             return
+        if change & Change.STANDING:
+            self._read_card()
         state = self.sapo.state
         attached = state.standing is Standing.ATTACHED
         swarm = state.status.get("swarm") if attached else None
         line = self.query_one("#swarm", Static)
         line.display = swarm is not None
         if swarm is not None:
-            line.update(swarm_text(swarm))
+            line.update(swarm_text(swarm, self._card))
         peers = (swarm or {}).get("peers") or ()
         self.peers.say("" if peers else nothing_text(state))
         self.peers.show(peers, float((swarm or {}).get("time") or 0))
@@ -91,6 +105,51 @@ Click a column's title to sort by it, and again to reverse the order.
         if not peers:
             self.action_back()
         self._show_details()
+
+    @work(group="swarm-card", exclusive=True)
+    async def _read_card(self) -> None:
+        """Read which swarm it is."""
+        self._card = await asyncio.to_thread(self.sapo.launcher.swarm)
+        self.refresh_node(Change.STATUS)
+
+    def action_invite(self) -> None:
+        """Invite others."""
+        from sapo_edge.tui.screens.peers.invite import Invite
+
+        self.app.push_screen(Invite(self.sapo.launcher))
+
+    def action_join(self) -> None:
+        """Join a swarm."""
+        from sapo_edge.tui.screens.peers.joining import Join
+
+        self._change(Join(self.sapo.launcher))
+
+    def action_create(self) -> None:
+        """Create a swarm."""
+        from sapo_edge.tui.screens.peers.joining import Create
+
+        self._change(Create(self.sapo.launcher))
+
+    def action_leave(self) -> None:
+        """Leave the swarm."""
+        from sapo_edge.tui.screens.peers.joining import Leave
+
+        self._change(Leave(self.sapo.launcher))
+
+    @work(group="swarm-change", exclusive=True)
+    async def _change(self, dialog: Screen[bool]) -> None:
+        """Change the swarm, and let the node follow."""
+        from sapo_edge.tui.widgets.restart import restart
+
+        before = self._card
+        if not await self.app.push_screen_wait(dialog):
+            return
+        self._card = await asyncio.to_thread(self.sapo.launcher.swarm)
+        self.refresh_node(Change.STATUS)
+        if self.sapo.state.standing is Standing.ATTACHED:
+            await restart(self.sapo, [("swarm", card_text(before), card_text(self._card))])
+        else:
+            self.notify(f"The next node: {card_text(self._card)}.", markup=False)
 
     def on_cursor_list_moved(self) -> None:
         """Show the details of another peer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from textual.content import Content
 
 from sapo_edge.plain import counted, duration, format_time, printable, reasons, size
+from sapo_edge.tui.node.launcher import SwarmCard
 from sapo_edge.tui.node.state import NodeState, Standing
 
 CLOCK_SECONDS = 60
@@ -25,21 +27,18 @@ NAME_WIDTH = 10
 ALONE = """\
 This node works alone: it sends nothing to others, and receives nothing.
 
-To learn with others, set network to swarm in Settings (7), or join with an invite:
-
-    sapo swarm join LINE
-
-Then stop the node (s) and start it again (s).\
+n creates a swarm, private or open. t joins one with an invite that somebody sent you.\
 """
 NOBODY = """\
 No other node is connected yet. Meanwhile, this node trains on its own questions.
 
 On the same network: start sapo on another machine. The two find each other.
 
-Elsewhere: run sapo swarm invite here, and sapo swarm join with the line that it prints on the other machine.
+Elsewhere: i makes an invite here; in the app on the other machine, t takes it.
 
 If a node should be here: sapo doctor checks port, multicast, bootstrap peers and clock, and says what to do.\
 """
+_PORT = re.compile(r"/tcp/(\d{1,5})(?:/|$)")
 _STATES = {
     "starting": ("◌", "$text-warning", "the swarm is starting"),
     "connected": ("●", "$text-success", "connected"),
@@ -58,8 +57,13 @@ def nothing_text(state: NodeState) -> str:
     return ALONE if state.status.get("swarm") is None else NOBODY
 
 
-def swarm_text(swarm: Mapping[str, Any]) -> Content:
-    """The state of the swarm: connection, address, traffic, problems."""
+def swarm_text(swarm: Mapping[str, Any], card: SwarmCard) -> Content:
+    """The state of the swarm: connection, address, traffic, problems.
+
+    Args:
+        swarm: of the node's status.
+        card: the swarm that the next node takes part in.
+    """
     mark, style, word = _STATES.get(str(swarm.get("state")), ("○", "", printable(swarm.get("state", ""))))
     ahead = float(swarm.get("clock_ahead") or 0)
     clock = f"{duration(abs(ahead))} {'behind' if ahead > 0 else 'ahead'}"
@@ -70,12 +74,14 @@ def swarm_text(swarm: Mapping[str, Any]) -> Content:
     if swarm.get("peers") and abs(ahead) < CLOCK_SECONDS:
         parts.append("clock agrees" if abs(ahead) < 1 else f"clock {clock}")
     lines = [
-        Content.assemble((f"{mark} {word}", f"bold {style}"), f", {_reachable(swarm)}"),
+        Content.assemble((f"{mark} {word}", f"bold {style}"), _named(card), f"; {_reachable(swarm)}"),
         _addresses(swarm),
         Content("  ·  ".join(parts)),
     ]
     if refused := reasons(swarm.get("rejections") or {}, MAX_REASONS):
         lines.append(Content.assemble(("refused  ", "dim"), refused))
+    if text := advice(swarm):
+        lines.append(Content.styled(text, "$text-muted"))
     if paused := swarm.get("paused"):
         warning = f"waiting, because of a limit in the settings: {printable(', '.join(map(str, paused)))}"
         lines.append(Content.styled(warning, "$text-warning"))
@@ -128,11 +134,34 @@ def _score(score: float) -> str:
 def _reachable(swarm: Mapping[str, Any]) -> str:
     match swarm.get("reachable"):
         case None:
-            return "not known yet whether other networks can reach it"
+            return "not known yet whether others can connect to you"
         case True:
-            return "reachable from other networks"
+            return "others can connect to you"
+        case _ if any("/p2p-circuit" in str(address) for address in swarm.get("addresses") or ()):
+            return "others connect to you through a relay"
         case _:
-            return "not reachable from other networks; it connects to them"
+            return "you connect to others, they can't connect to you"
+
+
+def _named(card: SwarmCard) -> str:
+    return f" to the {card_text(card)}" if card.name else ""
+
+
+def card_text(card: SwarmCard) -> str:
+    """A swarm in words."""
+    if not card.name:
+        return "works alone"
+    return f"{'private' if card.private else 'open'} swarm {printable(card.name)[:40]}"
+
+
+def advice(swarm: Mapping[str, Any]) -> str:
+    """What the owner can do about a machine that others can't connect to; "" if nothing is needed."""
+    if swarm.get("reachable") is not False:
+        return ""
+    port = next((match[1] for address in swarm.get("addresses") or () if (match := _PORT.search(str(address)))), "")
+    router = "your router forwards no port when asked" if swarm.get("router") == "silent" else "taking part works"
+    forward = f"forward TCP port {port} to this machine in the router" if port else "forward its TCP port in the router"
+    return f"{router}; to be reachable from other networks, {forward}"
 
 
 def _addresses(swarm: Mapping[str, Any]) -> Content:

@@ -66,7 +66,6 @@ replaced. `c` copies the command that loads the result.
     Export #loads { height: auto; margin-top: 1; display: none; }
     Export.-written #loads { display: block; }
     Export.-short #formats { max-height: 6; }
-    Export.-short .dialog { padding: 0 2; }
     Export.-short.-written #about { display: none; }
     Export.-tiny #formats { max-height: 3; }
     Export.-tiny #about { display: none; }

@@ -21,10 +21,10 @@ from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
-from sapo_edge.tui.screens.settings.restart import restart
-from sapo_edge.tui.screens.settings.words import APP, format_value, override, pending
+from sapo_edge.tui.screens.settings.words import APP, RUN, format_value, override, pending
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine
+from sapo_edge.tui.widgets.restart import restart
 
 
 class SettingsView(View):
@@ -280,7 +280,7 @@ continues from there.
     @work(group="settings-restart", exclusive=True)
     async def action_restart(self) -> None:
         """Ask whether to restart the node, and do it."""
-        await restart(self.sapo, self._pending())
+        await restart(self.sapo, self._pending(), RUN)
 
     @property
     def _busy(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -13,7 +13,6 @@ from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.settings.words import RUN
 from sapo_edge.tui.widgets.dialog import Dialog
 
 if TYPE_CHECKING:
@@ -31,7 +30,8 @@ class AskRestart(Dialog[bool]):
     """Asks whether to restart the node.
 
     Args:
-        changes: the settings that change with the restart.
+        changes: what changes with the restart.
+        refused: names of changes with which a node refuses to continue its run.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -50,9 +50,10 @@ class AskRestart(Dialog[bool]):
     AUTO_FOCUS = "#yes"
     heading = "Restart the node?"
 
-    def __init__(self, changes: Waiting) -> None:
+    def __init__(self, changes: Waiting, refused: Collection[str] = ()) -> None:
         super().__init__()
         self._changes = changes
+        self._refused = refused
 
     def body(self) -> ComposeResult:
         """What happens, and what changes."""
@@ -60,13 +61,13 @@ class AskRestart(Dialog[bool]):
         with VerticalScroll(can_focus=False):
             for name, before, after in self._changes:
                 yield Static(f"{name}: {before} → {after}", markup=False)
-                if name in RUN:
+                if name in self._refused:
                     yield Static(REFUSED, markup=False, classes="refused")
 
 
-async def restart(app: SapoApp, changes: Waiting) -> None:
+async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ()) -> None:
     """Stop the node after its round and start it again, if the user confirms it. Call it from a worker."""
-    if not await app.push_screen_wait(AskRestart(changes)):
+    if not await app.push_screen_wait(AskRestart(changes, refused)):
         return
     try:
         await app.request("stop", {"when": "after_round"})

@@ -1,0 +1,190 @@
+"""Swarms from the app: invite, join, create, leave; and how others reach this node, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from sapo_edge.errors import ConfigError
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.launcher import JobResult, SwarmCard
+from sapo_edge.tui.screens.peers.invite import Invite
+from sapo_edge.tui.screens.peers.joining import Join
+from sapo_edge.tui.screens.peers.qr import qr_text
+from sapo_edge.tui.screens.peers.screen import Peers
+from sapo_edge.tui.screens.peers.text import swarm_text
+from sapo_edge.tui.widgets.restart import AskRestart
+from tests.tui.fake_launcher import INVITE, FakeLauncher
+from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, until
+
+PRIVATE = SwarmCard("starter", private=True)
+NOTES = ("this invite leads here from the same local network only", "others paste it after: sapo swarm join")
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp, keys: str = "") -> None:
+    await attached(pilot, app)
+    await pilot.press("3")
+    await until(pilot, lambda: isinstance(app.screen, Peers))
+    if keys:
+        await pilot.press(*keys)
+        await until(pilot, lambda: app.screen.is_modal)
+
+
+@pytest.mark.asyncio
+async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(120, 50)) as pilot:
+        await opened(pilot, app, "i")
+        await until(pilot, lambda: "only to people you trust" in screen(app) and "local network only" in screen(app))
+        assert "sapo://join/v=1+swarm=" in screen(app) and "others paste it" not in screen(app)
+        await pilot.press("c")
+        assert app.clipboard == INVITE
+        await pilot.press("k")
+        await until(pilot, lambda: screen(app).count("▀") > 500)
+        await pilot.press("escape")
+        await until(pilot, lambda: "sapo://join" in screen(app) and isinstance(app.screen, Invite))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+
+
+@pytest.mark.asyncio
+async def test_a_short_code_is_shown_while_it_waits(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm invite --code"] = JobResult(
+        {"code": "7-guitar-revolver", "commands": [{"command": "sapo swarm join 7", "where": "on the same network"}]}
+    )
+    launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": False})
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(pilot, app, "i")
+        await until(pilot, lambda: "sapo://join/v=1" in screen(app))
+        await pilot.press("w")
+        await until(pilot, lambda: "Say this code: 7-guitar-revolver" in screen(app))
+        await until(pilot, lambda: "the other side has the invite" in screen(app))
+        assert [words for words, _ in launcher.commands] == [("swarm", "invite"), ("swarm", "invite", "--code")]
+
+
+@pytest.mark.asyncio
+async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm join"] = JobResult({"joined": True})
+    launcher.set("network", "solo")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "t")
+        app.screen.query_one(Input).value = INVITE
+        launcher.card = PRIVATE
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        assert launcher.commands == [(("swarm", "join"), f"{INVITE}\n\n")]
+        assert launcher.changes[-1] == ("network", "swarm"), "who joins wants to take part"
+        assert "open swarm starter → private swarm starter" in screen(app)
+        await pilot.press("y")
+        await until(pilot, lambda: launcher.starts == 1)
+
+
+@pytest.mark.asyncio
+async def test_a_refused_invite_says_why_and_stays(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "t")
+        app.screen.query_one(Input).value = "sapo://join/x"
+        await pilot.press("enter")
+        await until(pilot, lambda: "cut off at its end; ask for the line again" in screen(app))
+        assert isinstance(app.screen, Join)
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+
+
+@pytest.mark.parametrize(
+    ("keys", "enter", "words"),
+    [("n", ("enter",), ("swarm", "create", "--private")), ("n", ("right", "enter"), ("swarm", "create", "--open"))],
+)
+@pytest.mark.asyncio
+async def test_a_swarm_is_created(
+    launcher: FakeLauncher, keys: str, enter: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    launcher.replies["swarm create"] = JobResult({"joined": True})
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, keys)
+        await pilot.press(*enter)
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        assert launcher.commands == [(words, "")]
+
+
+@pytest.mark.asyncio
+async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm leave"] = JobResult({"left": "5a"})
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "l")
+        await pilot.press("enter")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
+        assert launcher.commands == [] and "works alone" not in notices(app)
+        await pilot.press("l")
+        await until(pilot, lambda: app.screen.is_modal)
+        launcher.card = SwarmCard()
+        await pilot.press("left", "enter")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart) and "→ works alone" in screen(app))
+        assert launcher.commands == [(("swarm", "leave"), "")] and launcher.changes == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"reachable": True}, "others can connect to you"),
+        ({"reachable": None}, "not known yet whether others can connect"),
+        ({"reachable": False}, "they can't connect to you"),
+        ({"reachable": False}, "forward TCP port 40123 to this machine"),
+        ({"reachable": False, "addresses": ["/ip4/1.2.3.4/tcp/443/p2p/x/p2p-circuit/p2p/y"]}, "through a relay"),
+    ],
+)
+def test_how_others_reach_this_node_is_said_in_words(
+    launcher: FakeLauncher, changes: dict[str, Any], words: str
+) -> None:
+    assert launcher.node is not None
+    text = str(swarm_text({**launcher.node.status()["swarm"], **changes}, PRIVATE))
+    assert words in text and "private swarm starter" in text
+
+
+@given(st.text(st.characters(codec="ascii"), min_size=1, max_size=1000))
+def test_a_qr_code_fits_or_says_what_is_missing(text: str) -> None:
+    picture, missing = qr_text(text, 116, 46)
+    assert (picture is None) == bool(missing)
+    if picture is not None:
+        lines = picture.plain.split("\n")
+        assert len({len(line) for line in lines}) == 1 and len(lines[0]) <= 116 and len(lines) <= 46
+
+
+def test_a_qr_code_is_the_librarys() -> None:
+    import segno
+
+    picture, _ = qr_text(INVITE, 200, 100)
+    assert picture is not None
+    rows = [list(row) for row in segno.make_qr(INVITE, error="l").matrix_iter(border=2)]
+    styles = [str(span.style) for span in picture.spans]
+    width = len(rows[0])
+    for index, style in enumerate(styles):
+        row, column = divmod(index, width)
+        pair = (rows[2 * row][column], rows[2 * row + 1][column] if 2 * row + 1 < len(rows) else 0)
+        assert style == " on ".join("#000000" if module else "#ffffff" for module in pair)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize("key", ["i", "t", "n"])
+def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int], key: str) -> None:
+    launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
+    app = SapoApp(launcher, TRUECOLOR)
+
+    async def before(pilot: Pilot[Any]) -> None:
+        await opened(pilot, app, key)
+        alone(app)
+
+    assert snap_compare(app, terminal_size=size, run_before=before)

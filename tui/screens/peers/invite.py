@@ -1,0 +1,134 @@
+"""Invites others: the line to send, a QR code of it, and a short code to say aloud."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.screens.peers.qr import qr_text
+from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.job_line import JobLine
+
+OTHERS = "Others paste this line in their app (3, then t), or after: sapo swarm join"
+PRIVATE = "Anyone who has it can join and pass it on: send it only to people you trust."
+TOLD = ("others paste it after", "anyone with this invite")
+"""Beginnings of notes of the command that this dialog says itself."""
+
+
+class Invite(Dialog[None]):
+    """Shows the invite of this node's swarm.
+
+    Args:
+        launcher: runs `sapo swarm invite`.
+    """
+
+    HELP_TEXT = """\
+The **line** (`c` copies it) leads others into this swarm. **QR code** (`k`) shows it for a phone's camera, which hands
+the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud: it works once, while this window waits.
+"""
+    DEFAULT_CSS = """
+    Invite #words { height: auto; max-height: 100%; scrollbar-size: 1 1; }
+    Invite #words Static { height: auto; }
+    Invite #line { margin: 1 0; text-style: bold; }
+    Invite #notes { color: $text-muted; }
+    Invite #qr { display: none; width: auto; height: auto; }
+    Invite.-qr #qr { display: block; }
+    Invite.-qr #line, Invite.-qr #notes, Invite.-qr #how, Invite.-qr .buttons { display: none; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("c", "copy", "Copy the line", id="invite.copy"),
+        Binding("k", "qr", "QR code", id="invite.qr"),
+        Binding("w", "code", "Short code", id="invite.code"),
+        Binding("escape", "leave", "Close", id="invite.close"),
+    ]
+    BUTTONS: ClassVar = {
+        "copy": ("Copy", "copy"),
+        "picture": ("QR code", "qr"),
+        "code": ("Short code", "code"),
+        "close": ("Close", "leave"),
+    }
+    AUTO_FOCUS = "#copy"
+    heading = "Invite others"
+
+    def __init__(self, launcher: Launcher) -> None:
+        super().__init__()
+        self._launcher = launcher
+        self._line = ""
+
+    def body(self) -> ComposeResult:
+        """The line, what it leads to, the progress."""
+        with VerticalScroll(id="words", can_focus=False):
+            yield Static(OTHERS, id="how", markup=False)
+            yield Static(id="line", markup=False)
+            yield Static(id="qr", markup=False)
+            yield Static(id="notes", markup=False)
+        yield JobLine(id="asking")
+
+    def on_mount(self) -> None:
+        """Make the invite."""
+        self.query_one(JobLine).begin(self._launcher.job("swarm", "invite"), "making the invite", self._show)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim what needs the line."""
+        return True if action not in ("copy", "qr") or self._line else None
+
+    def _show(self, result: JobResult) -> None:
+        self._line = printable(result.record.get("invite", ""))
+        self.query_one("#line", Static).update(Text(self._line, overflow="fold"))
+        notes = [PRIVATE] if result.record.get("private") else []
+        notes += [printable(note) for note in result.notes if not note.startswith(TOLD)]
+        self.query_one("#notes", Static).update("\n".join(notes))
+        self.refresh_bindings()
+
+    def action_copy(self) -> None:
+        """Copy the line."""
+        self.app.copy_to_clipboard(self._line)
+        self.notify("the invite is copied: paste it into a message", timeout=3)
+
+    def action_qr(self) -> None:
+        """Show the QR code, or the line again."""
+        if self.has_class("-qr"):
+            self.remove_class("-qr")
+            return
+        width, height = self.app.size
+        # The last row is the footer's.
+        picture, missing = qr_text(self._line, width, height - 1)
+        if picture is None:
+            self.query_one(JobLine).say(missing, "bad")
+            return
+        self.query_one("#qr", Static).update(picture)
+        self.add_class("-qr")
+
+    def action_code(self) -> None:
+        """Offer the invite under a short code."""
+        job = self._launcher.job("swarm", "invite", "--code")
+        self.query_one(JobLine).begin(job, "waiting for the other side", self._given, self._offered)
+
+    def _offered(self, record: Mapping[str, Any]) -> None:
+        if "code" not in record:
+            return
+        commands = [f"  {printable(way['command'])}  {printable(way['where'])}" for way in record["commands"]]
+        code = f"Say this code: {printable(record['code'])}"
+        lines = [code, "The other side types it in the app (3, then t), or runs:"]
+        self.query_one("#notes", Static).update("\n".join([*lines, *commands]))
+
+    def _given(self, result: JobResult) -> None:
+        self.query_one(JobLine).say("✓ the other side has the invite; the code has ended", "good")
+
+    def action_leave(self) -> None:
+        """Leave the QR code, stop waiting, or close."""
+        line = self.query_one(JobLine)
+        if self.has_class("-qr"):
+            self.remove_class("-qr")
+        elif line.busy:
+            line.stop()
+        else:
+            self.dismiss()
