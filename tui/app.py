@@ -78,6 +78,7 @@ class SapoApp(App[ExitCode]):
         "logs": _screen("logs", "Logs"),
         "settings": _screen("settings", "SettingsView"),
         "results": _screen("results", "Results"),
+        "tasks": _screen("tasks", "TasksView"),
     }
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [

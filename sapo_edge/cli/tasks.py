@@ -147,7 +147,8 @@ def preview(
     ]
     result, records = _result(rewards), _records(tasks, samples, rewards)
     if json:
-        print_json({"manifest": manifest.name, "prompt": shown, **result, "questions": records})
+        advice = _advice(result, len(tasks))
+        print_json({"manifest": manifest.name, "prompt": shown, **result, "advice": advice, "questions": records})
         return
     for record in records:
         print(f"\n{printable(record['question'], lines=True)}")

@@ -53,6 +53,12 @@ NO_MODEL = Findings(
 """A desktop where no node can start."""
 INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789ab"
 """The only invite that `FakeLauncher.accept` accepts."""
+MANIFESTS = [
+    {"from": "shipped", "use": "arithmetic", "name": "arithmetic", "tasks": 4, "own_questions": 0, "used": False},
+    {"from": "shipped", "use": "starter", "name": "starter", "tasks": 1, "own_questions": 0, "used": True},
+    {"from": "kept", "use": "5a" * 6, "name": "\x1b[31m[bold]x[/bold]", "tasks": 1, "own_questions": 12, "used": False},
+]
+"""What `sapo tasks list --json` prints."""
 KILLED = Ending(
     "the node was killed (SIGKILL: `kill -9`, or the system ran out of memory)",
     expected=False,
@@ -121,10 +127,12 @@ class FakeJob:
     Args:
         reply: what it prints, or the error that it ends with.
         hold: wait for `go` before it replies.
+        printed: what it prints before, if anything.
     """
 
-    def __init__(self, reply: JobResult | SapoError, hold: bool) -> None:
+    def __init__(self, reply: JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
         self._reply = reply
+        self._printed = printed
         self.go = threading.Event()
         self.closed = False
         if not hold:
@@ -134,6 +142,8 @@ class FakeJob:
         self.go.wait(30)
         if self.closed:
             raise SapoError("it was stopped", "start it again when you like")
+        if self._printed:
+            show(self._printed)
         if isinstance(self._reply, SapoError):
             raise self._reply
         show(self._reply.record)
@@ -167,6 +177,7 @@ class FakeLauncher:
         commands: arguments and standard input of each command.
         card: the result of `swarm`.
         hold_jobs: whether commands wait for `FakeJob.go`.
+        printed: what commands print before their reply.
         jobs: all commands that were created.
     """
 
@@ -189,9 +200,10 @@ class FakeLauncher:
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self.node: ScriptedNode | None = None
-        self.replies: dict[str, JobResult | SapoError] = {}
+        self.replies: dict[str, JobResult | SapoError] = {"tasks list": JobResult({"manifests": MANIFESTS})}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
+        self.printed: Mapping[str, Any] = {}
         self.card = SwarmCard("starter", private=False)
         self.jobs: list[FakeJob] = []
         self._values: dict[str, Any] = {}
@@ -316,7 +328,7 @@ class FakeLauncher:
     def job(self, *arguments: str, text: str = "") -> FakeJob:
         self.commands.append((arguments, text))
         reply = next(reply for words, reply in self.replies.items() if " ".join(arguments).startswith(words))
-        self.jobs.append(FakeJob(reply, self.hold_jobs))
+        self.jobs.append(FakeJob(reply, self.hold_jobs, self.printed))
         return self.jobs[-1]
 
     def _refuse(self) -> None:

@@ -40,8 +40,9 @@ VIEWS: dict[str, str] = {
     "logs": "Logs",
     "settings": "Settings",
     "results": "Results",
+    "tasks": "Tasks",
 }
-"""Titles of the main screens by mode, in the order of their keys, 1 to 8."""
+"""Titles of the main screens by mode, in the order of their keys, 1 to 9."""
 NAV_COLUMNS = sum(len(title) + 4 for title in VIEWS.values()) + 2
 """Columns that the titles of all screens need."""
 NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values())

@@ -1,0 +1,176 @@
+"""The tasks: manifests, and own questions from the first file to what a model makes of them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input, OptionList
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.screen import TasksView
+from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, mistakes_text
+from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
+from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+
+WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
+CHECKED = JobResult(
+    {
+        "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
+        "warnings": [{"where": "tasks.jsonl, line 3", "text": "the answer stands in the \x1b[31mquestion"}],
+    },
+    ("lengths are not checked: no model is here",),
+)
+TRIED = JobResult(
+    {
+        "prompt": "<|user|>What is 3 + 4?", "advice": "there is something to learn: train on it", "success": 0.25,
+        "informative": 1,
+        "questions": [
+            {
+                "question": "What is [b]3[/b] + 4?", "expected": "7",
+                "answers": [{"text": "<answer>7</answer>", "reward": 1.0}, *[{"text": "8", "reward": 0.0}] * 3],
+            }
+        ],
+    }
+)  # fmt: skip
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
+    await attached(pilot, app)
+    await pilot.press("9")
+    await until(pilot, lambda: isinstance(app.screen, TasksView) and "starter" in screen(app).split("What can be")[-1])
+
+
+async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str = "/q") -> None:
+    """Write new questions, or open a file."""
+    await opened(pilot, app)
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(app.screen, AskPath))
+    app.screen.query_one(Input).value = path
+    await pilot.press("enter")
+    await until(pilot, lambda: isinstance(app.screen, TasksView))
+
+
+@pytest.mark.asyncio
+async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(pilot, app)
+        seen = screen(app)
+        assert "* starter" in seen and "4 tasks, comes with sapo" in seen and "12 questions of your own" in seen
+        assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
+        await pilot.press("v", "w", "u", "e")
+        assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
+
+
+@pytest.mark.asyncio
+async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
+    launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED, "tasks preview": TRIED})
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 40)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written: /q/tasks.jsonl" in text(app, "#job"))
+        await pilot.press("v")
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked"):
+            assert words in screen(app), words
+        await pilot.press("w")
+        await until(pilot, lambda: "something to learn" in screen(app))
+        for words in ("right answers: 25% of 4", "[b]3[/b]", "✓ 1 x  <answer>7</answer>", "✗ 3 x  8", "<|user|>"):
+            assert words in screen(app), words
+        commands = [words for words, _ in launcher.commands if words[1] != "list"]
+        file = "/q/manifest.toml"
+        assert commands == [("tasks", "new", "/q"), ("tasks", "check", file), ("tasks", "preview", file)]
+
+
+@pytest.mark.asyncio
+async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -> None:
+    mistakes = [{"text": f"tasks.jsonl, line {number}: no answer", "remedy": "give one"} for number in (2, 9)]
+    launcher.replies["tasks check"] = ManifestError("x.toml has 2 mistakes", "mend them, then check it again")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await opened(pilot, app)
+        launcher.printed = {"mistakes": mistakes}
+        await pilot.press("o")
+        await until(pilot, lambda: isinstance(app.screen, AskPath))
+        app.screen.query_one(Input).value = "/q/x.toml"
+        await pilot.press("enter")
+        await until(pilot, lambda: "x.toml has 2 mistakes; mend them" in screen(app))
+        await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
+
+
+def test_mistakes_are_bounded() -> None:
+    many = [{"text": "no", "remedy": "yes"}] * 1000
+    assert str(mistakes_text({"mistakes": many})).count("yes") == MAX_REMARKS
+
+
+@pytest.mark.asyncio
+async def test_a_home_with_a_run_keeps_its_tasks(launcher: FakeLauncher) -> None:
+    launcher.replies["tasks new"] = WRITTEN
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written" in text(app, "#job"))
+        await pilot.press("u")
+        await until(pilot, lambda: "this home has a run" in text(app, "#job"))
+        assert launcher.changes == []
+
+
+@pytest.mark.asyncio
+async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, rounds=0)
+    launcher.replies["tasks new"] = WRITTEN
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written" in text(app, "#job"))
+        await pilot.press("u")
+        await until(pilot, lambda: launcher.changes == [("manifest", "/q/manifest.toml")])
+        manifests = app.screen.query_one("#manifests", OptionList)
+        await until(pilot, lambda: manifests.option_count == len(MANIFESTS))
+        manifests.highlighted = 0
+        manifests.focus()
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.changes[-1] == ("manifest", "arithmetic"))
+    launcher.close()
+
+
+@pytest.mark.asyncio
+async def test_the_editor_is_the_users_and_is_split_into_words(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED})
+    started: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, check: started.append(command))
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", "code --wait")
+    app = SapoApp(launcher, TRUECOLOR)
+
+    @contextlib.contextmanager
+    def suspend() -> Iterator[None]:
+        yield
+
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written" in text(app, "#job"))
+        # Without a terminal of its own, as in a browser, it names the file.
+        await pilot.press("e")
+        await until(pilot, lambda: "edit this file in another window: /q/tasks.jsonl" in text(app, "#job"))
+        monkeypatch.setattr(app, "suspend", suspend)
+        await pilot.press("e")
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        assert started == [["code", "--wait", "/q/tasks.jsonl"]]
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])
+def test_pictures(snap_compare: Callable[..., bool], launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    assert snap_compare(app, terminal_size=size, run_before=lambda pilot: opened(pilot, app))

@@ -1,0 +1,1 @@
+"""What is trained: manifests, and people's own questions."""

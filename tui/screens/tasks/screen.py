@@ -1,0 +1,221 @@
+"""The tasks: what is trained, and own questions from the first file to what a model makes of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult, SuspendNotSupported
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.events import ScreenResume
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from sapo_edge.errors import SapoError
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.texts import START, check_text, manifest_line, mistakes_text, preview_text
+from sapo_edge.tui.screens.view import View
+from sapo_edge.tui.widgets.job_line import JobLine
+
+FOLDER = "my-questions"
+"""Name of the proposed folder in the user's home directory."""
+NEW = "A folder is created with a manifest and a few questions, which you replace with your own."
+OPEN = "The TOML file of a manifest, or a file of questions (.jsonl)."
+HAS_RUN = "this home has a run on other tasks, which continues; begin another one with: sapo --home DIR run --manifest"
+
+
+class TasksView(View):
+    """The manifests, and the file in hand."""
+
+    MODE = "tasks"
+    AUTO_FOCUS = "#manifests"
+    DEFAULT_CSS = """
+    TasksView #manifests { height: auto; max-height: 8; border-title-color: $primary; }
+    TasksView #told { height: 1fr; scrollbar-size: 1 1; }
+    TasksView #words { height: auto; }
+    TasksView.-short #manifests { max-height: 6; }
+    TasksView.-tiny #manifests { max-height: 3; }
+    """
+    HELP_TEXT = """\
+A *manifest* says what is trained: generators of questions, or your own. `*` marks the one that the next node trains on.
+
+**Your own questions**: `n` writes a folder to begin with, `o` opens a file that you have, `e` opens your editor
+(`$EDITOR`), `v` checks, `w` lets the model try eight of them, `u` trains on them. `Enter`
+trains on the highlighted manifest. These are the functions of `sapo tasks`.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "new", "New", id="tasks.new", tooltip="Write a folder of questions to begin with"),
+        Binding("o", "open", "Open", id="tasks.open", tooltip="Take a file of questions or a manifest"),
+        Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Open the questions in your editor"),
+        Binding("v", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
+        Binding("w", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
+        Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
+        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
+        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
+        Binding("escape", "back", "Stop, or back to the dashboard", show=False, id="tasks.back"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows: list[Mapping[str, Any]] = []
+        self._file = ""
+        self._questions = ""
+
+    def content(self) -> ComposeResult:
+        """The list, what was found, the progress."""
+        manifests = OptionList(id="manifests", classes="panel", markup=False)
+        manifests.border_title = "What can be trained"
+        yield manifests
+        with VerticalScroll(id="told", classes="panel", can_focus=False) as panel:
+            panel.border_title = "Your own questions"
+            yield Static(START, id="words", markup=False)
+        yield JobLine(id="job")
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Read the list again."""
+        self.action_reload()
+
+    @work(group="tasks-list", exclusive=True)
+    async def action_reload(self) -> None:
+        """List the manifests."""
+        job = self.sapo.launcher.job("tasks", "list")
+        try:
+            result = await asyncio.to_thread(job.run)
+        except SapoError as error:
+            self._say(Text(printable(f"{error.message}; {error.remedy}")))
+            return
+        if not self.is_mounted:
+            return
+        self._rows = list(result.record.get("manifests") or ())
+        options = self.query_one("#manifests", OptionList)
+        options.set_options(Option(Content(manifest_line(row))) for row in self._rows)
+        used = [index for index, row in enumerate(self._rows) if row.get("used")]
+        options.highlighted = used[0] if used else 0
+        files = [str(row["use"]) for row in self._rows if row.get("from") == "file"]
+        if files and not self._file:
+            self._take(files[0])
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Dim what needs a file, and everything while a command runs."""
+        busy = self.is_mounted and self.query_one(JobLine).busy
+        if action in ("check", "preview", "edit", "use"):
+            return True if self._file and not busy else None
+        if action in ("new", "open"):
+            return None if busy else True
+        return True
+
+    def _take(self, file: str, questions: str = "") -> None:
+        """Work on a file from now on."""
+        self._file, self._questions = file, questions or file
+        self.query_one("#told").border_title = Content(f"Your own questions: {printable(file)}")
+        self.refresh_bindings()
+
+    def _say(self, text: Text) -> None:
+        if self.is_mounted:
+            self.query_one("#words", Static).update(text)
+            self.query_one("#told").scroll_home(animate=False)
+
+    @work(group="tasks-ask", exclusive=True)
+    async def action_new(self) -> None:
+        """Write a folder of questions to begin with."""
+        folder = await self.app.push_screen_wait(AskPath("New questions", NEW, str(Path.home() / FOLDER)))
+        if folder:
+            job = self.sapo.launcher.job("tasks", "new", folder)
+            self.query_one(JobLine).begin(job, "writing", self._written)
+
+    def _written(self, result: JobResult) -> None:
+        manifest, questions = (str(result.record[name]) for name in ("manifest", "questions"))
+        self._take(manifest, questions)
+        self.query_one(JobLine).say(f"✓ written: {printable(questions)}; e edits them, v checks them", "good")
+
+    @work(group="tasks-ask", exclusive=True)
+    async def action_open(self) -> None:
+        """Take a file."""
+        file = await self.app.push_screen_wait(AskPath("Open questions", OPEN, self._file or str(Path.home())))
+        if file:
+            self._take(file)
+            self.action_check()
+
+    def action_edit(self) -> None:
+        """Open the questions in the user's editor."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "nano"
+        try:
+            with self.app.suspend():
+                subprocess.run([*shlex.split(editor), self._questions], check=False)
+        except SuspendNotSupported:
+            self.query_one(JobLine).say(f"edit this file in another window: {printable(self._questions)}")
+        except (OSError, ValueError):
+            self.query_one(JobLine).say(
+                f"{printable(editor)} can't be started: set EDITOR, or edit {printable(self._questions)}", "bad"
+            )
+        else:
+            self.action_check()
+
+    def action_check(self) -> None:
+        """Find mistakes, and what may be wrong."""
+
+        def show(record: Mapping[str, Any]) -> None:
+            if "mistakes" in record:
+                self._say(mistakes_text(record))
+
+        def done(result: JobResult) -> None:
+            self._say(check_text(result.record, result.notes))
+
+        job = self.sapo.launcher.job("tasks", "check", self._file)
+        self.query_one(JobLine).begin(job, "checking", done, show)
+
+    def action_preview(self) -> None:
+        """Let the model try the questions."""
+        job = self.sapo.launcher.job("tasks", "preview", self._file)
+        line = self.query_one(JobLine)
+        line.begin(job, "the model tries eight questions", lambda result: self._say(preview_text(result.record)))
+
+    @on(OptionList.OptionSelected, "#manifests")
+    def _use_listed(self, event: OptionList.OptionSelected) -> None:
+        self._use(str(self._rows[event.option_index]["use"]))
+
+    def action_use(self) -> None:
+        """Train on the file in hand."""
+        self._use(self._file)
+
+    @work(group="tasks-use", exclusive=True)
+    async def _use(self, name: str) -> None:
+        """Train on a manifest, unless this home has a run on another one."""
+        line = self.query_one(JobLine)
+        if name.endswith(".jsonl"):
+            line.say("questions alone can't be trained on: n writes a manifest for them", "bad")
+            return
+        try:
+            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+            if outcome.last_round:
+                line.say(f"{HAS_RUN} {printable(name)}", "bad")
+                return
+            await asyncio.to_thread(self.sapo.launcher.set, "manifest", name)
+        except SapoError as error:
+            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            return
+        self.action_reload()
+        line.say(f"✓ the next node trains on {printable(name)}; s stops a running one and starts the next", "good")
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll what was found."""
+        self.query_one("#told").scroll_relative(y=lines, animate=False)
+
+    def action_back(self) -> None:
+        """Stop a command, or show the dashboard."""
+        line = self.query_one(JobLine)
+        if line.busy:
+            line.stop()
+        else:
+            self.app.switch_mode("dashboard")
