@@ -185,7 +185,14 @@ class SapoApp(App[ExitCode]):
         self._mark(Change.ALL)
         before, self._standing = self._standing, self.state.standing
         if before is not self._standing is Standing.ENDED and self.state.run_done:
+            if before is Standing.ATTACHED:
+                self._notify_desktop(f"sapo: {self.state.ending}")
             self._show_results()
+
+    def _notify_desktop(self, text: str) -> None:
+        """Show a notice outside of the terminal, which may be behind other windows."""
+        if self._driver is not None and not (self.is_headless or self.is_web):
+            self._driver.write(terminal.desktop_notice(text, self._environ))
 
     def _show_results(self) -> None:
         """Show what a finished run has learned, unless the user is in a dialog or types."""
@@ -203,6 +210,7 @@ class SapoApp(App[ExitCode]):
         """
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
+        self._notify_desktop(f"sapo: {ending.reason}")
         often = self.keeper.crashed_often
         for screen in self.screen_stack:
             if isinstance(screen, NodeEnded):

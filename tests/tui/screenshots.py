@@ -59,7 +59,7 @@ AT_WORK = (
     Shot("dashboard", (), "Reward"),
     Shot("rollouts", ("2",), "author"),
     Shot("rollout", (ENTER,), "<answer>"),
-    Shot("peers", (ESCAPE, "3"), "score"),
+    Shot("peers", (ESCAPE, "3"), "trust"),
     Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "17 + 25"),
     Shot("answer", (ESCAPE, "5"), "nswer"),
     Shot("logs", ("6",), "round"),

@@ -39,7 +39,7 @@ async def test_it_says_in_words_whether_it_works(launcher: FakeLauncher) -> None
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
         verdict = app.screen.query_one("#verdict", Static)
-        assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of groups informative" in shown(app, "#verdict")
+        assert "held-out 0.04 → 0.66 in 40 rounds; 74 % of questions teach" in shown(app, "#verdict")
         assert verdict.has_class("-good")
 
 

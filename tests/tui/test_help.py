@@ -77,7 +77,7 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         help = await helped(pilot, app)
         help.query_one("#pages").styles.height = "auto"
-        for word in ("rollout", "group", "advantage", "informative", "held-out", "adapter", "round", "swarm"):
+        for word in ("rollout", "group", "advantage", "teaches", "held-out", "adapter", "round", "swarm"):
             assert word in WORDS
         await pilot.press("slash", *"keys.toml")
         await until(pilot, lambda: str(launcher.paths.config)[-20:] in picture(app).replace("\n", ""))

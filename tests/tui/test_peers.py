@@ -121,7 +121,7 @@ async def test_one_peer_is_shown_with_everything_and_can_be_copied(launcher: Fak
         await pilot.press("down")
         for words in (
             STRANGER, "by the peer, 2027-01-15 08:10:00, 2 h 20 min ago", "65.4 kB from it, 54.3 kB to it",
-            "in the mesh", "rate 3, forged 1",
+            "at once, as soon", "rate 3, forged 1",
         ):  # fmt: skip
             assert words in picture(pilot.app), words
         await pilot.press("c")

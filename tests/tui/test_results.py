@@ -22,6 +22,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
 from sapo_edge.events import NodeStopped
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
 from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
 from sapo_edge.tui.node.launcher import JobResult, Outcome
@@ -188,6 +189,28 @@ async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.
         await opened(pilot, app)
         await pilot.press("g")
         assert "68 % now, of 100" in saved[PICTURE] and "<polyline" in saved[PICTURE]
+
+
+@pytest.mark.asyncio
+async def test_the_end_of_a_run_is_told_on_the_desktop(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    monkeypatch.setattr(SapoApp, "is_headless", False)
+    written: list[str] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        assert app._driver is not None
+        monkeypatch.setattr(app._driver, "write", written.append)
+        await end(pilot, app, launcher, 40)
+        await until(pilot, lambda: any(text.startswith("\x1b]9;") for text in written))
+    assert "\x1b]9;sapo: all 40 rounds are done\x07" in written
+
+
+@given(st.text())
+def test_a_notice_on_the_desktop_holds_no_control_character(text: str) -> None:
+    notice = desktop_notice(text, TRUECOLOR)
+    body = notice.removeprefix("\x1b]9;").removesuffix("\x07")
+    assert len(notice) == len(body) + 5 and body.isprintable() and len(body) <= MAX_NOTICE
+    assert desktop_notice(text, {"TERM": "linux"}) == ""
 
 
 # The export.

@@ -18,7 +18,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import SettingPanel
 from sapo_edge.tui.screens.settings.screen import SettingsView
-from sapo_edge.tui.screens.settings.words import GROUPS, OTHER, grouped, pending
+from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, value_text
 from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
@@ -35,13 +35,15 @@ def explanation(app: SapoApp) -> str:
     return "\n".join(str(app.screen.query_one(f"#{name}", Static).render()) for name in ("about", "warnings"))
 
 
-async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True) -> SettingList:
+async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True, advanced: bool = True) -> SettingList:
     if attached:
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
     await pilot.press("7")
     await until(pilot, lambda: isinstance(app.screen, SettingsView))
     settings = app.screen.query_one(SettingList)
     await until(pilot, lambda: settings.row is not None)
+    if advanced:
+        await pilot.press("a")
     if attached:
         await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
     return settings
@@ -68,10 +70,49 @@ def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: Fake
     rows = launcher.settings()
     unknown = replace(rows[0], name="of_tomorrow")
     groups = grouped([unknown, *rows])
-    assert groups[-1] == (OTHER, [unknown]) and len(groups) == len(GROUPS) + 1
+    assert groups[-1] == (OTHER, [unknown]) and len(groups) == len(FIRST) + len(ADVANCED) + 1
     assert sorted(row.name for _, found in groups for row in found) == sorted([*SETTINGS, "of_tomorrow"])
-    assert grouped(rows[:2])[0][0] == next(iter(GROUPS)) and len(grouped(rows[:2])) == 1
+    assert grouped(rows[:2])[0][0] == "The run" and len(grouped(rows[:2])) == 1
     assert [row.name for _, found in grouped(rows, "LoRA") for row in found] == ["rank", "alpha"]
+
+
+def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher: FakeLauncher) -> None:
+    rows = launcher.settings()
+    shown = [row.name for _, found in grouped(rows, advanced=False) for row in found]
+    assert sorted(shown) == sorted(name for names in FIRST.values() for name in names)
+    changed = [replace(row, source="file x") if row.name == "kl" else row for row in rows]
+    assert ("Learning", [row for row in changed if row.name == "kl"]) in grouped(changed, advanced=False)
+    assert any(row.name == "rank" for _, found in grouped(rows, "lora", advanced=False) for row in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("rounds", 0, "run until stopped"), ("rounds", 40, "40 rounds"), ("upload", 0, "no limit"),
+        ("busy", 0, "never pause"), ("quiet_hours", "", "never"), ("model", "", "the built-in model"),
+        ("seed", None, "none"), ("kl", 0.0, "no penalty"), ("bootstrap", "", "empty"),
+    ],
+)  # fmt: skip
+def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any, words: str) -> None:
+    row = next(row for row in launcher.settings() if row.name == name)
+    assert value_text(row, value) == words
+
+
+@pytest.mark.asyncio
+async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
+    launcher.set("kl", "0.1")
+    launcher.set("on_quit", "keep")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 50)) as pilot:
+        settings = await opened(pilot, app, advanced=False)
+        seen = picture(app)
+        assert "Sharing" in seen and "no limit" in seen and "clip_low" not in seen
+        assert "▲ kl" in seen and "* on_quit" in seen
+        await pilot.press("a")
+        await until(pilot, lambda: "All settings" in picture(app))
+        assert settings.get_option_index("clip_low") > 0
+        await pilot.press("a")
+        await until(pilot, lambda: "All settings" not in picture(app))
 
 
 def test_the_settings_of_the_app_need_no_restart_of_the_node(launcher: FakeLauncher) -> None:
@@ -90,7 +131,7 @@ async def test_the_panel_shows_value_source_bounds_and_effect(launcher: FakeLaun
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
-        assert settings.has_focus and "What is trained" in picture(app)
+        assert settings.has_focus and "Sharing" in picture(app)
         await go_to(pilot, app, "own")
         shown = picture(app)
         assert "6 rollouts, from config.toml; default 4 rollouts" in shown and "an integer from 1 to 256" in shown
@@ -124,14 +165,13 @@ async def test_the_first_click_highlights_and_the_second_edits(launcher: FakeLau
     async with app.run_test(size=(80, 24)) as pilot:
         settings = await opened(pilot, app)
         panel = app.screen.query_one(SettingPanel)
-        await pilot.click(settings, offset=(5, 8))
+        await pilot.click(settings, offset=(5, 7))
         await pilot.pause()
-        assert settings.row is not None and settings.row.name == "own" and panel.editing is None
-        await pilot.click(settings, offset=(5, 8))
+        assert settings.row is not None and settings.row.name == "quiet_hours" and panel.editing is None
+        await pilot.click(settings, offset=(5, 7))
         await until(pilot, lambda: panel.editing is not None)
-        # The list has moved up by a line, to make room for the editor.
-        await pilot.click(settings, offset=(5, 6))
-        assert settings.row.name == "own", "a title is no setting"
+        await pilot.click(settings, offset=(5, 5))
+        assert settings.row.name == "quiet_hours", "a title is no setting"
 
 
 # Changing.
@@ -160,7 +200,7 @@ async def test_other_settings_need_a_restart(launcher: FakeLauncher) -> None:
         await type_over(pilot, app, "3")
         await until(pilot, lambda: "after a restart" in result(app))
         assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
-        assert "▲ running node: 0 threads, after a restart: 3 threads" in explanation(app)
+        assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
         assert launcher.node is not None and not [item for item in launcher.node.asked if item.startswith("set")]
 
 
@@ -383,7 +423,7 @@ async def test_an_invalid_file_shows_its_error_and_is_read_again(
         await pilot.press("enter", "d", "c", "up", "slash", "escape")
         monkeypatch.setattr(launcher, "settings", read)
         await pilot.press("f5")
-        await until(pilot, lambda: "What is trained" in picture(app))
+        await until(pilot, lambda: "Sharing" in picture(app))
 
 
 @pytest.mark.asyncio

@@ -24,7 +24,7 @@ TEACHES = {"informative_share": 0.4, "role": "trainer"}
 
 def test_it_works_if_the_intervals_are_apart() -> None:
     mood, text = is_it_working(history((0, 0.1), (10, 0.2), (20, 0.5)), TEACHES)
-    assert (mood, text) == ("good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of groups informative")
+    assert (mood, text) == ("good", "held-out 0.10 → 0.50 in 20 rounds; 40 % of questions teach")
 
 
 def test_it_got_worse() -> None:
@@ -74,7 +74,7 @@ def test_without_a_second_evaluation_it_names_rewards_and_claims_nothing() -> No
 
 def test_few_informative_groups_are_named() -> None:
     _, text = is_it_working(history((0, 0.1), (20, 0.5)), {**TEACHES, "informative_share": 0.01})
-    assert text.endswith("hardly any group is informative: little is learned now")
+    assert text.endswith("hardly any question teaches: they are too hard or too easy")
 
 
 @pytest.mark.parametrize("reward", [None, 0.25])

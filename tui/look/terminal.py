@@ -1,4 +1,4 @@
-"""Support for limited terminals: plain ASCII in place of Unicode, and a smallest size to draw for."""
+"""What terminals can do: plain ASCII in place of Unicode, a smallest size to draw for, notices on the desktop."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from textual.color import Color
 from textual.events import Event, Resize
 from textual.filter import LineFilter
 from textual.geometry import Size
+
+from sapo_edge.plain import printable
 
 _SIMILAR = {
     "─━═╌┄┈╍┅╴╶╸╺▔▁⎯": "-",
@@ -31,6 +33,8 @@ _SIMILAR = {
     "“”": '"',
 }
 """The ASCII character for each of several similar ones."""
+MAX_NOTICE = 200
+"""Most characters of a notice on the desktop."""
 SMALLEST = Size(20, 5)
 """Smallest size in columns and lines that the app draws for."""
 
@@ -83,3 +87,16 @@ def at_least_smallest(event: Event) -> Event:
         return event
     size = Size(max(event.size.width, SMALLEST.width), max(event.size.height, SMALLEST.height))
     return Resize(size, size)
+
+
+def desktop_notice(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """The control sequence by which many terminals show a notice on the desktop (OSC 9); "" on a console without one.
+
+    Args:
+        text: in one line; control characters are escaped and the end is cut off.
+        environ: the environment; None takes the process's own.
+    """
+    environ = os.environ if environ is None else environ
+    if environ.get("TERM", "dumb") in ("linux", "dumb", "vt100", "vt220"):
+        return ""
+    return f"\x1b]9;{printable(text)[:MAX_NOTICE]}\x07"

@@ -36,8 +36,8 @@ WORDS: Mapping[str, str] = {
     "itself, also for other nodes' answers.",
     "advantage": "How much better or worse an answer is than the mean of its group. Training makes better answers "
     "more likely, and worse ones less likely.",
-    "informative": "A group whose answers have different rewards. The model learns nothing from other groups: all "
-    "their advantages are zero.",
+    "teaches": "A question teaches if its answers have different rewards (an informative group). The model learns "
+    "nothing from others: all their advantages are zero.",
     "held-out": "Questions that no node of the swarm trains on. Only the share of correct answers to them, the "
     "held-out accuracy, tells whether the model got better.",
     "adapter": "What is trained: a small LoRA file beside the model, which itself never changes. No node sends it.",

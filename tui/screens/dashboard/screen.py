@@ -60,7 +60,8 @@ class Dashboard(View):
 **Curves**: mean reward of own answers, mean reward of other nodes' answers, and held-out accuracy. Only held-out
 accuracy tells whether the model got better.
 
-**Last batch**: own and other nodes' groups in the last update. The model learns only from *informative* groups.
+**Last batch**: own and other nodes' questions in the last update. A question *teaches* if some of its answers are
+better than others; the model learns only from those.
 **Rejected**: rollouts of others that this node did not accept, by reason.
 
 In a small terminal the panels stand one below the other: `↑` and `↓` scroll.

@@ -91,7 +91,7 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
         A mood ("good", "bad", "unsure" or "early") and one or two short sentences.
     """
     share = status.get("informative_share")
-    informative = "" if share is None else f"{100 * share:.0f} % of groups informative"
+    informative = "" if share is None else f"{100 * share:.0f} % of questions teach"
     if status.get("role") == "generator":
         reward = status.get("reward_own")
         last_reward = "" if reward is None else f"; mean reward of the last round {reward:.2f}"
@@ -113,7 +113,7 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
         mood = "bad" if mood == "bad" else "unsure"
         course = f"{course}; it was {best.accuracy:.2f} after round {best.round}, which is kept"
     if share is not None and share < 0.05:
-        informative = "hardly any group is informative: little is learned now"
+        informative = "hardly any question teaches: they are too hard or too easy"
     return mood, f"{course}; {informative}" if informative else course
 
 
@@ -139,7 +139,7 @@ def _mean(values: list[float]) -> float:
 
 
 def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Text:
-    """Own and external groups of the last update, how many were informative, and what was rejected.
+    """Own and external groups of the last update, how many teach something, and what was rejected.
 
     While fewer external rollouts are taken than the setting says, that is shown instead of the share of ten rounds.
 
@@ -159,7 +159,7 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     text.append("▒" * (BAR - filled), style=colors.external)
     text.append(f" {external} others\n")
     groups = (status.get("last_round") or {}).get("groups") or 0
-    text.append(f"{status.get('informative')}/{groups} informative\n")
+    text.append(f"{status.get('informative')} of {groups} teach\n")
     share = status.get("informative_share")
     if reduced := status.get("reduced"):
         text.append(f"{reduced['external']} of {reduced['setting']} external\n", style="yellow")

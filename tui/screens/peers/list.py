@@ -27,8 +27,8 @@ class PeerList(CursorList):
         Column("received", "got", 9, right=True),
         Column("sent", "sent", 9, right=True, needs=50),
         Column("refused", "refused", 8, right=True),
-        Column("score", "score", 7, right=True, needs=60),
-        Column("mesh", "mesh", 5, needs=110),
+        Column("score", "trust", 7, right=True, needs=60),
+        Column("mesh", "now", 5, needs=110),
         Column("address", "address", 28, needs=96),
     )
 

@@ -45,8 +45,10 @@ Who is connected to this node now. **way**: who opened the connection, the peer 
 **Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`t`) takes theirs; **new** (`n`) creates
 a swarm, private or open; `l` leaves. A running node follows after a restart, which the app offers.
 
-**score** falls with invalid messages and recovers with time; below -5 this node ignores the peer. Each node keeps its
-own scores, and forgets them when it ends.
+**now**: new questions and answers of this peer arrive at once, without being asked for (the mesh of GossipSub).
+
+**trust** falls with invalid messages and recovers with time; below -5 this node ignores the peer. Each node keeps its
+own figures, and forgets them when it ends.
 
 **Others can connect to you**: a node on another network has recently reached this one. A node that only connects to
 others takes part like any other; two such nodes meet through a relay.

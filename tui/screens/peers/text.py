@@ -104,16 +104,16 @@ def peer_text(peer: Mapping[str, Any], now: float, width: int) -> Content:
     """
     since, score = float(peer.get("since") or 0), float(peer.get("score") or 0)
     opened = {"in": "by the peer", "out": "by this node"}.get(str(peer.get("direction")), "unknown")
-    mesh = "in the mesh: new rollouts arrive immediately" if peer.get("mesh") else "not in the mesh"
+    mesh = "at once, as soon as one of both has them" if peer.get("mesh") else "when one of both asks for them"
     member = "" if peer.get("subscribed") else "; not a member of this swarm"
     rows = [
         ("peer id", peer.get("peer_id", ""), "bold"),
         ("address", peer.get("address") or "unknown", ""),
         ("opened", f"{opened}, {format_time(since)}, {duration(max(0.0, now - since))} ago", ""),
         ("bytes", f"{size(peer.get('received') or 0)} from it, {size(peer.get('sent') or 0)} to it", ""),
-        ("messages", mesh + member, ""),
+        ("arrive", mesh + member, ""),
         ("refused", reasons(peer.get("rejected") or {}) or "nothing", ""),
-        ("score", _score(score), "$text-error" if score < SCORE_CUT_OFF else ""),
+        ("trust", _score(score), "$text-error" if score < SCORE_CUT_OFF else ""),
     ]
     lines: list[Content] = []
     for name, value, style in rows:

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from sapo_edge.tui.node.launcher import SettingRow
-from sapo_edge.tui.screens.settings.words import format_value, grouped, origin, pending
+from sapo_edge.tui.screens.settings.words import grouped, origin, pending, value_text
 
 NAME_WIDTH = 19
 """Columns for names."""
@@ -41,6 +41,7 @@ class SettingList(OptionList, inherit_bindings=False):
         self._rows: dict[str, SettingRow] = {}
         self._node_has: Mapping[str, Any] = {}
         self._search = ""
+        self._advanced = False
 
     @property
     def row(self) -> SettingRow | None:
@@ -48,15 +49,17 @@ class SettingList(OptionList, inherit_bindings=False):
         option = self.highlighted_option
         return None if option is None or option.id is None else self._rows.get(option.id)
 
-    def show(self, rows: Iterable[SettingRow], running: Mapping[str, Any], search: str) -> None:
+    def show(self, rows: Iterable[SettingRow], running: Mapping[str, Any], search: str, *, advanced: bool) -> None:
         """Show settings, and keep the highlighted one.
 
         Args:
             rows: all settings.
             running: values in the running node by name.
             search: words that a setting must contain.
+            advanced: whether to list advanced settings that have their default.
         """
         self._rows, self._node_has, self._search = {row.name: row for row in rows}, running, search
+        self._advanced = advanced
         self._fill()
 
     def on_click(self, event: Click) -> None:
@@ -76,7 +79,7 @@ class SettingList(OptionList, inherit_bindings=False):
     def _fill(self) -> None:
         highlighted, scroll = self.row, self.scroll_offset.y
         options: list[Option] = []
-        for title, members in grouped(self._rows.values(), self._search):
+        for title, members in grouped(self._rows.values(), self._search, advanced=self._advanced):
             options.append(Option(Content(title), disabled=True))
             options += [Option(self._line(row), id=row.name) for row in members]
         self.set_options(options)
@@ -90,11 +93,11 @@ class SettingList(OptionList, inherit_bindings=False):
 
     def _line(self, row: SettingRow) -> Content:
         width = max(10, self.scrollable_content_region.width - NAME_WIDTH - SOURCE_WIDTH - 3)
-        value = format_value(row.value, row.unit)
+        value = value_text(row, row.value)
         if cell_len(value) > width:
             value = set_cell_size(value, width - 1) + "…"
-        mark = "▲" if pending(row, self._node_has) else " "
         is_set = row.source != "default"
+        mark = "▲" if pending(row, self._node_has) else "*" if is_set else " "
         return Content.assemble(
             (f"{mark} ", "$text-warning"),
             f"{row.name:{NAME_WIDTH}}",

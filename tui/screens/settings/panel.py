@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.node.launcher import SettingRow
-from sapo_edge.tui.screens.settings.words import applies, format_value, origin, override, pending
+from sapo_edge.tui.screens.settings.words import applies, format_value, origin, override, pending, value_text
 
 Mood = Literal["", "good", "bad"]
 
@@ -179,12 +179,12 @@ def _problem(row: SettingRow, text: str) -> str:
 def _facts(row: SettingRow) -> Table:
     """A table with the value, its bounds, and when a new one takes effect."""
     source = "the default" if row.source == "default" else f"from {origin(row)}"
-    default = "" if row.source == "default" else f"; default {format_value(row.default, row.unit)}"
+    default = "" if row.source == "default" else f"; default {value_text(row, row.default)}"
     unit = f", in {row.unit}" if row.unit and not row.choices else ""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    facts.add_row("now", Text.assemble((format_value(row.value, row.unit), "bold"), f", {source}{default}"))
+    facts.add_row("now", Text.assemble((value_text(row, row.value), "bold"), f", {source}{default}"))
     facts.add_row("allowed", Text(f"{row.allowed}{unit}"))
     facts.add_row("applies", Text(applies(row)))
     return facts

@@ -21,7 +21,7 @@ from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
-from sapo_edge.tui.screens.settings.words import APP, RUN, format_value, override, pending
+from sapo_edge.tui.screens.settings.words import APP, RUN, override, pending, value_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine
 from sapo_edge.tui.widgets.restart import restart
@@ -36,7 +36,8 @@ class SettingsView(View):
         Binding("enter", "edit", "Change", id="settings.change", tooltip="Change the highlighted setting"),
         Binding("slash", "search", "Search", key_display="/", id="settings.search", tooltip="Find settings by a word"),
         Binding("r", "restart", "Restart node", id="settings.restart", tooltip="Stop after the round, then start"),
-        Binding("d", "default", "Back to the default", show=False, id="settings.default"),
+        Binding("a", "advanced", "Advanced", id="settings.advanced", tooltip="List research settings, too, or not"),
+        Binding("d", "default", "Reset", id="settings.default", tooltip="Back to the default"),
         Binding("c", "copy", "Copy name and value", show=False, id="settings.copy"),
         Binding("f5", "reload", "Read the file again", show=False, id="settings.reload"),
         Binding("up,k", "go('cursor_up')", "One setting up", show=False, id="settings.up"),
@@ -71,7 +72,8 @@ environment variable, or a flag. A change is written to `config.toml`. A running
 round; others need a restart. `▲` marks those, and `r` restarts the node: it finishes its round, saves, stops, and
 continues from there.
 
-`Enter` or a second click changes a setting, `d` removes it from `config.toml` to restore the default.
+`Enter` or a second click changes a setting, `d` removes it from `config.toml` to restore the default. `*` marks changed
+ones. `a` lists the settings for research, too; the search (`/`) always finds them.
 """
 
     def __init__(self) -> None:
@@ -79,6 +81,7 @@ continues from there.
         self._rows: list[SettingRow] = []
         self._node_has: dict[str, Any] = {}
         self._search = ""
+        self._advanced = False
 
     def content(self) -> ComposeResult:
         """The list, the panel of the highlighted setting, and an error in place of both."""
@@ -128,9 +131,10 @@ continues from there.
 
     def _show(self) -> None:
         settings = self.query_one("#list", SettingList)
-        settings.show(self._rows, self._node_has, self._search)
+        settings.show(self._rows, self._node_has, self._search, advanced=self._advanced)
         frame, count = self.query_one("#choose"), len(self._pending())
-        frame.border_title = Content("Settings" + (f"  ·  search: {printable(self._search)}" if self._search else ""))
+        title = "All settings" if self._advanced else "Settings"
+        frame.border_title = Content(title + (f"  ·  search: {printable(self._search)}" if self._search else ""))
         subtitle = f"▲ {counted(count, 'setting needs', 'settings need')} a restart: r" if count else ""
         if self._search and settings.row is None:
             subtitle = "no match · Esc shows all"
@@ -150,7 +154,7 @@ continues from there.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide keys that do nothing now."""
-        if action in ("edit", "default", "search", "restart") and self._busy:
+        if action in ("edit", "default", "search", "restart", "advanced") and self._busy:
             return False
         if action == "restart":
             return bool(self._pending()) and self.sapo.state.standing is Standing.ATTACHED
@@ -178,6 +182,11 @@ continues from there.
         if row.name == "theme" and not row.choices:
             return ("", *sorted(self.app.available_themes))
         return row.choices
+
+    def action_advanced(self) -> None:
+        """List all settings, or those that owners change first and those that are changed."""
+        self._advanced = not self._advanced
+        self._show()
 
     def action_default(self) -> None:
         """Remove the highlighted setting from the file."""
@@ -215,7 +224,7 @@ continues from there.
         await self._read()
         written = "removed from config.toml" if text is None else "written to config.toml"
         overridden = f", but {override(row)} overrides it" if override(row) else ""
-        panel.say(f"{row.name} = {format_value(row.value, row.unit)}: {written}{overridden}; {effect}", mood)
+        panel.say(f"{row.name} = {value_text(row, row.value)}: {written}{overridden}; {effect}", mood)
 
     async def _send(self, row: SettingRow, text: str | None) -> tuple[Mood, str]:
         """Send a new value to the running node, if that accepts it.

@@ -2,48 +2,67 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import SettingRow
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "What is trained": ("manifest", "model", "backend", "quantise", "thinking", "role", "seed"),
+FIRST: Mapping[str, tuple[str, ...]] = {
+    "Sharing": ("network", "consent", "upload", "download"),
+    "Power and hours": ("on_battery", "quiet_hours", "busy", "max_temperature", "threads", "memory"),
+    "The run": ("rounds", "manifest", "model"),
+    "This app": ("on_quit", "theme"),
+}
+"""Names of the settings that owners change first, by subject."""
+ADVANCED: Mapping[str, tuple[str, ...]] = {
+    "The model": ("backend", "quantise", "thinking", "role", "seed", "nice"),
     "The round": (
-        "own", "external", "protect", "questions", "answers", "strategy", "rounds", "temperature", "max_tokens",
+        "own", "external", "protect", "questions", "answers", "strategy", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints",
     ),
     "Learning": (
         "head_start", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
         "importance_cap", "external_negatives", "max_gradient_norm", "rank", "alpha",
     ),
-    "Care of the machine": ("threads", "memory", "nice", "on_battery", "max_temperature", "busy", "quiet_hours"),
-    "Network": (
-        "network", "consent", "port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "upload",
-        "download", "metrics_port",
-    ),
-    "This app": ("on_quit", "theme"),
+    "Connections": ("port", "listen", "mdns", "port_mapping", "relay", "bootstrap", "share", "metrics_port"),
 }  # fmt: skip
-"""Names of settings by subject; settings without a subject follow."""
+"""Names of the others by subject; settings without a subject follow."""
 OTHER = "Others"
 """The title of settings without a subject."""
-APP = frozenset(GROUPS["This app"])
+APP = frozenset(FIRST["This app"])
 """Settings of the app alone."""
 RUN = frozenset(("manifest", "model", "seed", "rank", "alpha"))
 """Settings of a run: a node refuses to continue it with another value."""
+_SPECIAL = re.compile(r"(?:^|[.;] )(0|Empty): ([^.;]+)")
+"""What 0 or an empty text means, in the words of a setting's explanation."""
 
 Value = int | float | str | None
 
 
-def grouped(rows: Iterable[SettingRow], search: str = "") -> list[tuple[str, list[SettingRow]]]:
-    """The settings by subject that match a search."""
+def grouped(
+    rows: Iterable[SettingRow], search: str = "", *, advanced: bool = True
+) -> list[tuple[str, list[SettingRow]]]:
+    """The settings by subject that match a search.
+
+    Args:
+        rows: all settings.
+        search: words; a search finds advanced settings, too.
+        advanced: whether to list advanced settings that have their default.
+    """
     remaining = {row.name: row for row in rows if matches(row, search)}
-    groups = [
+    first = [
         (title, [remaining.pop(name) for name in names if name in remaining])
-        for title, names in GROUPS.items()
+        for title, names in FIRST.items()
     ]  # fmt: skip
-    return [(title, members) for title, members in [*groups, (OTHER, list(remaining.values()))] if members]
+    if not (advanced or search):
+        remaining = {name: row for name, row in remaining.items() if row.source != "default"}
+    others = [
+        (title, [remaining.pop(name) for name in names if name in remaining])
+        for title, names in ADVANCED.items()
+    ]  # fmt: skip
+    return [(title, members) for title, members in [*first, *others, (OTHER, list(remaining.values()))] if members]
 
 
 def matches(row: SettingRow, search: str) -> bool:
@@ -64,6 +83,13 @@ def format_value(value: Value, unit: str = "") -> str:
     return printable(value)
 
 
+def value_text(row: SettingRow, value: Value) -> str:
+    """A value of a setting as text; a special one in the words of the explanation: "no limit" for 0."""
+    special = dict(_SPECIAL.findall(row.explanation))
+    name = "Empty" if value == "" else "0" if value == 0 else ""
+    return special[name] if name in special else format_value(value, row.unit)
+
+
 def origin(row: SettingRow) -> str:
     """The source of a value in one word."""
     kind = row.source.partition(" ")[0]
@@ -79,7 +105,7 @@ def pending(row: SettingRow, running: Mapping[str, Any]) -> tuple[str, str] | No
     """The values in the running node and after a restart; None if they are equal or unknown."""
     if row.name in APP or row.name not in running or running[row.name] == row.value:
         return None
-    return format_value(running[row.name], row.unit), format_value(row.value, row.unit)
+    return value_text(row, running[row.name]), value_text(row, row.value)
 
 
 def applies(row: SettingRow) -> str:
