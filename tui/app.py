@@ -13,6 +13,7 @@ from textual.events import Event
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
+from textual.widget import AwaitMount
 from textual.widgets import Input, TextArea
 
 from sapo_edge import events
@@ -27,6 +28,8 @@ from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
+MOST_BEFORE = 16
+"""Most main screens that Esc goes back."""
 REDRAW_SECONDS = 0.1
 """Shortest time in seconds between two updates of the screen from the node."""
 STATUS_SECONDS = 2.0
@@ -100,6 +103,7 @@ class SapoApp(App[ExitCode]):
         Binding("q", "ask_quit", "Quit", id="app.quit"),
         Binding("ctrl+q", "ask_quit", "Quit", show=False, priority=True, id="app.quit_anywhere"),
         Binding("ctrl+c", "copy_or_quit", "Copy", show=False, priority=True, id="app.copy", tooltip=COPY_OR_QUIT),
+        Binding("escape", "go_back", "Back", show=False, id="view.back", tooltip="Show the screen before"),
         Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True, id="app.palette"),
     ]
 
@@ -113,6 +117,7 @@ class SapoApp(App[ExitCode]):
         self._pending = Change(0)
         self._redraw: Timer | None = None
         self._standing = self.state.standing
+        self._before: list[str] = []
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -316,6 +321,18 @@ class SapoApp(App[ExitCode]):
         self.copy_to_clipboard(text)
         self.screen.clear_selection()
         self.notify(f"copied {counted(len(text), 'character')}", timeout=3)
+
+    def switch_mode(self, mode: str) -> AwaitMount:
+        """Show a main screen, and remember the one before for Esc."""
+        if mode != self.current_mode and self.current_mode in VIEWS:
+            self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
+        return super().switch_mode(mode)
+
+    async def action_go_back(self) -> None:
+        """Show the main screen before, where Esc does nothing else."""
+        if self._before and not self.screen.is_modal:
+            mode = self._before.pop()
+            await super().switch_mode(mode)
 
     def action_help(self) -> None:
         """Open or close the help for the current screen."""

@@ -285,7 +285,7 @@ async def test_typed_answers_are_kept_when_the_node_ends(
         await pilot.press("ctrl+s")
         await until(pilot, lambda: "no verdict: no node" in note(screen))
         assert fields(screen) == ["42"] and screen.tally == Tally()
-        await pilot.press("escape", "s")
+        await pilot.press("s")
         await until(pilot, lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
         await pilot.press("ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))

@@ -207,7 +207,7 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int]) -> b
         assert isinstance(app, SapoApp)
         await until(pilot, lambda: "5 peers" in picture(app))
         await pilot.press("7")
-        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "manifest" in picture(app))
+        await until(pilot, lambda: isinstance(app.screen, SettingsView) and "on_battery" in picture(app))
         await helped(pilot, app)
         await until(pilot, lambda: "Change the highlighted setting" in picture(app))
 

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -281,7 +282,7 @@ async def test_it_follows_until_somebody_scrolls_up(launcher: FakeLauncher) -> N
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         assert lines.has_focus and lines.following and "following" in subtitle(app)
-        assert "2027-01-15" in subtitle(app) and "held-out after round 40" in picture(app)
+        assert "2027-01-15" in subtitle(app) and "held-out validation after round 40" in picture(app)
         add(path, event_line(finished(41)))
         await until(pilot, lambda: lines.record is not None and "round 41" in lines.record.text)
         await pilot.press("up")
@@ -478,7 +479,7 @@ async def test_it_goes_on_when_the_node_ends(launcher: FakeLauncher) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         lines = await opened(pilot, app)
         launcher.close()
-        launcher.ending = FINISHED
+        launcher.ending = replace(FINISHED, done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         add(launcher.paths.log, written(9999, "Fatal: out of memory", "ERROR"))
         await until(pilot, lambda: any("Fatal: out of memory" in record.text for record in lines.records))

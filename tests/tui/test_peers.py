@@ -209,7 +209,7 @@ async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
         assert "This node works alone" in picture(pilot.app) and "t joins one with an invite" in picture(pilot.app)
-        await pilot.press("enter", "o", "r", "c", "O", "down", "escape")
+        await pilot.press("enter", "o", "r", "c", "O", "down")
         assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
     launcher.close()
 

@@ -343,7 +343,11 @@ async def test_r_restarts_the_node_after_one_question(launcher: FakeLauncher) ->
         await pilot.press("r")
         await until(pilot, lambda: isinstance(app.screen, AskRestart))
         shown = picture(app)
-        assert "threads: 0 threads → 3 threads" in shown and "rank: 16 → 32" in shown and "belongs to the run" in shown
+        assert (
+            "threads: chosen for this machine → 3 threads" in shown
+            and "rank: 16 → 32" in shown
+            and "belongs to the run" in shown
+        )
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
         assert launcher.node is not None and "after_round" not in launcher.node.asked

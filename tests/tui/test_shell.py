@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -121,6 +122,31 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
         idle.hold = False
         await pilot.press("s")
         await attached(pilot, app)
+
+
+@pytest.mark.asyncio
+async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
+    app = make_app(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+
+        def shows(mode: str) -> bool:
+            return app.current_mode == mode
+
+        order = [str(number) for number in range(2, len(VIEWS) + 1)]
+        modes = [list(VIEWS)[int(key) - 1] for key in order]
+        for key, mode in zip(order, modes, strict=True):
+            await pilot.press(key)
+            await until(pilot, partial(shows, mode))
+        for mode in [*modes[-2::-1], "dashboard"]:
+            await pilot.press("escape")
+            await pilot.pause(0.2)
+            # The first one may leave a text field.
+            if not shows(mode):
+                await pilot.press("escape")
+            await until(pilot, partial(shows, mode))
+        await pilot.press("escape")
+        assert app.current_mode == "dashboard"
 
 
 @pytest.mark.asyncio

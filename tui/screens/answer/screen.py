@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
@@ -169,6 +170,8 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         """Hide keys that do nothing now."""
         if action in ("type", "submit"):
             return self._stage == "typing"
+        if action == "back":
+            return self.is_mounted and self.focused is not self._rest
         return super().check_action(action, parameters)
 
     def action_type(self) -> None:
@@ -223,7 +226,12 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
 
     def action_back(self) -> None:
         """Leave the fields and keep their text."""
-        self.query_one("#verdict" if self._stage == "judged" else "#question").focus()
+        self._rest.focus()
+
+    @property
+    def _rest(self) -> Widget:
+        """What has the focus outside of the fields."""
+        return self.query_one("#verdict" if self._stage == "judged" else "#question")
 
     # Drawing.
 

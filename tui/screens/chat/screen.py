@@ -11,6 +11,7 @@ from textual.containers import Vertical
 from textual.content import Content
 from textual.events import Resize, ScreenResume
 from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -279,7 +280,18 @@ without a question, or with `l`. The models see only the question, not what was 
             self._leave()
 
     def _leave(self) -> None:
-        self.query_one("#transcript" if self.has_class("-talking") else "#examples").focus()
+        self._rest.focus()
+
+    @property
+    def _rest(self) -> Widget:
+        """What has the focus outside of the text field."""
+        return self.query_one("#transcript" if self.has_class("-talking") else "#examples")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave only an answer, a text field, or what is in focus."""
+        if action == "back":
+            return self.is_mounted and (self._answering is not None or self.focused is not self._rest)
+        return super().check_action(action, parameters)
 
     def _put(self, text: str) -> None:
         box = self.query_one(AskBox)

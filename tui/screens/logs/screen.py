@@ -164,7 +164,9 @@ down. `Enter` shows a record as it is in the file, with all its lines.
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer no search while one is being typed."""
+        """Offer no search while one is being typed, and leave it only if there is one."""
+        if action == "leave":
+            return self.is_mounted and (self._find_line.is_open or bool(self._query))
         return not (action == "search" and self._find_line.is_open)
 
     def action_follow(self) -> None:

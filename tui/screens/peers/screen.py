@@ -170,7 +170,9 @@ Click a column's title to sort by it, and again to reverse the order.
         self.call_after_refresh(self._show_details)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Dim the keys that need a peer."""
+        """Dim the keys that need a peer; leave only the details."""
+        if action == "back":
+            return self.has_class("-open")
         if action in ("details", "rollouts", "copy", "sort", "reverse"):
             return True if self.is_mounted and self.peers.chosen is not None else None
         return True

@@ -69,7 +69,7 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
         Binding("pagedown", "scroll(10)", "Scroll down a page", show=False, id="results.page_down"),
-        Binding("escape", "back", "Stop, or back to the dashboard", show=False, id="results.back"),
+        Binding("escape", "stop", "Stop the command", show=False, id="results.stop"),
     ]
     BUTTONS: ClassVar = {
         "export": ("x", "Export", "Export"),
@@ -146,6 +146,8 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim what needs an adapter, a curve, or an idle line."""
         busy = self.is_mounted and self.query_one(JobLine).busy
+        if action == "stop":
+            return busy
         outcome = self._outcome
         if action in ("export", "test"):
             return True if outcome is not None and outcome.adapter and not busy else None
@@ -216,13 +218,9 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
         """Scroll the report."""
         self.query_one("#learned").scroll_relative(y=lines, animate=False)
 
-    def action_back(self) -> None:
-        """Stop a command, or show the dashboard."""
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.app.switch_mode("dashboard")
+    def action_stop(self) -> None:
+        """Stop a command."""
+        self.query_one(JobLine).stop()
 
 
 def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Report:

@@ -154,6 +154,8 @@ ones. `a` lists the settings for research, too; the search (`/`) always finds th
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide keys that do nothing now."""
+        if action == "leave":
+            return self.is_mounted and (self._busy or bool(self._search))
         if action in ("edit", "default", "search", "restart", "advanced") and self._busy:
             return False
         if action == "restart":

@@ -63,7 +63,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
-        Binding("escape", "back", "Stop, or back to the dashboard", show=False, id="tasks.back"),
+        Binding("escape", "stop", "Stop the command", show=False, id="tasks.stop"),
     ]
 
     def __init__(self) -> None:
@@ -109,6 +109,8 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim what needs a file, and everything while a command runs."""
         busy = self.is_mounted and self.query_one(JobLine).busy
+        if action == "stop":
+            return busy
         if action in ("check", "preview", "edit", "use"):
             return True if self._file and not busy else None
         if action in ("new", "open"):
@@ -212,10 +214,6 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
         """Scroll what was found."""
         self.query_one("#told").scroll_relative(y=lines, animate=False)
 
-    def action_back(self) -> None:
-        """Stop a command, or show the dashboard."""
-        line = self.query_one(JobLine)
-        if line.busy:
-            line.stop()
-        else:
-            self.app.switch_mode("dashboard")
+    def action_stop(self) -> None:
+        """Stop a command."""
+        self.query_one(JobLine).stop()
