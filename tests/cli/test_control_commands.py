@@ -16,6 +16,7 @@ from sapo_edge.swarm.status import PeerInfo, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
 from tests.swarm.joining.test_invite import HERE, PEER
+from tests.waiting import wait_until
 
 PEERS = (
     PeerInfo(PEER, "amber-otter-041", HERE, "out", 1.0, True, True, 1_234_567, 999, {"forged": 2, "rate": 1}, 0.5),
@@ -112,12 +113,15 @@ def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: 
         server = stack.enter_context(running(tmp_path, node))
 
         def end() -> None:
+            # Not before it was asked, however slow the machine is.
+            wait_until(lambda: node.requests)
+            time.sleep(0.1)
             server.stop()
             time.sleep(0.5)
             free.set()
             stack.close()
 
-        threading.Timer(0.1, end).start()
+        threading.Thread(target=end).start()
         result = invoke("stop", "--now", "--wait", "--json", "--home", tmp_path)
         assert free.is_set() and node.requests == ["at_once"]
     assert result.code == 0 and json.loads(result.out)["ended"] and "the node has ended" in result.err
