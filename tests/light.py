@@ -18,7 +18,7 @@ import sapo_edge
 
 HEAVY = {
     "accelerate", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym", "scipy",
-    "sympy", "torch", "transformers",
+    "sympy", "tokenizers", "torch", "transformers",
 }  # fmt: skip
 NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",
