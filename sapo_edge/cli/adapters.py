@@ -85,8 +85,8 @@ def export(
     path = exporter.export(source, directory, to, file, quantisation=quantisation, prompt=prompt)
     commands = exporter.usage(path, to, file)
     if json:
-        usage = "; ".join(f"{program}: {command}" for program, command in commands)
-        print_json({"format": to, "path": str(path), "adapter": str(source), "model": str(file), "usage": usage})
+        record = {"format": to, "path": str(path), "adapter": str(source), "model": str(file)}
+        print_json({**record, "usage": dict(commands)})
         return
     print(path)
     narrate(f"from {source}; use it with")

@@ -140,6 +140,8 @@ def test_exporting_again_replaces_the_files_and_json_names_them(
         arguments = ("--to", form, "--home", home, "--model", model, "--adapter", adapter, "--json")
         result = sapo("export", target, *arguments)
         record = json.loads(result.out)
+    usage = record.pop("usage")
+    assert [program for program in usage if record["path"] in usage[program]] == list(usage) != []
     assert record == {
         "v": 1,
         "format": form,

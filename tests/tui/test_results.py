@@ -234,7 +234,9 @@ def test_every_format_of_the_command_can_be_chosen() -> None:
 
 @pytest.mark.asyncio
 async def test_an_export_says_how_to_load_it(launcher: FakeLauncher, tmp_path: Path) -> None:
-    launcher.replies["export"] = JobResult({"path": "/x/\x1b[31madapter.gguf", "usage": "llama-cli --lora [b]x[/b]"})
+    launcher.replies["export"] = JobResult(
+        {"path": "/x/\x1b[31madapter.gguf", "usage": {"llama.cpp": "llama-cli --lora [b]x[/b]"}}
+    )
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await exporting(pilot, app, tmp_path)

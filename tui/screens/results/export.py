@@ -56,7 +56,7 @@ class Export(Dialog[None]):
 little worse. **Only the adapter** is a few megabytes, and needs the model that it was trained on beside it.
 
 Choose a format with the arrow keys, and a folder with `Tab`; `Enter` writes. Existing files of the same name are
-replaced. `c` copies the command that loads the result.
+replaced. `c` copies the first command that loads the result.
 """
     DEFAULT_CSS = """
     Export #about { height: auto; margin-bottom: 1; color: $text-muted; }
@@ -83,7 +83,7 @@ replaced. `c` copies the command that loads the result.
     def __init__(self, launcher: Launcher) -> None:
         super().__init__()
         self._launcher = launcher
-        self._usage = ""
+        self._usage: dict[str, str] = {}
 
     def body(self) -> ComposeResult:
         """The formats, the folder, the progress, and how the result is loaded."""
@@ -120,16 +120,18 @@ replaced. `c` copies the command that loads the result.
         line.begin(self._launcher.job("export", str(path), *flags), f"writing {option.id}", self._written)
 
     def _written(self, result: JobResult) -> None:
-        path, self._usage = (printable(result.record.get(name, "")) for name in ("path", "usage"))
-        self.query_one(JobLine).say(f"✓ written: {path}", "good")
-        self.query_one("#loads", Static).update(f"Load it with:\n{self._usage}")
+        self._usage = {printable(name): printable(text) for name, text in result.record["usage"].items()}
+        self.query_one(JobLine).say(f"✓ written: {printable(result.record['path'])}", "good")
+        lines = (f"{program:12} {command}" for program, command in self._usage.items())
+        self.query_one("#loads", Static).update("\n".join(("Load it with:", *lines)))
         self.add_class("-written")
         self.refresh_bindings()
 
     def action_copy(self) -> None:
-        """Copy the command that loads the result."""
-        self.app.copy_to_clipboard(self._usage)
-        self.notify("the command is copied", timeout=3)
+        """Copy the first of the commands that load the result."""
+        program, command = next(iter(self._usage.items()))
+        self.app.copy_to_clipboard(command)
+        self.notify(f"the command for {program} is copied", timeout=3)
 
     def action_leave(self) -> None:
         """Stop writing, or close."""
