@@ -218,13 +218,15 @@ def add_metadata(
         writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
     zero = byte_characters()[0]
     writer.add_tokenizer_model("llama" if scores else "gpt2")
+    if not scores:
+        writer.add_tokenizer_pre(pre)
     writer.add_token_list(texts)
     writer.add_token_types(types)
+    # The order counts: a state of an earlier version names its model by the digest of all bytes.
     if scores:
         writer.add_token_scores(list(scores))
         writer.add_add_space_prefix(False)
     else:
-        writer.add_tokenizer_pre(pre)
         # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
         writer.add_token_merges([f"{zero} {zero}", *merges])
     writer.add_bos_token_id(texts.index("<|endoftext|>"))

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 
+from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace
 from sapo_edge.state.consent import read_consent, write_consent
@@ -27,10 +28,14 @@ def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, st
         The workspace, one that works alone without a consent, and then why; otherwise an empty text.
 
     Raises:
+        ModelError: if there is no such model on this machine.
         StateError: if the consent can't be recorded.
     """
     if workspace.is_alone or read_consent(workspace.paths.consent) is not None:
         return workspace, ""
+    if not workspace.settings.model.startswith(HUB):
+        # A mistyped name is told before the question, and before anything is written; a download waits for the answer.
+        _ = workspace.model
     source = workspace.resolved.sources["consent"]
     if agree:
         how = "--agree"

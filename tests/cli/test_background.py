@@ -122,7 +122,7 @@ def test_an_error_at_startup_is_reported_and_the_next_start_has_a_fresh_output(
     wait_until(lambda: background.ended() is not None)
     for found in (background.ended(), Background(paths).ended()):
         assert found is not None and not found.expected
-        assert found.reason.startswith("there is no model file missing.gguf; give the path")
+        assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
         assert found.lines[-1] == f"sapo: {found.reason}"
     assert sapo(*quick(model, home, "--rounds", "1")).code == 0
     ended = background.ended()
