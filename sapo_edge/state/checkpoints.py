@@ -96,7 +96,7 @@ class Checkpoints:
                     "free some space on that disk; the previous checkpoint is untouched",
                 ) from error
             raise
-        self._remove_old()
+        self.remove_old()
         return saved
 
     def read(self, round: int) -> Checkpoint:
@@ -289,7 +289,8 @@ class Checkpoints:
                 rounds.add(best.round)
         return rounds
 
-    def _remove_old(self) -> None:
+    def remove_old(self) -> None:
+        """Remove all but the newest, the best and the reserved ones; what can't be removed is logged, and tried again."""
         old = self.rounds()[: -self.keep]
         best = self._best_rounds(old) if old else set()
         for round in old:

@@ -90,6 +90,8 @@ class Store:
         if dropped:
             after = f"after the checkpoint of round {round}" if round == saved else f"after round {round}"
             self.notices.append(f"{counted(dropped, 'round')} {after} will be repeated")
+        # A node that is killed after each save, and before this, would keep all.
+        self.checkpoints.remove_old()
         return self.latest, round
 
     def _last_generator_round(self) -> int:

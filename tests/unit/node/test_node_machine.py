@@ -192,7 +192,7 @@ class NodeMachine(RuleBasedStateMachine):
         external = [scored.rollout.question for scored in journaled if not scored.own]
         assert external == [question for question in self.policy.trained if question.startswith("question 1 ")]
         kept = self.store.checkpoints.rounds()
-        # One more if the node was killed before it removed the oldest.
+        # One more if the node was killed before it removed the oldest; it does so when it starts again.
         assert kept[-1:] == ([number] if number else []) and len(kept) <= 4
         assert all(self.store.checkpoints.load(round).round == round for round in kept)
 

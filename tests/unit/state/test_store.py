@@ -46,6 +46,17 @@ def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: 
         assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
 
 
+def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    with Store(paths, keep_checkpoints=9) as store:
+        for round in range(1, 7):
+            save(store, round)
+    with Store(paths, keep_checkpoints=3) as store:
+        assert store.checkpoints.rounds() == [1, 2, 3, 4, 5, 6]
+        store.resume(model_digest="model", manifest_digest="manifest")
+        assert store.checkpoints.rounds() == [4, 5, 6]
+
+
 def test_another_model_is_rejected_and_the_history_stays(tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)) as store:
         save(store, 1)
