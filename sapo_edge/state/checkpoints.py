@@ -290,7 +290,7 @@ class Checkpoints:
         return rounds
 
     def remove_old(self) -> None:
-        """Remove all but the newest, the best and the reserved ones; what can't be removed is logged, and tried again."""
+        """Remove all but the newest, the best and the reserved ones; what can't be removed is logged."""
         old = self.rounds()[: -self.keep]
         best = self._best_rounds(old) if old else set()
         for round in old:
