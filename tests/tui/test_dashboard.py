@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,17 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
-from sapo_edge.tui.screens.view import VIEWS, Head, NavItem
+from sapo_edge.tui.screens.view import (
+    NAV_COLUMNS,
+    NAV_TIGHT_COLUMNS,
+    NAV_TWO_COLUMNS,
+    VIEWS,
+    Head,
+    Nav,
+    NavItem,
+)
 from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import TRUECOLOR, screen, until
+from tests.tui.shell import TRUECOLOR, lines, screen, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -167,6 +176,25 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
         for title in VIEWS.values():
             if size[0] >= 60 and size[1] >= 20:
                 assert title in " ".join(seen), title
+
+
+@pytest.mark.asyncio
+async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        for width, rows in (
+            (NAV_TWO_COLUMNS, 2),
+            (NAV_COLUMNS, 1),
+            (NAV_COLUMNS - 1, 1),
+            (NAV_TIGHT_COLUMNS, 1),
+            (NAV_TIGHT_COLUMNS - 1, 2),
+        ):
+            await pilot.resize_terminal(width, 24)
+            await pilot.pause(0.3)
+            assert app.screen.query_one(Nav).size.height == rows, width
+            titles = re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split()
+            assert titles == [*VIEWS.values()], width
 
 
 @pytest.mark.asyncio

@@ -45,8 +45,10 @@ VIEWS: dict[str, str] = {
 """Titles of the main screens by mode, in the order of their keys, 1 to 9."""
 NAV_COLUMNS = sum(len(title) + 4 for title in VIEWS.values()) + 2
 """Columns that the titles of all screens need."""
-NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values())
-"""Columns that they need at least."""
+NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values()) + 1
+"""Columns that they need at least in one line."""
+NAV_TWO_COLUMNS = sum(max(len(title) + 2 for title in [*VIEWS.values()][start::5]) for start in range(5)) + 1
+"""Columns that they need at least in two lines of five."""
 
 
 class NavItem(Static):
@@ -60,7 +62,7 @@ class NavItem(Static):
     def fit(self, width: int) -> None:
         """Leave out what does not fit into a terminal of so many columns: the space, then titles of other screens."""
         self.set_class(width < NAV_COLUMNS, "-tight")
-        titled = width >= NAV_TIGHT_COLUMNS or self.has_class("-here")
+        titled = width >= NAV_TWO_COLUMNS or self.has_class("-here")
         space = " " if width >= NAV_COLUMNS else ""
         self.update(Text.assemble((f"{self._number}{space}", "dim"), VIEWS[self.mode] if titled else ""))
 
@@ -71,7 +73,7 @@ class NavItem(Static):
 
 
 class Nav(Horizontal):
-    """The row of screens.
+    """The row of screens; two rows where the titles do not fit into one.
 
     Args:
         current: mode of the screen that it is on.
@@ -91,6 +93,7 @@ class Nav(Horizontal):
 
     def on_resize(self) -> None:
         """Fit the titles."""
+        self.set_class(NAV_TWO_COLUMNS <= self.app.size.width < NAV_TIGHT_COLUMNS, "-two")
         for item in self.query(NavItem):
             item.fit(self.app.size.width)
 
