@@ -12,6 +12,7 @@ from textual import _wait
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
 
 from sapo_edge.tui.node.clock import RoundClock
 from tests.tui.fake_launcher import FakeLauncher
@@ -46,7 +47,7 @@ def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
 
 @pytest.fixture
 def snap_compare(snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPatch) -> Callable[..., bool]:
-    """The plugin's fixture, which also stops the clock of a round and waits until the picture no longer changes."""
+    """The plugin's fixture, which also stops the clock of a round and the cursor, and waits until nothing changes."""
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
 
     def compare(app: Any, *, run_before: Callable[[Pilot[Any]], Any] | None = None, **more: Any) -> bool:
@@ -55,6 +56,8 @@ def snap_compare(snap_compare: Callable[..., bool], monkeypatch: pytest.MonkeyPa
                 done = run_before(pilot)
                 if inspect.isawaitable(done):
                     await done
+            for field in (*pilot.app.screen.query(Input), *pilot.app.screen.query(TextArea)):
+                field.cursor_blink = False
             await still(pilot)
 
         return snap_compare(app, run_before=before, **more)
