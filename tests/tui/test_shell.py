@@ -677,7 +677,7 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert "Quit" not in titles and "Start the node" not in titles
         await pilot.press("ctrl+p")
         await until(pilot, lambda: isinstance(app.screen, CommandPalette))
-        await pilot.press(*"peers")
+        await pilot.press(*"swarm")
         await pilot.pause(0.5)
         await pilot.press("enter")
         await until(pilot, lambda: app.current_mode == "peers")
@@ -820,12 +820,13 @@ async def test_no_color_draws_no_colours_and_loses_nothing(
     app = make_app(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await attached(pilot, app)
-        for number in range(1, len(VIEWS) + 1):
+        for number, (mode, title) in enumerate(VIEWS.items(), 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
-            assert _colours(app) == set(), list(VIEWS)[number - 1]
-        # More than a colour marks the current screen.
-        assert any(segment.style and segment.style.reverse for segment in _segments(app) if "Settings" in segment.text)
+            assert _colours(app) == set(), mode
+            # More than a colour marks the current screen.
+            marked = {segment.text for segment in _segments(app) if segment.style and segment.style.reverse}
+            assert any(title in text for text in marked), mode
 
 
 def _segments(app: SapoApp) -> Iterator[Any]:
