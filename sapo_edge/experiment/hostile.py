@@ -387,6 +387,8 @@ class Adaptive(Lesson):
         return super().suits(question) and self.public.earns(question.task, self.nested(question))
 
 
+KNOWN = ("inversion", "long", "unlikely", "wrong_end", "advertisement", "repetition", "silence")
+"""Attacks on the published rule. The others were invented against the default one."""
 ATTACKS: Mapping[str, type[Member]] = {
     "inversion": Inversion,
     "long": Long,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
@@ -12,8 +13,9 @@ from sapo_edge.policy import ExternalRule
 
 NETWORKS = ("memory", "loopback")
 
-RESULTS = 2
-"""Raised when the same plan gives other records than before, so that a directory never mixes them."""
+RESULTS: Mapping[str, int] = {"llama_cpp": 2, "auto": 2}
+"""By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
+never mixes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,7 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 (hex) of all that determines a swarm: not of how many are run, nor of which arms and settings."""
-        return _digest([RESULTS, _changed(self, "settings", "seeds")])
+        return _digest([RESULTS.get(self.backend, 1), _changed(self, "settings", "seeds")])
 
 
 def swarm_digest(setting: Setting, arm: Arm) -> str:

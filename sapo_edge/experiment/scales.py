@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from sapo_edge.experiment.hostile import ATTACKS
+from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.plan import Arm, Learning, Plan, Setting, Training
 from sapo_edge.policy import PUBLISHED, ExternalRule
 
@@ -84,19 +84,20 @@ def control_arms(same_time: float) -> tuple[Arm, ...]:
 
 
 def hostile_arms() -> tuple[Arm, ...]:
-    """Each attack by a quarter and by half of the members, under the default rule and as published."""
+    """Each attack by a quarter of the members; the known ones by half of them, too, and under the rule as published."""
     arms = [ALONE, Arm("4/4", "no hostile member", mixed(4, 4)), published_arms()[1]]
     for attack, member in ATTACKS.items():
-        for hostile, share in ((1, "25 %"), (2, "50 %")):
-            arms.append(Arm(f"{attack} {share}", member.description, mixed(4, 4), attack, hostile))
-        arms.append(Arm(f"{attack} published", "25 %, rule as published", mixed(4, 4, AS_PUBLISHED), attack, 1))
+        arms.append(Arm(f"{attack} 25 %", member.description, mixed(4, 4), attack, 1))
+        if attack in KNOWN:
+            arms.append(Arm(f"{attack} 50 %", member.description, mixed(4, 4), attack, 2))
+            arms.append(Arm(f"{attack} published", "25 %, rule as published", mixed(4, 4, AS_PUBLISHED), attack, 1))
     for name, (attack, title, training) in SINGLE_DEFENCES.items():
         arms.append(Arm(name, f"{attack}, 25 % hostile, {title}", mixed(4, 4, training), attack, 1))
     return tuple(arms)
 
 
 def tiny() -> Plan:
-    """A model that the command makes itself; ten swarms an arm take about an hour and a half of two cores."""
+    """A model that the command makes itself; ten swarms an arm take about 100 minutes of two cores."""
     few = (ALONE, *default_arms()[1:], *published_arms()[1:])
     ten = (*(Arm(f"{a} 10 %", f"{a}, 10 % hostile", mixed(4, 4), a, 1) for a in ("adaptive", "wrong_end", "flood")),)
     settings = (
