@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from textual.widgets import Button
 
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.settings import SETTINGS
@@ -71,7 +72,7 @@ async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, mo
         await until(pilot, lambda: app.state.history.last_round >= 1 and "alone" in text(app, "#head"), ROUND_SECONDS)
         assert app.launcher.ended() is None
         await pilot.press("s")
-        await until(pilot, lambda: isinstance(app.screen, Stop))
+        await until(pilot, lambda: isinstance(app.screen, Stop) and isinstance(app.focused, Button))
         await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED, ROUND_SECONDS)
         await until(pilot, lambda: "no node runs" in text(app, "#head") and "s starts it" in text(app, "#progress"))
