@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
+
+CLOSE_SECONDS = 2.0
+"""How long a process may take to end after SIGTERM."""
 
 
 def python_command(*arguments: str) -> list[str]:
@@ -14,5 +20,32 @@ def python_command(*arguments: str) -> list[str]:
 
 def sapo_command(command: str, home: Path | None, *arguments: str) -> list[str]:
     """Start a command of `sapo` with the directory of `--home`; None for the default ones."""
-    option = [] if home is None else ["--home", os.path.abspath(home.expanduser())]
-    return python_command("-m", "sapo_edge", command, *option, *arguments)
+    return python_command("-m", "sapo_edge", command, *home_option(home), *arguments)
+
+
+def home_option(home: Path | None) -> list[str]:
+    """`--home` with its directory, wherever the process starts; nothing for the default ones."""
+    return [] if home is None else ["--home", os.path.abspath(home.expanduser())]
+
+
+def start_piped(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start a process whose input and output this one holds; its errors go to a file.
+
+    Raises:
+        OSError: if it can't be started.
+    """
+    # Ctrl-C in the terminal goes to this process only.
+    session = sys.platform != "win32"
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=session
+    )
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process; kill it if it takes longer than `CLOSE_SECONDS`."""
+    process.terminate()
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -20,9 +20,10 @@ from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, StateError
 from sapo_edge.plain import size
+from sapo_edge.service.common import run_command
 from sapo_edge.service.launchd import Launchd
 from sapo_edge.service.plan import DEFAULT_NAME, SYSTEM_HOME, ServicePlan, memory_limit
-from sapo_edge.service.systemd import Systemd, lingers, run_command
+from sapo_edge.service.systemd import Systemd, lingers
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import printable
+from sapo_edge.service.common import Run, run_command, write_definition
 from sapo_edge.service.plan import STOP_SECONDS, ServicePlan
-from sapo_edge.service.systemd import Run, run_command
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import reported
 
 RETRY_SECONDS = 60
 """Shortest time between two starts."""
@@ -83,12 +83,8 @@ class Launchd:
         Raises:
             StateError: if it can't be written, or launchd refuses.
         """
-        text, file = self.render(plan).encode(), self.unit(plan.name)
-        changed = not file.exists() or file.read_bytes() != text
-        if changed:
-            with reported("write the property list", file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, text, mode=0o644)
+        file = self.unit(plan.name)
+        changed = write_definition(file, self.render(plan), "property list")
         if start and changed and self.is_active(plan.name):
             self._launchctl("bootout", self._target(plan.name))
         if start and (changed or not self.is_active(plan.name)):

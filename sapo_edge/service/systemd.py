@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -14,8 +12,9 @@ from string import Template
 from sapo_edge import __version__
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import printable
+from sapo_edge.service.common import Run, run_command, write_definition
 from sapo_edge.service.plan import ServicePlan
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import reported
 
 BOOTED = Path("/run/systemd/system")
 """Exists where systemd runs the machine: sd_booted(3)."""
@@ -29,13 +28,6 @@ _NAMESPACE_SWITCHES = {
     "/proc/sys/user/max_user_namespaces": "0",
 }
 """Files whose value keeps users from making the namespaces that hide files from a service."""
-
-Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-
-
-def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command and keep its output."""
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
 
 
 def render(plan: ServicePlan, *, version: int, namespaces: bool = True) -> str:
@@ -198,12 +190,8 @@ class Systemd:
         Raises:
             StateError: if the unit can't be written, or systemd refuses.
         """
-        text, file = self.render(plan).encode(), self.unit(plan.name)
-        changed = not file.exists() or file.read_bytes() != text
-        if changed:
-            with reported("write the unit", file):
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, text, mode=0o644)
+        file = self.unit(plan.name)
+        changed = write_definition(file, self.render(plan), "unit")
         self._systemctl("daemon-reload")
         self._systemctl("enable", file.name)
         if start:

@@ -6,19 +6,16 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from sapo_edge.children import sapo_command
+from sapo_edge.children import end, sapo_command, start_piped
 from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.launcher import ChatAnswer
 
-CLOSE_SECONDS = 2.0
-"""How long the process may take to end after SIGTERM."""
 LAST_WORDS_BYTES = 4096
 """How much of its stderr is read after it ended without an error message."""
 
@@ -51,14 +48,7 @@ class ChatProcess:
                 raise SapoError("this chat was opened already", "open another one")
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
             try:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=self._errors,
-                    # Ctrl-C in the terminal goes to the app only.
-                    start_new_session=sys.platform != "win32",
-                )
+                self._process = start_piped(self._command, self._errors)
             except OSError as error:
                 raise SapoError(f"the chat can't be started: {error}", "free some memory, then try again") from error
         while True:
@@ -97,12 +87,7 @@ class ChatProcess:
             process, errors = self._process, self._errors
         if process is None:
             return
-        process.terminate()
-        try:
-            process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
         if errors is not None:
             errors.close()
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from sapo_edge.children import python_command
+from sapo_edge.children import end, home_option, python_command, start_piped
 from sapo_edge.errors import SapoError
 from sapo_edge.tui.node.launcher import JobResult
 
-CLOSE_SECONDS = 2.0
-"""How long the process may take to end after SIGTERM."""
 NOTES_BYTES = 64 * 1024
 """Bytes of the end of its stderr that are read."""
 MAX_LINE = 16 * 1024 * 1024
@@ -35,8 +32,7 @@ class CommandJob:
     """
 
     def __init__(self, home: Path | None, arguments: tuple[str, ...], text: str = "") -> None:
-        option = () if home is None else ("--home", str(home.expanduser().absolute()))
-        self._command = python_command("-m", "sapo_edge", *option, *arguments, "--json")
+        self._command = python_command("-m", "sapo_edge", *home_option(home), *arguments, "--json")
         self._text = text
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
@@ -76,27 +72,15 @@ class CommandJob:
         with self._lock:
             self._closed = True
             process = self._process
-        if process is None:
-            return
-        process.terminate()
-        try:
-            process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        if process is not None:
+            end(process)
 
     def _start(self, errors: IO[bytes]) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._closed or self._process is not None:
                 raise SapoError("it was stopped", "start it again when you like")
             try:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=errors,
-                    # Ctrl-C in the terminal goes to the app only.
-                    start_new_session=sys.platform != "win32",
-                )
+                self._process = start_piped(self._command, errors)
             except OSError as error:
                 raise SapoError(f"it can't be started: {error}", "free some memory, then try again") from error
             return self._process

@@ -1,0 +1,36 @@
+"""What services of systemd and of launchd have in common: commands are run, and a file defines each service."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from sapo_edge.state.durable import reported, write_atomically
+
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+
+
+def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Run a command and keep its output."""
+    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+
+
+def write_definition(file: Path, text: str, what: str) -> bool:
+    """Write the file that defines a service, if it does not hold this text already; returns whether it changed.
+
+    Args:
+        file: of the service manager.
+        text: what it is to hold.
+        what: what such a file is called, for errors.
+
+    Raises:
+        StateError: if it can't be written.
+    """
+    data = text.encode()
+    if file.exists() and file.read_bytes() == data:
+        return False
+    with reported(f"write the {what}", file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, data, mode=0o644)
+    return True
