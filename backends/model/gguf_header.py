@@ -164,6 +164,26 @@ class _Reader:
 
 
 def read_header(path: Path) -> GgufHeader:
+    """The checked header of a GGUF file, which is read once in a process unless the file changes.
+
+    A start asks for it several times, and each reading skips every text of the vocabulary.
+
+    Raises:
+        ModelError: see `parse_header`.
+    """
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    return _read_version(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=8)
+def _read_version(path: Path, _file: int, _size: int, _changed: int) -> GgufHeader:
+    return parse_header(path)
+
+
+def parse_header(path: Path) -> GgufHeader:
     """Read and check the header of a GGUF file.
 
     Raises:
@@ -181,9 +201,11 @@ def read_header(path: Path) -> GgufHeader:
             file.seek(0)
             return _read(_Reader(file, size, path))
     except OSError as error:
-        raise ModelError(
-            f"can't read the model file {path}: {error.strerror}", "check the path given as --model"
-        ) from error
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> ModelError:
+    return ModelError(f"can't read the model file {path}: {error.strerror}", "check the path given as --model")
 
 
 def _read(reader: _Reader) -> GgufHeader:

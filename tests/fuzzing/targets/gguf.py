@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.model.gguf_header import parse_header
 from sapo_edge.errors import ModelError
 from tests.fuzzing.files import file
 from tests.fuzzing.target import KIB, Target
@@ -15,7 +15,7 @@ def check(data: bytes) -> None:
     path = file("model.gguf")
     path.write_bytes(data)
     try:
-        header = read_header(path)
+        header = parse_header(path)
         assert header.architecture and all(info.offset + info.bytes <= len(data) for info in header.tensors.values())
         assert header.count("embedding_length") > 0 and header.number("rope.freq_base", 1.0) > 0
     except ModelError:
