@@ -94,7 +94,14 @@ class Conversation:
         self.memory = Memory()
 
     def ask(
-        self, text: str, *, task: bool, temperature: float, show: Callable[[Piece], None], follow: bool = False
+        self,
+        text: str,
+        *,
+        task: bool,
+        temperature: float,
+        show: Callable[[Piece], None],
+        follow: bool = False,
+        again: bool = False,
     ) -> int:
         """Let both answer, one after the other. An exchange that was cancelled is not remembered.
 
@@ -105,6 +112,7 @@ class Conversation:
             temperature: 0 is greedy.
             show: called while an answer grows, and once when it is complete.
             follow: go on with the remembered conversation; otherwise plain chat begins a new one.
+            again: forget the newest exchange if it has the same question, so that the answer is a new one to it.
 
         Returns:
             Number of the oldest exchanges that were forgotten, for lack of room.
@@ -116,18 +124,24 @@ class Conversation:
         handle = CallHandle()
         with self._lock:
             self._handle = handle
+        if not task:
+            self._forget(text, follow, again)
         try:
-            return self._ask(text, task, temperature, handle, show, follow)
+            return self._ask(text, task, temperature, handle, show)
         finally:
             with self._lock:
                 self._handle = None
 
-    def _ask(
-        self, text: str, task: bool, temperature: float, handle: CallHandle, show: Callable[[Piece], None], follow: bool
-    ) -> int:
+    def _forget(self, text: str, follow: bool, again: bool) -> None:
+        """Forget what a question of plain chat does not go on with."""
+        exchanges = self.memory.exchanges
+        if not follow:
+            exchanges.clear()
+        elif again and exchanges and exchanges[-1].question == text:
+            exchanges.pop()
+
+    def _ask(self, text: str, task: bool, temperature: float, handle: CallHandle, show: Callable[[Piece], None]) -> int:
         limit = self._max_tokens or (self._manifest.max_tokens if task else PLAIN_TOKENS)
-        if not task and not follow:
-            self.memory.exchanges.clear()
         forgotten = 0 if task else self._make_room(text, limit)
         # The same seed for both: an adapter without effect gives the same answer.
         seed = secrets.randbits(31)

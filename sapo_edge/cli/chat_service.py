@@ -71,17 +71,21 @@ class ChatService:
                 raise Cancelled
             self._write(id=number, **asdict(piece))
 
+        def remembered() -> int:
+            return len(conversation.memory.exchanges)
+
         try:
             forgotten = conversation.ask(
                 request["ask"], task=request["task"], temperature=request["temperature"], show=show,
-                follow=request["follow"],
+                follow=request["follow"], again=request["again"],
             )  # fmt: skip
         except Cancelled:
-            self._finish(number, {"finished": True, "cancelled": True, "forgotten": 0})
+            self._finish(number, {"finished": True, "cancelled": True, "forgotten": 0, "remembered": remembered()})
         except SapoError as error:
             self._finish(number, {"error": _describe_error(error)})
         else:
-            self._finish(number, {"finished": True, "cancelled": False, "forgotten": forgotten})
+            end = {"finished": True, "cancelled": False, "forgotten": forgotten, "remembered": remembered()}
+            self._finish(number, end)
 
     def _finish(self, number: int | str, message: Mapping[str, Any]) -> None:
         with self._lock:
@@ -129,7 +133,7 @@ class ChatService:
         if busy:
             self._refuse(request["id"], "busy", "another question is being answered", "wait for it, or cancel it")
         else:
-            self._requests.put({"task": False, "follow": False, "temperature": 0.0, **request})
+            self._requests.put({"task": False, "follow": False, "again": False, "temperature": 0.0, **request})
 
     def _cancel(self, number: object) -> None:
         with self._lock:
@@ -159,7 +163,7 @@ def _find_problem(request: object) -> str:
         return "a request lacks its id"
     if not isinstance(text, str) or not text.strip() or not _fits(text):
         return f"ask is not a text of at most {MAX_QUESTION_BYTES} bytes"
-    for name in ("task", "follow"):
+    for name in ("task", "follow", "again"):
         if not isinstance(request.get(name, False), bool):
             return f"{name} is neither true nor false"
     if isinstance(temperature, bool) or not isinstance(temperature, int | float):

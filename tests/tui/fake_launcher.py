@@ -14,6 +14,7 @@ from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.launcher import (
     ChatAnswer,
+    ChatMemory,
     Choices,
     Consent,
     Ending,
@@ -77,6 +78,8 @@ class FakeChat:
         broken: "open" or "ask": the method that raises `fails`.
         fails: the error.
         asked: (text, task, temperature) of each question.
+        remembered: the questions of the plain chat.
+        room: most of them.
         opened, closed, cancelled: whether the method was called.
     """
 
@@ -89,6 +92,8 @@ class FakeChat:
         self.fails: SapoError = ModelError("no model is installed", "install one")
         self.broken = ""
         self.asked: list[tuple[str, bool, float]] = []
+        self.remembered: list[str] = []
+        self.room = 100
         self.opened = False
         self.closed = threading.Event()
         self.cancelled = threading.Event()
@@ -100,8 +105,21 @@ class FakeChat:
         self.opened = True
         return "SmolLM2-135M-Instruct, adapter of round 30 (held-out 0.68)"
 
-    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
+    def ask(
+        self,
+        text: str,
+        *,
+        task: bool,
+        temperature: float,
+        show: Callable[[ChatAnswer], None],
+        follow: bool = False,
+        again: bool = False,
+    ) -> ChatMemory:
         self.asked.append((text, task, temperature))
+        if not task and not follow:
+            self.remembered.clear()
+        elif not task and again and self.remembered[-1:] == [text]:
+            self.remembered.pop()
         self.cancelled.clear()
         for adapter, answer in enumerate(self.answers):
             words = answer.split(" ")
@@ -109,10 +127,15 @@ class FakeChat:
                 if self.closed.wait(self.pace) or self.broken == "ask":
                     raise self.fails
                 if self.cancelled.is_set():
-                    return
+                    return ChatMemory(len(self.remembered))
                 done = number == len(words)
                 speed = 31.5 if number > 1 else 0.0
                 show(ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
+        if not task:
+            self.remembered.append(text)
+        forgotten = max(0, len(self.remembered) - self.room)
+        del self.remembered[:forgotten]
+        return ChatMemory(len(self.remembered), forgotten)
 
     def cancel(self) -> None:
         self.cancelled.set()

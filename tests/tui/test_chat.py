@@ -207,6 +207,35 @@ async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
 
 
 @pytest.mark.asyncio
+async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new_one(launcher: FakeLauncher) -> None:
+    async with open_chat(launcher) as (pilot, screen):
+        await ask(pilot, screen, "a task")
+        fake = launcher.chats[0]
+        await pilot.press("escape", "t")
+        await ask(pilot, screen, "my name is Ada")
+        await ask(pilot, screen, "what is my name?")
+        assert fake.remembered == ["my name is Ada", "what is my name?"]
+        assert text(screen, "#why") == "remembers 2 questions (n: new conversation)"
+        await pilot.press("escape", "r")
+        await until(pilot, lambda: len(screen.query(Turn)) == 4 and screen.query(Turn).last().boxes[1].done)
+        await until(pilot, lambda: "Enter asks" in str(screen.query_one(AskBox).border_subtitle))
+        assert fake.remembered == ["my name is Ada", "what is my name?"], "an answer was replaced"
+        fake.room = 2
+        await ask(pilot, screen, "a third")
+        await until(pilot, lambda: "the oldest 1 question" in notices(screen.sapo))
+        await pilot.press("escape", "n")
+        await pilot.pause()
+        assert "training shows less" in text(screen, "#why") and "is forgotten" in notices(screen.sapo)
+        await ask(pilot, screen, "anew")
+        assert fake.remembered == ["anew"] and "remembers 1 question (" in text(screen, "#why")
+        await pilot.press("escape", "l")
+        await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
+        assert "training shows less" in text(screen, "#why"), "another process remembers nothing"
+        await ask(pilot, screen, "hello")
+        assert launcher.chats[1].remembered == ["hello"]
+
+
+@pytest.mark.asyncio
 async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, agreed=False, running=False)
     app = SapoApp(launcher, TRUECOLOR)

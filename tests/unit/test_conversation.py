@@ -48,8 +48,8 @@ class Recorded(FakePolicy):
         return [[Sample((1,), text, (0.0,), True)]]
 
 
-def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bool = True) -> int:
-    return conversation.ask(text, task=task, temperature=0.0, show=lambda piece: None, follow=follow)
+def ask(conversation: Conversation, text: str, *, task: bool = False, follow: bool = True, again: bool = False) -> int:
+    return conversation.ask(text, task=task, temperature=0.0, show=lambda piece: None, follow=follow, again=again)
 
 
 def turns(prompt: Prompt) -> list[str]:
@@ -72,6 +72,10 @@ def test_each_remembers_its_own_answers() -> None:
     conversation.memory.system = "Rhyme."
     ask(conversation, "third")
     assert turns(policy.asked[-1][0]) == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
+    ask(conversation, "third", again=True)
+    assert turns(policy.asked[-1][0]) == ["Rhyme.", "first", "adapter 2", "second", "adapter 4", "third"]
+    ask(conversation, "other", again=True)
+    assert turns(policy.asked[-1][0])[-3:] == ["third", "adapter 10", "other"], "nothing was asked a second time"
     ask(conversation, "anew", follow=False)
     assert turns(policy.asked[-1][0]) == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
 

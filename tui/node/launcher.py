@@ -160,6 +160,19 @@ class ChatAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatMemory:
+    """What the models remember of the plain chat after a question.
+
+    Attributes:
+        questions: remembered with their answers.
+        forgotten: the oldest, for which the model has no room any more.
+    """
+
+    questions: int
+    forgotten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the run of this installation has produced so far.
 
@@ -224,7 +237,16 @@ class Chat(Protocol):
         """
         ...
 
-    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
+    def ask(
+        self,
+        text: str,
+        *,
+        task: bool,
+        temperature: float,
+        show: Callable[[ChatAnswer], None],
+        follow: bool = False,
+        again: bool = False,
+    ) -> ChatMemory:
         """Let both models answer; return when they are done, or after `cancel`. Without an adapter only one answers.
 
         Args:
@@ -232,6 +254,8 @@ class Chat(Protocol):
             task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
             temperature: 0 is greedy.
             show: called while the answers grow.
+            follow: whether plain chat goes on with the remembered conversation, or begins a new one.
+            again: whether this is the newest question once more, whose answers are forgotten first.
 
         Raises:
             SapoError: if the process has ended or refuses.

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from sapo_edge.children import end, sapo_command, start_piped
 from sapo_edge.errors import SapoError
-from sapo_edge.tui.node.launcher import ChatAnswer
+from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
 
 LAST_WORDS_BYTES = 4096
 """How much of its stderr is read after it ended without an error message."""
@@ -58,7 +58,16 @@ class ChatProcess:
             elif "ready" in message:
                 return str(message["ready"])
 
-    def ask(self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> None:
+    def ask(
+        self,
+        text: str,
+        *,
+        task: bool,
+        temperature: float,
+        show: Callable[[ChatAnswer], None],
+        follow: bool = False,
+        again: bool = False,
+    ) -> ChatMemory:
         """Ask both, and return when both have answered or `cancel` was called.
 
         Raises:
@@ -66,11 +75,12 @@ class ChatProcess:
         """
         self._number += 1
         number = self._number
-        self._send({"id": number, "ask": text, "task": task, "temperature": temperature})
+        how = {"task": task, "temperature": temperature, "follow": follow, "again": again}
+        self._send({"id": number, "ask": text, **how})
         while True:
             message = self._next()
             if message.get("finished"):
-                return
+                return ChatMemory(int(message["remembered"]), int(message["forgotten"]))
             rate = float(message["tokens_per_second"])
             show(ChatAnswer(bool(message["adapter"]), str(message["text"]), bool(message["done"]), rate))
 

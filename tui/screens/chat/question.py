@@ -12,7 +12,7 @@ from textual.events import Click, Key, Paste
 from textual.message import Message
 from textual.widgets import Static, TextArea
 
-from sapo_edge.plain import printable
+from sapo_edge.plain import counted, printable
 from sapo_edge.tui.screens.chat.transcript import describe_temperature
 
 MAX_QUESTION = 2000
@@ -155,6 +155,7 @@ class AskOptions(Horizontal):
         super().__init__()
         self.as_task = True
         self.temperature = TEMPERATURES[0]
+        self._remembered = 0
 
     def compose(self) -> ComposeResult:
         """Two chips, and what the first means."""
@@ -176,7 +177,14 @@ class AskOptions(Horizontal):
         self.temperature = TEMPERATURES[(TEMPERATURES.index(self.temperature) + 1) % len(TEMPERATURES)]
         self._show()
 
+    def show_memory(self, questions: int) -> None:
+        """Say how many questions the models remember."""
+        self._remembered = questions
+        self._show()
+
     def _show(self) -> None:
         self.query_one("#task", Static).update("as a task" if self.as_task else "plain chat")
         self.query_one("#temperature", Static).update(describe_temperature(self.temperature))
-        self.query_one("#why", Static).update(TASK if self.as_task else PLAIN)
+        memory = f"remembers {counted(self._remembered, 'question')} (n: new conversation)"
+        plain = memory if self._remembered else PLAIN
+        self.query_one("#why", Static).update(TASK if self.as_task else plain)

@@ -16,7 +16,7 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from sapo_edge.errors import ConfigError, SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import counted, printable
 from sapo_edge.tui.screens.chat.question import MAX_QUESTION, AskBox, AskOptions
 from sapo_edge.tui.screens.chat.session import ChatSession
 from sapo_edge.tui.screens.chat.transcript import Transcript, Turn
@@ -63,11 +63,13 @@ class ChatView(View):
 Ask the base model and the adapter the same question, and see what training has changed. Nothing is shared, and no
 model learns from it.
 
-**As a task** (t) asks with the prompt that the adapter was trained with: this shows best what it has learned. **Plain
-chat** asks without it. *Greedy* (g) always takes the likeliest word; with a temperature, answers vary.
+**As a task** (t) asks with the prompt that the adapter was trained with: this shows best what it has learned. Each such
+question stands alone. **Plain chat** asks without that prompt, and each model remembers the conversation with its own
+answers, until `n` begins a new one. A stopped answer is not remembered; `r` asks the last question again and forgets
+its answers. *Greedy* (g) always takes the likeliest word; with a temperature, answers vary.
 
 The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
-without a question, or with `l`. The models see only the question, not what was asked before.
+without a question, or with `l`. The conversation is forgotten then.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Ask", id="chat.ask"),
@@ -75,6 +77,7 @@ without a question, or with `l`. The models see only the question, not what was 
         Binding("e", "example", "Example", id="chat.example", tooltip="A question like those in training"),
         Binding("t", "task", "Task/plain", id="chat.task", tooltip="With the prompt of the training, or without it"),
         Binding("g", "temperature", "Greedy, 0.7 or 1.0", show=False, id="chat.temperature"),
+        Binding("n", "new", "Forget the plain chat and begin a new one", show=False, id="chat.new"),
         Binding("c", "copy", "Copy the answer in focus, or the newest", show=False, id="chat.copy"),
         Binding("r", "again", "Ask the last question again", show=False, id="chat.again"),
         Binding("l", "load", "Load or unload the models", show=False, id="chat.load"),
@@ -147,17 +150,17 @@ without a question, or with `l`. The models see only the question, not what was 
         else:
             self._put(EXAMPLES[event.option_index - 1])
 
-    def _start(self, text: str, *, as_task: bool, temperature: float) -> None:
+    def _start(self, text: str, *, as_task: bool, temperature: float, again: bool = False) -> None:
         self.add_class("-talking")
         self._answering = self.query_one(Transcript).add(text, as_task=as_task, temperature=temperature)
-        self._ask(self._answering)
+        self._ask(self._answering, again)
 
     @work(group="ask")
-    async def _ask(self, turn: Turn) -> None:
+    async def _ask(self, turn: Turn, again: bool) -> None:
         self._begin_work()
         try:
             complete = await self._session.ask(
-                turn.question, as_task=turn.as_task, temperature=turn.temperature, show=turn.take
+                turn.question, as_task=turn.as_task, temperature=turn.temperature, show=turn.take, again=again
             )
         except SapoError as error:
             if not self._ended:
@@ -167,6 +170,11 @@ without a question, or with `l`. The models see only the question, not what was 
                 turn.end("no adapter: nothing is trained yet" if complete else "stopped")
         if self._ended:
             return
+        if not turn.as_task and (forgotten := self._session.memory.forgotten):
+            self.notify(
+                f"forgotten, because the model has no room for them: the oldest {counted(forgotten, 'question')}",
+                markup=False,
+            )
         self._draw()
         self._answering = None
         self._end_work()
@@ -254,7 +262,14 @@ without a question, or with `l`. The models see only the question, not what was 
         """Ask the last question again."""
         last = self.query_one(Transcript).last
         if last is not None and self._answering is None:
-            self._start(last.question, as_task=last.as_task, temperature=last.temperature)
+            self._start(last.question, as_task=last.as_task, temperature=last.temperature, again=True)
+
+    def action_new(self) -> None:
+        """Begin a new conversation with the next question of plain chat."""
+        if self._answering is None and self._session.memory.questions:
+            self._session.forget()
+            self._show_models()
+            self.notify("the conversation is forgotten", markup=False)
 
     async def action_load(self) -> None:
         """Load the models now, or end their process."""
@@ -303,4 +318,5 @@ without a question, or with `l`. The models see only the question, not what was 
         line = self.query_one("#standing", Static)
         line.set_classes(kind)
         line.update(Content(words))
+        self.query_one(AskOptions).show_memory(self._session.memory.questions)
         self.query_one(AskBox).border_subtitle = "Esc stops" if self._answering else "Enter asks · Esc leaves"

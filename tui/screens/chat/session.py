@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Chat, ChatAnswer
+from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory
 
 
 class ChatSession:
@@ -19,6 +19,7 @@ class ChatSession:
     Attributes:
         label: model and adapter in words; empty while they are not loaded.
         doing: what takes time; empty while nothing loads.
+        memory: what the models remember of the plain chat; nothing in a new process.
     """
 
     def __init__(self, make: Callable[[], Chat]) -> None:
@@ -28,6 +29,7 @@ class ChatSession:
         self._stopped = False
         self.label = ""
         self.doing = ""
+        self.memory = ChatMemory(0)
 
     @property
     def loaded(self) -> bool:
@@ -80,8 +82,27 @@ class ChatSession:
             self.label, self.doing = label or "loaded", ""
             return True
 
-    async def ask(self, text: str, *, as_task: bool, temperature: float, show: Callable[[ChatAnswer], None]) -> bool:
-        """Have both models answer; `show` is called from another thread.
+    def forget(self) -> None:
+        """Let the next question of plain chat begin a new conversation."""
+        self.memory = ChatMemory(0)
+
+    async def ask(
+        self,
+        text: str,
+        *,
+        as_task: bool,
+        temperature: float,
+        show: Callable[[ChatAnswer], None],
+        again: bool = False,
+    ) -> bool:
+        """Have both models answer; `show` is called from another thread. Plain chat goes on with what they remember.
+
+        Args:
+            text: the question.
+            as_task: whether to ask as in training.
+            temperature: 0 is greedy.
+            show: called while the answers grow.
+            again: whether to forget the answers to the newest question first, if it is this one.
 
         Returns:
             False if the answer was stopped or the session closed meanwhile.
@@ -96,7 +117,12 @@ class ChatSession:
             return False
         self._stopped = False
         try:
-            await asyncio.to_thread(chat.ask, text, task=as_task, temperature=temperature, show=show)
+            follow = self.memory.questions > 0
+            memory = await asyncio.to_thread(
+                chat.ask, text, task=as_task, temperature=temperature, show=show, follow=follow, again=again
+            )
+            if self._chat is chat and not as_task:
+                self.memory = memory
         except SapoError:
             if await self._was_closed(chat):
                 return False
@@ -116,6 +142,7 @@ class ChatSession:
         """End the process; loading and answering end with it."""
         chat, self._chat = self._chat, None
         self.label = self.doing = ""
+        self.forget()
         if chat is not None:
             await asyncio.to_thread(chat.close)
 
