@@ -42,6 +42,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
     parser.add_argument("--hours", type=float, default=3.0, help="of crowd, simulated")
     parser.add_argument("--each", type=int, default=8, help="of crowd, rollouts of a key that is used once: 1 to 8")
+    parser.add_argument(
+        "--keys", type=int, default=0, help="of crowd, that a hostile node keeps; 0: one, and others used once"
+    )
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
@@ -102,9 +105,8 @@ def main() -> None:
     if "crowd" in names:
         from tests.benchmarks import crowd
 
-        crowd.run(
-            [size for size in (100, 1000, 10000) if size <= arguments.nodes], 60 * arguments.hours, arguments.each
-        )
+        sizes = [size for size in (100, 1000, 10000) if size <= arguments.nodes]
+        crowd.run(sizes, 60 * arguments.hours, arguments.each, arguments.keys)
     if "sharing" in names:
         from tests.benchmarks import sharing
 

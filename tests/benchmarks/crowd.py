@@ -217,6 +217,7 @@ class Observer:
         """Receive a message from a neighbour."""
         neighbour, reputation = f"neighbour {self._rng.randrange(2 * DEGREE)}", self.reputation
         if not reputation.allows(message.author, neighbour):
+            reputation.postpone(message.author)
             return
         reputation.charge(message.author, neighbour, message.count)
         reputation.credit(message.author, 0, neighbour)
@@ -322,11 +323,13 @@ class Crowd:
         hostile: share of hostile nodes.
         observers: honest nodes that are simulated in full.
         each: rollouts of a key that is used once.
+        keys: of a hostile node, each of which sends a rollout in its turn; 0 for one key and others used once.
     """
 
-    def __init__(self, nodes: int, hostile: float, observers: int, each: int = QUESTIONS) -> None:
+    def __init__(self, nodes: int, hostile: float, observers: int, each: int = QUESTIONS, keys: int = 0) -> None:
         self.rng = random.Random(nodes)
         self._each = each
+        self._keys = keys
         self.now = 0.0
         self._published = 0
         self._born = 0
@@ -372,15 +375,22 @@ class Crowd:
 
     def _publish(self, node: Node, count: int, seat: int) -> None:
         self._published += 1
-        # Every other message of a hostile node is of a key that is used once, or several of a part of it.
-        once = node.is_hostile and self._published % 2
-        parts = count // self._each if once else 1
-        for part in range(parts):
-            author = f"key {self._published} {part}" if once else node.name
-            message = Message(author, count // parts, node.is_hostile, self._published * QUESTIONS + part)
+        for part, (author, rollouts) in enumerate(self._authors(node, count)):
+            number = self._published * QUESTIONS + part
+            message = Message(author, rollouts, node.is_hostile, number)
             for place, observer in enumerate(self.observers):
                 if place != seat:
                     observer.offer(message)
+
+    def _authors(self, node: Node, count: int) -> list[tuple[str, int]]:
+        """Under which keys a node publishes so many rollouts, and how many under each."""
+        if node.is_hostile and self._keys:
+            start = int(self.now / FLOOD_SECONDS) * count
+            return [(f"{node.name} {(start + place) % self._keys}", 1) for place in range(count)]
+        if node.is_hostile and self._published % 2:
+            parts = count // self._each
+            return [(f"key {self._published} {part}", self._each) for part in range(parts)]
+        return [(node.name, count)]
 
 
 def simulate(
@@ -390,6 +400,7 @@ def simulate(
     settling: float = 0.3,
     number: int = OBSERVERS,
     each: int = QUESTIONS,
+    keys: int = 0,
 ) -> Figures:
     """Run a swarm.
 
@@ -400,8 +411,9 @@ def simulate(
         settling: share of the time before figures are taken.
         number: of observers.
         each: rollouts of a key that is used once.
+        keys: of a hostile node, see `Crowd`.
     """
-    crowd, end = Crowd(nodes, hostile, number, each), rounds * MEDIAN_SECONDS
+    crowd, end = Crowd(nodes, hostile, number, each, keys), rounds * MEDIAN_SECONDS
     observers, rows, shared = crowd.observers, [], []
     before: list[Counter[bool]] = []
     while crowd.ends[0][0] < end:
@@ -452,18 +464,20 @@ def memory_of(*roots: object) -> int:
     return total
 
 
-def run(sizes: Sequence[int], rounds: float, each: int) -> None:
+def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
     """Print a table.
 
     Args:
         sizes: of swarms.
         rounds: median rounds that are simulated.
         each: rollouts of a key that is used once.
+        keys: of a hostile node, see `Crowd`.
     """
     sizes_ = message_bytes(own_rollouts(64))
     print(
         f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"
-        f" {OBSERVERS} observers, {each} rollouts of a key that is used once\n"
+        f" {OBSERVERS} observers,"
+        f" {f'{keys} keys of a hostile node' if keys else f'{each} rollouts of a key that is used once'}\n"
     )
     print(
         "| nodes | connections: most | accepted in a median round's time, of honest nodes: mean | of hostile ones |"
@@ -477,8 +491,8 @@ def run(sizes: Sequence[int], rounds: float, each: int) -> None:
         peers = join_all(nodes)
         joined = time.monotonic()
         links = mesh_of(peers, random.Random(nodes))
-        found = simulate(nodes, rounds, each=each)
-        each = copies(links, random.Random(nodes)).mean()
+        found = simulate(nodes, rounds, each=each, keys=keys)
+        received = copies(links, random.Random(nodes)).mean()
         kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
         degree = np.mean([len(neighbours) for neighbours in links])
         cells = [
@@ -490,7 +504,7 @@ def run(sizes: Sequence[int], rounds: float, each: int) -> None:
             f"{np.quantile(found.honest, 0.99):.0f}",
             f"{np.median(found.hostile):.0f}",
             f"{np.quantile(found.hostile, 0.99):.0f}",
-            f"{kilobytes * each:.0f}",
+            f"{kilobytes * received:.0f}",
             f"{kilobytes * (degree - 1):.0f}",
             f"{found.records}",
             f"{found.record_bytes / 1000:.0f}",

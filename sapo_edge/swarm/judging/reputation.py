@@ -15,7 +15,9 @@ through one neighbour share that neighbour's budget, and all newcomers share ano
 each established neighbour has a small part to itself, and another one for what it publishes itself. A thousand
 identities therefore get no more than one, and keep nobody of another network from becoming established. In a large
 swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
-fill it, and keys that are used again have an author's rate.
+fill it, and keys that are used again have an author's rate. An attempt that finds no room counts like a rollout there:
+a newcomer then waits until it may send another. So all newcomers have the same chance of being heard, and those that
+send more than an author may do not become established before the others.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -39,6 +41,7 @@ from enum import Enum, IntEnum
 
 from sapo_edge.room import Room
 from sapo_edge.swarm.bucket import Shares, TokenBucket
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
 
 RATE, BURST = 600.0, 256.0
@@ -69,8 +72,8 @@ In a swarm of thousands a node hears each author every hour or two.
 """
 MAX_ESTABLISHED_PER_SOURCE = 32
 """Established authors that came through one source, if those are not less than half of all."""
-MAX_NEWCOMERS, MAX_ESTABLISHED = 8192, 4096
-"""Peers remembered of each kind; together some 5 MiB."""
+MAX_NEWCOMERS, MAX_ESTABLISHED, MAX_POSTPONED = 8192, 4096, 4096
+"""Peers remembered of each kind, and newcomers that wait until they are heard; together some 6 MiB."""
 IGNORED_SCORE, SCORE_PER_PENALTY = -100.0, -0.2
 """GossipSub's application-specific score of an ignored peer, and per unit of penalty."""
 
@@ -240,6 +243,7 @@ class Reputation:
         self._room = room or Room()
         self._newcomers = _Shelf(MAX_NEWCOMERS)
         self._established = _Shelf(MAX_ESTABLISHED)
+        self._postponed: Recent[str, float] = Recent(MAX_POSTPONED)
         self._all_newcomers, self._heard_newcomers = (
             Shares(NETWORK_RATE / 60.0, NETWORK_BURST, RATE / 60.0, NEWCOMERS_BURST, now) for _ in range(2)
         )
@@ -303,6 +307,8 @@ class Reputation:
                 return False
             if peer is not None and peer.is_established:
                 return True
+            if self._now() < self._postponed.get(author, -math.inf):
+                return False
             if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):
                 return False
             if author == neighbour:
@@ -311,6 +317,16 @@ class Reputation:
             # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
             reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
             return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
+
+    def postpone(self, author: str) -> None:
+        """Record that a message, which its author signed, was refused: a newcomer waits until it is heard again."""
+        with self._lock:
+            if author in self._established.peers or self._room.author == math.inf:
+                return
+            now = self._now()
+            until = self._postponed.get(author, -math.inf)
+            # Set again in any case: whoever goes on sending is not forgotten.
+            self._postponed[author] = until if now < until else now + 1 / self._room.author
 
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""

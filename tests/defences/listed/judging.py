@@ -73,6 +73,34 @@ DEFENCES = (
         (_REPUTATION_TESTS + "test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known",),
     ),
     Defence(
+        "a newcomer that finds no room waits as long as after a rollout",
+        _REPUTATION,
+        "            if self._now() < self._postponed.get(author, -math.inf):\n                return False\n",
+        "",
+        (
+            _REPUTATION_TESTS + "test_who_tries_more_often_is_not_heard_before_the_others",
+            "tests/swarm/judging/test_admission.py::"
+            "test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait",
+        ),
+    ),
+    Defence(
+        "newcomers that find no room are noted",
+        "sapo_edge/swarm/judging/admission.py",
+        "                self.reputation.postpone(publisher)\n",
+        "",
+        (
+            "tests/swarm/judging/test_admission.py::"
+            "test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait",
+        ),
+    ),
+    Defence(
+        "newcomers that wait are bounded in number",
+        _REPUTATION,
+        "Recent(MAX_POSTPONED)",
+        "Recent(10**9)",
+        (_REPUTATION_TESTS + "test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forgotten",),
+    ),
+    Defence(
         "a source of newcomers has a part to itself",
         _REPUTATION,
         'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
+from sapo_edge.room import Room
 from sapo_edge.swarm.joining.identity import Identity, peer_id_of
 from sapo_edge.swarm.judging import admission as module
 from sapo_edge.swarm.judging import external, freshness
@@ -408,6 +409,22 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
         records = [gate.record(sequence, author) for sequence in range(2)]
         accepted += len(gate.check(*records, sender=identity(author).peer_id).accepted)
     assert accepted <= NEWCOMERS_BURST + 2
+
+
+def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(gate: Gate) -> None:
+    room = Room(gate.wall)
+    gate.wait(60.0)
+    room.update(64, 1000.0)
+    gate.reputation._room = room
+    # A name in a pulled record proves nothing.
+    while gate.send(gate.record(1, author=1000 + len(gate.reputation))) == []:
+        pass
+    assert gate.admission.check_records([gate.record(1, author=2)], "neighbour").rejections == (Rejection.RATE,)
+    assert gate.send(gate.record(1, author=3)) == [Rejection.RATE]
+    gate.wait(0.9 / room.author)
+    assert gate.send(gate.record(2, author=2)) == [] and gate.send(gate.record(2, author=3)) == [Rejection.RATE]
+    gate.wait(0.2 / room.author)
+    assert gate.send(gate.record(3, author=3)) == [] and not gate.blamed()
 
 
 def test_a_flood_of_replays_is_ignored_and_their_author_is_not_blamed(gate: Gate) -> None:

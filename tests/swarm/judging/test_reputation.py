@@ -27,6 +27,7 @@ from sapo_edge.swarm.judging.reputation import (
     MAX_ESTABLISHED,
     MAX_ESTABLISHED_PER_SOURCE,
     MAX_NEWCOMERS,
+    MAX_POSTPONED,
     NETWORK_BURST,
     NETWORK_RATE,
     NEWCOMERS_BURST,
@@ -456,6 +457,61 @@ def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: 
             reputation.credit("newcomer")
         clock.now += 1.0
     assert reputation.is_established("newcomer")
+
+
+def test_who_tries_more_often_is_not_heard_before_the_others(clock: Clock) -> None:
+    """A flood of keys leaves newcomers one chance in a hundred, and some of them try 50 times as often."""
+    reputation = Reputation(clock, room_among(clock, 1000.0))
+    neighbours = [f"neighbour {number}" for number in range(6)]
+    establish(reputation, clock, *neighbours)
+    rng = random.Random(1)
+    heard: dict[str, float] = {}
+
+    def offer(author: str, count: int) -> None:
+        neighbour = rng.choice(neighbours)
+        if reputation.allows(author, neighbour):
+            reputation.charge(author, neighbour, count)
+            heard.setdefault(author, clock.now)
+        else:
+            reputation.postpone(author)
+
+    for moment in range(720):
+        senders = [(f"key {moment} {key}", 8) for key in range(10)]
+        senders += [(f"loud {number}", 1) for number in range(50)]
+        senders += [(f"quiet {number}", 1) for number in range(50) if number == moment % 50]
+        for author, count in rng.sample(senders, len(senders)):
+            offer(author, count)
+        clock.now += 5.0
+    loud, quiet = (sum(author.startswith(kind) for author in heard) for kind in ("loud", "quiet"))
+    assert quiet >= 5 and loud < 2 * quiet, (loud, quiet)
+
+
+def test_an_established_author_or_one_in_a_small_swarm_waits_for_nothing(clock: Clock) -> None:
+    room = room_among(clock, 1000.0)
+    reputation = Reputation(clock, room)
+    establish(reputation, clock, "author")
+    for peer in ("author", "newcomer"):
+        reputation.postpone(peer)
+    assert reputation.allows("author", "neighbour") and not reputation.allows("newcomer", "neighbour")
+    # An attempt counts like a rollout; another one meanwhile does not make it wait for longer.
+    clock.now += 0.9 / room.author
+    reputation.postpone("newcomer")
+    assert not reputation.allows("newcomer", "neighbour")
+    clock.now += 0.2 / room.author
+    assert reputation.allows("newcomer", "neighbour")
+    small = Reputation(clock, room_among(clock, float(FEW)))
+    small.postpone("newcomer")
+    assert small.allows("newcomer", "neighbour")
+
+
+def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forgotten(clock: Clock) -> None:
+    reputation = Reputation(clock, room_among(clock, 1000.0))
+    for number in range(3 * MAX_POSTPONED):
+        reputation.postpone(f"key {number}")
+        if number % 1000 == 0:
+            reputation.postpone("loud")
+    assert len(reputation._postponed) == MAX_POSTPONED and len(reputation) == 0
+    assert not reputation.allows("loud", "neighbour") and reputation.allows("key 0", "neighbour")
 
 
 def test_a_loud_newcomer_has_no_more_than_an_established_author(clock: Clock) -> None:
