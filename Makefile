@@ -37,8 +37,8 @@ benchmarks: $(VENV)/.installed-test
 	$(BIN)/python -m tests.benchmarks
 
 # The tests need all that a run needs, and more: installed at once.
-$(VENV)/.installed: EXTRAS = starter
-$(VENV)/.installed-test: EXTRAS = starter,test
+$(VENV)/.installed: EXTRAS = starter,llama,serve
+$(VENV)/.installed-test: EXTRAS = starter,llama,test
 $(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packaging/system-packages.sh
 	sh packaging/system-packages.sh $(PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, this_host
+from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
 
 GPU, CPU = 40, 2
@@ -20,7 +21,7 @@ def look(host: Host, model: Path | None) -> Support:
             return Support(
                 False, GPU, f"{missing} is not installed", GPU,
                 missing=f"MLX would run on this Mac's GPU, but {missing} is not installed",
-                remedy="install it with: pip install 'sapo-edge[mlx]'",
+                remedy=how_to_install("mlx-lm"),
             )  # fmt: skip
         return Support(True, GPU, "Apple's GPU, which shares its memory with the CPU", GPU)
     if host.system == "Darwin":

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from sapo_edge.errors import BackendError
+from sapo_edge.installing import how_to_install
 
 OPENBLAS = "libopenblas.so.0"
 CACHE_LIMIT = 512 * 1024 * 1024
@@ -36,7 +37,7 @@ def require_mlx() -> None:
                 import mlx_lm.tuner.lora  # noqa: F401
     except (ImportError, OSError, RuntimeError) as error:
         raise BackendError(
-            f"MLX can't be loaded ({error})", "install it with: pip install 'sapo-edge[mlx]', or choose another backend"
+            f"MLX can't be loaded ({error})", f"{how_to_install('mlx-lm')}, or choose another backend"
         ) from error
     if on_gpu():
         mx.set_cache_limit(CACHE_LIMIT)

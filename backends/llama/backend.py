@@ -6,7 +6,8 @@ from pathlib import Path
 
 from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host
-from sapo_edge.backends.pytorch.backend import INSTALL_TORCH, TORCH_PACKAGES
+from sapo_edge.backends.pytorch.backend import TORCH_PACKAGES
+from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
 
 PREFERENCE = 10
@@ -17,7 +18,7 @@ def look(host: Host, model: Path | None) -> Support:
     if not host.installed("llama_cpp"):
         return Support(
             False, PREFERENCE, "llama-cpp-python is not installed",
-            remedy="install it with: pip install llama-cpp-python",
+            remedy=how_to_install("llama-cpp-python"),
         )  # fmt: skip
     if model is not None and model.is_dir():
         return Support(
@@ -26,8 +27,8 @@ def look(host: Host, model: Path | None) -> Support:
     reason = "it runs on every machine"
     if missing := host.missing(*TORCH_PACKAGES):
         return Support(
-            True, PREFERENCE, reason, missing=f"it can't train: {missing} is not installed", remedy=INSTALL_TORCH,
-            trains=False,
+            True, PREFERENCE, reason, missing=f"it can't train: {missing} is not installed",
+            remedy=how_to_install(*TORCH_PACKAGES), trains=False,
         )  # fmt: skip
     return Support(True, PREFERENCE, reason)
 

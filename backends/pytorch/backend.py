@@ -10,6 +10,7 @@ from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, Round
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16, Nvidia
 from sapo_edge.errors import SapoError
+from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ NVIDIA, AMD, INTEL, MPS, CPU = 30, 25, 20, 8, 5
 DEVICES = {NVIDIA: "cuda", AMD: "cuda", INTEL: "xpu", MPS: "mps", CPU: "cpu"}
 """torch's name of each."""
 TORCH_PACKAGES = ("torch", "transformers", "peft")
-INSTALL_TORCH = f"install it with: pip install {' '.join(TORCH_PACKAGES)}"
 GET_TORCH = "pytorch.org/get-started shows the command that installs it"
 ON_CPU = Support(True, CPU, "the CPU in float32, where llama.cpp samples faster")
 
@@ -32,12 +32,12 @@ def look(host: Host, model: Path | None) -> Support:
     if missing := host.missing(*TORCH_PACKAGES):
         reason = f"{missing} is not installed"
         if nvidia is None:
-            return Support(False, CPU, reason, CPU, remedy=INSTALL_TORCH)
-        return Support(False, CPU, reason, NVIDIA, missing=reason, remedy=INSTALL_TORCH)
+            return Support(False, CPU, reason, CPU, remedy=how_to_install(*TORCH_PACKAGES))
+        return Support(False, CPU, reason, NVIDIA, missing=reason, remedy=how_to_install(*TORCH_PACKAGES))
     if model is not None and not model.is_dir() and not host.installed("llama_cpp"):
         return Support(
             False, CPU, "llama-cpp-python, which tokenises GGUF files, is not installed",
-            remedy="install it with: pip install llama-cpp-python",
+            remedy=how_to_install("llama-cpp-python"),
         )  # fmt: skip
     if model is not None and _quantised_for_mlx(model):
         return Support(

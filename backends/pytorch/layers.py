@@ -24,6 +24,7 @@ from transformers.activations import SiLUActivation
 
 from sapo_edge.backends.pytorch.packed import PackedLinear, PackedMatrix
 from sapo_edge.errors import BackendError
+from sapo_edge.installing import how_to_install
 
 Tensor = torch.Tensor
 Weight: TypeAlias = Tensor | PackedMatrix
@@ -87,7 +88,7 @@ def _four_bits(linear: torch.nn.Linear) -> torch.nn.Module:
     except (ImportError, OSError, RuntimeError) as error:
         raise BackendError(
             f"bitsandbytes, which 4-bit weights need, can't be loaded ({error})",
-            "install it with: pip install 'sapo-edge[nf4]', or take a smaller model",
+            f"{how_to_install('bitsandbytes')}, or take a smaller model",
         ) from error
 
     class FourBitLinear(Linear4bit):

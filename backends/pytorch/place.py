@@ -13,6 +13,7 @@ from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.model.gguf_header import F32, GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
+from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
 
 PACK_TOKENS = 256
@@ -117,8 +118,8 @@ def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits
     elif not four_bits:
         raise ModelError(
             f"{name} has {free / 1e9:.1f} GB free, and this model needs {narrow / SHARE / 1e9:.1f} GB",
-            f"let it run in 4 bits, with {smallest / SHARE / 1e9:.1f} GB: pip install 'sapo-edge[nf4]'; or take a "
-            "smaller model, or --backend llama_cpp",
+            f"let it run in 4 bits, with {smallest / SHARE / 1e9:.1f} GB, which needs bitsandbytes "
+            f"({how_to_install('bitsandbytes')}); or take a smaller model, or --backend llama_cpp",
         )
     else:
         weights, why = "nf4", f"its linear layers in 4 bits, because {wide} needs {narrow / SHARE / 1e9:.1f} GB"

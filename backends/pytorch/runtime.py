@@ -19,6 +19,7 @@ from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import CPU, GPU_SLOTS, Place, gpu_place
 from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.installing import how_to_install
 
 
 def require_torch() -> None:
@@ -38,7 +39,7 @@ def require_torch() -> None:
     except (ImportError, OSError, RuntimeError, AttributeError, ValueError) as error:
         # A missing shared library or two packages that do not fit each other show as any of these errors.
         raise BackendError(
-            f"training needs torch, transformers and peft ({error})", "install them with: pip install sapo-edge"
+            f"training needs torch, transformers and peft ({error})", how_to_install("torch", "transformers", "peft")
         ) from error
     transformers.utils.logging.set_verbosity_error()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from sapo_edge.cli.output import discard_output, priority
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.installing import extra_of, how_to_install, how_to_install_extra
 
 
 def run_to_end(action: Callable[[], object]) -> int | str | None:
@@ -33,11 +34,7 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
         package = str(error.name).partition(".")[0]
         if package == "sapo_edge":
             raise
-        print(
-            f"sapo: the Python package {package!r} is not installed; install what is missing with: "
-            "pip install sapo-edge (`sapo relay` needs less: docs/network.md, Relays)",
-            file=sys.stderr,
-        )
+        print(f"sapo: the Python package {package!r} is not installed; {_remedy(package)}", file=sys.stderr)
         return ExitCode.FAILED
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
@@ -48,3 +45,9 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
         discard_output()
         return ExitCode.FAILED
     return code if isinstance(code, int) else str(code)
+
+
+def _remedy(package: str) -> str:
+    """All that the missing package's extra brings: who lacks one lacks the others."""
+    extra = extra_of(package)
+    return how_to_install(package) if extra is None else f"{how_to_install_extra(extra)} (the extra `{extra}`)"

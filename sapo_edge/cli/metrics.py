@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import StateError
+from sapo_edge.installing import how_to_install_extra
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -57,7 +58,7 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
         from prometheus_client import CollectorRegistry, make_wsgi_app
         from prometheus_client.registry import Collector
     except ModuleNotFoundError as error:
-        raise StateError(f"the package {error.name} is not installed", "install the extra `metrics`") from error
+        raise StateError(f"the package {error.name} is not installed", how_to_install_extra("metrics")) from error
 
     class Silent(WSGIRequestHandler):
         timeout = 10

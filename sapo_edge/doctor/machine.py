@@ -12,6 +12,7 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import SapoError
+from sapo_edge.installing import how_to_install
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _python() -> Check:
 
 def _library(distribution: str, module: str, purpose: str) -> Check:
     if importlib.util.find_spec(module) is None:
-        return Check(distribution, Status.FAIL, f"not installed ({purpose})", f"pip install {distribution}")
+        return Check(distribution, Status.FAIL, f"not installed ({purpose})", how_to_install(distribution))
     return Check(distribution, Status.PASS, f"{importlib.metadata.version(distribution)} ({purpose})")
 
 

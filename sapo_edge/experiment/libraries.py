@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 
 from sapo_edge.errors import SapoError
-
-REMEDY = "install it with: pip install 'sapo-edge[experiment]'"
-"""What to do if a library is missing."""
+from sapo_edge.installing import how_to_install_extra
 
 
 def check_libraries(*, plots: bool = True) -> None:
@@ -26,5 +24,6 @@ def check_libraries(*, plots: bool = True) -> None:
         except (ImportError, OSError) as error:
             name = module.partition(".")[0]
             raise SapoError(
-                f"{name}, which {purpose} of an experiment need, can't be loaded ({error})", REMEDY
+                f"{name}, which {purpose} of an experiment need, can't be loaded ({error})",
+                how_to_install_extra("experiment"),
             ) from error

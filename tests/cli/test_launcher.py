@@ -109,7 +109,7 @@ def test_a_missing_library_blocks_the_start(
     )
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Torch"]
-    assert not row.good and "pip install torch" in row.reason and "not installed" in found.blocked
+    assert not row.good and "pip install 'torch>=" in row.reason and "not installed" in found.blocked
 
 
 def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None:

@@ -1,4 +1,4 @@
-"""`sapo relay` with no other packages than those of `packaging/relay/requirements.txt`."""
+"""`sapo relay` with no other packages than those that every machine needs, and those of the extra `swarm`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,6 @@ from tests.swarm.lines import LineProcess
 from tests.swarm.visits.test_relay import OK, Host
 
 ROOT = Path(__file__).parents[2]
-FILE = ROOT / "packaging/relay/requirements.txt"
 HEAVY = {
     "accelerate", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "peft", "reasoning_gym", "safetensors",
     "scipy", "sympy", "textual", "tokenizers", "torch", "transformers",
@@ -44,13 +43,16 @@ sys.meta_path.insert(0, Absent())
 """A `sitecustomize` of programs that run as if some modules were not installed."""
 
 
-def requirements() -> list[str]:
-    return [line for line in FILE.read_text().splitlines() if line and not line.startswith("#")]
+def requirements() -> list[Requirement]:
+    """Those of the wheel that `packaging/wheels.py core` writes, with the extra `swarm`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *project["optional-dependencies"]["swarm"]]
+    return [requirement for line in lines if (requirement := Requirement(line)).name != "sapo-edge"]
 
 
 def installed_for_a_relay() -> set[str]:
-    """Distributions that pip installs for the file, by their canonical names."""
-    names, waiting = set[str](), [Requirement(line) for line in requirements()]
+    """Distributions that pip installs for a relay, by their canonical names."""
+    names, waiting = set[str](), requirements()
     while waiting:
         requirement = waiting.pop()
         name = canonicalize_name(requirement.name)
@@ -80,11 +82,6 @@ def without(absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     (tmp_path / "site" / "sitecustomize.py").write_text(SITE)
     monkeypatch.setenv("ABSENT", json.dumps(sorted(absent)))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), str(ROOT)]))
-
-
-def test_the_file_names_what_the_project_names() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert set(requirements()) <= set(project["project"]["dependencies"])
 
 
 @pytest.mark.usefixtures("without")

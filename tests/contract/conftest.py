@@ -77,7 +77,7 @@ def _llama_cpp() -> Backend:
 
 def _mlx() -> Backend:
     if importlib.util.find_spec("mlx_lm") is None:
-        pytest.skip("mlx-lm is not installed: pip install 'sapo-edge[mlx]'")
+        pytest.skip("mlx-lm is not installed")
     from sapo_edge.backends.apple import policy as mlx
 
     def make(model: Path, _directory: Path, lora: LoraSettings, trainable: bool) -> Policy:

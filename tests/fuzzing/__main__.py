@@ -13,7 +13,7 @@ from tests.fuzzing.fuzz import Run, fuzz
 from tests.fuzzing.target import MIB, measure, warm_up
 from tests.fuzzing.targets import NAMES, load
 
-MISSING = "atheris is not installed: pip install 'sapo-edge[fuzz]', on Linux with an x86-64 processor"
+MISSING = "atheris is not installed: pip install '.[fuzz]' in a clone, on Linux with an x86-64 processor"
 
 
 def main() -> int:

