@@ -63,6 +63,16 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def rough_duration(seconds: float) -> str:
+    """An estimate in seconds as text, as exact as one is: 40 s, 3 min, 2 h 5 min, 3 days."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{round(seconds)} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    return duration(60 * minutes) if minutes < 48 * 60 else f"{round(minutes / 1440)} days"
+
+
 def format_time(seconds: float) -> str:
     """Date and time of day in this machine's time zone; "unknown" if others sent an impossible number."""
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -260,6 +261,7 @@ class SapoApp(App[ExitCode]):
         with contextlib.suppress(SapoError):
             # The other connection reports a node that has ended.
             self.state.set_status(await self.request("status"))
+            self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
             # Any client of the node may change them.
             self.state.settings = (await self.request("settings"))["all"]
             self._mark(Change.STATUS)

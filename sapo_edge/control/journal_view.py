@@ -144,11 +144,12 @@ class JournalReader:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def history(self, points: int) -> dict[str, Any]:
-        """The whole run as means over buckets of consecutive rounds: the result of the control method `history`.
+    def history(self, points: int, rounds: tuple[int, int] | None = None) -> dict[str, Any]:
+        """A run as means over buckets of consecutive rounds: the result of the control method `history`.
 
         Args:
             points: most buckets, and most held-out evaluations; at least 3.
+            rounds: the first and the last round of the buckets; None for all. Evaluations are those of the whole run.
 
         Raises:
             StateError: if the journal can't be read.
@@ -156,7 +157,9 @@ class JournalReader:
         with reading(self._path) as connection:
             # One transaction, so that all queries see the same state.
             connection.execute("BEGIN")
-            first, last = connection.execute("SELECT min(round), max(round) FROM rounds").fetchone()
+            between = rounds or (0, _LAST)
+            query = "SELECT min(round), max(round) FROM rounds WHERE round BETWEEN ? AND ?"
+            first, last = connection.execute(query, between).fetchone()
             bucket = 1
             columns: list[Sequence[Any]] = [()] * 6
             if first is not None:

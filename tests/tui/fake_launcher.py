@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.care.power import Power
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
 from sapo_edge.state.paths import Paths
+from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
     ChatAnswer,
     ChatMemory,
@@ -26,6 +28,7 @@ from sapo_edge.tui.node.launcher import (
     SettingRow,
     SwarmCard,
 )
+from sapo_edge.tui.node.machine import Load
 from tests.tui.fake_node import BEST, MODEL, ROUNDS, ScriptedNode
 
 FINDINGS = Findings(
@@ -66,6 +69,8 @@ KILLED = Ending(
     lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
 )
 """An unexpected end with hostile last lines."""
+LOAD = Load(3.2, 4, 71.0, Power(16.0, "estimate"), 0.042)
+"""A laptop at work."""
 FINISHED = Ending("all 40 rounds are done", expected=True, done=True)
 
 
@@ -202,6 +207,8 @@ class FakeLauncher:
         hold_jobs: whether commands wait for `FakeJob.go`.
         printed: what commands print before their reply.
         jobs: all commands that were created.
+        read: the rounds of each call of `history`.
+        machine: the result of `load`.
     """
 
     def __init__(
@@ -229,6 +236,8 @@ class FakeLauncher:
         self.printed: Mapping[str, Any] = {}
         self.card = SwarmCard("starter", private=False)
         self.jobs: list[FakeJob] = []
+        self.read: list[tuple[int, int]] = []
+        self.machine = Load()
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -347,6 +356,14 @@ class FakeLauncher:
         report = read_report(self._paths.journal, None)
         adapter = f"/home/somebody/checkpoints/round-{BEST:06d}" if last >= BEST else ""
         return Outcome(report, history, last, adapter, BEST if adapter else 0, "starter", MODEL)
+
+    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
+        self._refuse()
+        self.read.append(rounds)
+        return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
+
+    def load(self, pid: int) -> Load:
+        return self.machine
 
     def job(self, *arguments: str, text: str = "") -> FakeJob:
         self.commands.append((arguments, text))

@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from sapo_edge.care.power import Power
 from sapo_edge.events import NodeStopped, Notice, RolledBack
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import LIGHT
+from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
+from sapo_edge.tui.screens.dashboard.texts import machine_text
+from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
     NAV_COLUMNS,
     NAV_TIGHT_COLUMNS,
@@ -27,7 +33,7 @@ from sapo_edge.tui.screens.view import (
     Nav,
     NavItem,
 )
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
 from tests.tui.shell import TRUECOLOR, lines, screen, until
 
 SIZES = [(80, 24), (120, 40)]
@@ -276,6 +282,73 @@ async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLa
         await asyncio.sleep(0.5)
         # The poll for the status may come in between.
         assert 1 <= drawn <= 5
+
+
+@pytest.mark.asyncio
+async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_told(launcher: FakeLauncher) -> None:
+    assert launcher.node is not None
+    launcher.machine = LOAD
+    launcher.node.tell(rounds=60)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        # 20 rounds of a minute are left.
+        await until(pilot, lambda: "round 40/60  · about 20 min to the end" in screen(app))
+        plot = app.screen.query_one(CurvesPlot)
+        await until(pilot, lambda: "●" in screen(app) and screen(app).count("│") > 20)
+        await until(pilot, lambda: "3.2 of 4 cores, 71 °C\n16 W, an estimate" in shown(app, "#machine"))
+        await pilot.press("v")
+        await until(pilot, lambda: "chain_sum" in screen(app) and "(79 to 96 %)" in screen(app))
+        for title in ("Questions that teach by round", "Speed, tokens a second by round", "Reward by round"):
+            await pilot.press("v")
+            await until(pilot, lambda title=title: title in screen(app))  # type: ignore[misc]
+        # The means of two rounds are not enough: the journal has both.
+        app.state.history.curves.bucket = 2
+        await pilot.press("+")
+        await until(pilot, lambda: "Reward, rounds 20 to 40" in screen(app) and launcher.read == [(20, 40)])
+        await until(pilot, lambda: plot._part is not None and plot._part.round == [*range(20, 41)])
+        await pilot.press("left")
+        await until(pilot, lambda: "Reward, rounds 10 to 30" in screen(app))
+        await pilot.press("0")
+        await until(pilot, lambda: "Reward by round" in screen(app))
+        await pilot.resize_terminal(160, 40)
+        await until(pilot, lambda: "Right answers by task" in screen(app) and "Reward by round" in screen(app))
+
+
+@given(st.lists(st.sampled_from(["nearer", "farther", "earlier", "later"]), max_size=30), st.integers(0, 100_000))
+def test_a_window_stays_within_the_run(keys: list[str], last: int) -> None:
+    window = Window()
+    for key in keys:
+        if key in ("nearer", "farther"):
+            window = window.zoomed(key == "nearer", last)
+        else:
+            window = window.moved(-1 if key == "earlier" else 1, last)
+        first, end = window.limits(last)
+        assert first >= 0 and end <= max(last, LEAST) and end - first >= min(LEAST, max(last, 1))
+
+
+def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows_it() -> None:
+    window = Window().zoomed(True, 400).moved(-1, 400)
+    assert window.limits(400) == (100, 300)
+    assert window.zoomed(True, 400).zoomed(False, 400) == window and window.limits(500) == (100, 300)
+    assert window.moved(5, 400).limits(401) == (201, 401)
+
+
+@pytest.mark.parametrize(
+    ("load", "rows"),
+    [
+        (Load(), []),
+        (Load(of=8, temperature=66.6), ["67 °C"]),
+        (
+            Load(1.0, 1, None, Power(3.4, "battery"), 2.25),
+            ["1.0 of 1 core", "3 W, whole machine", "about 2.2 kWh so far"],
+        ),
+    ],
+)
+def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str]) -> None:
+    state = NodeState(standing=Standing.ATTACHED, load=load)
+    text = machine_text(state, 9).plain.splitlines()
+    assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "kWh"))] == rows
 
 
 @pytest.mark.parametrize(("last", "most"), [(10, 5), (41, 5), (999, 9), (123_456, 4)])

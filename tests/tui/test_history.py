@@ -167,3 +167,24 @@ def test_the_earliest_of_equally_good_evaluations_is_the_best() -> None:
     history.add_evaluation(Evaluation(20, 0.5, 0.4, 0.6))
     assert history.best == Evaluation(10, 0.5, 0.4, 0.6)
     assert History().best is None and History().last_round == 0
+
+
+def test_the_pace_counts_evaluations_and_leaves_out_pauses() -> None:
+    found = Curves()
+    assert found.pace() is None
+    moment = 0.0
+    for number in range(1, 101):
+        # Every tenth round has an evaluation; after the 90th the machine slept for a night.
+        moment += 10.0 + (15.0 if number % 10 == 0 else 0.0) + (30_000.0 if number == 91 else 0.0)
+        found.add(number, 0.5, None, 0.5, 1.0, moment)
+    assert found.pace() == pytest.approx(11.5, rel=0.02)
+    found.forget_after(1)
+    assert found.pace() is None and found.time == [10.0]
+
+
+@pytest.mark.parametrize("count", [1300, 5000])
+def test_the_pace_of_a_long_run_is_that_of_its_points(count: int) -> None:
+    found = Curves()
+    for number in range(1, count + 1):
+        found.add(number, 0.5, None, 0.5, 1.0, 7.0 * number)
+    assert found.time == [7.0 * number for number in found.round] and found.pace() == pytest.approx(7.0)

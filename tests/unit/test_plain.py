@@ -18,6 +18,7 @@ from sapo_edge.plain import (
     line,
     printable,
     reasons,
+    rough_duration,
     shared_ends,
     size,
     without_ends,
@@ -42,6 +43,15 @@ def test_bytes(count: float, said: str) -> None:
 )
 def test_seconds(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
+     (260_000, "3 days")],
+)  # fmt: skip
+def test_an_estimate_is_rough(seconds: float, said: str) -> None:
+    assert rough_duration(seconds) == said
 
 
 def test_counts() -> None:

@@ -9,6 +9,10 @@ from typing import Any
 
 MAX_POINTS = 600
 """Most points of a curve, about twice what a terminal of 160 columns shows in braille."""
+PACE_POINTS = 30
+"""Newest points from which the pace of a run is estimated."""
+LONG = 5.0
+"""A round that took this many times the median was interrupted: it says nothing about the pace."""
 
 
 @dataclass(slots=True)
@@ -21,6 +25,7 @@ class Curves:
         own, external: mean rewards in [0, 1]; NaN without rollouts.
         informative: share of groups with a gradient.
         speed: tokens/s.
+        time: when the last round of each point ended, Unix seconds; NaN if unknown.
     """
 
     bucket: int = 1
@@ -29,11 +34,14 @@ class Curves:
     external: list[float] = field(default_factory=list)
     informative: list[float] = field(default_factory=list)
     speed: list[float] = field(default_factory=list)
+    time: list[float] = field(default_factory=list)
     _in_last: int = 0
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> Curves:
-        """Curves from a node's reply to `history`."""
+        """Curves from a node's reply to `history`; none from an empty one."""
+        if not reply:
+            return cls()
         curves = cls(
             max(1, int(reply["bucket"])),
             [int(number) for number in reply["round"]],
@@ -41,25 +49,35 @@ class Curves:
             _numbers(reply["reward_external"]),
             _numbers(reply["informative"]),
             _numbers(reply["tokens_per_second"]),
+            _numbers(reply["time"]),
         )
         curves._in_last = curves._width_of_last()
         while len(curves.round) > MAX_POINTS:
             curves._halve()
         return curves
 
-    def add(self, number: int, own: float, external: float | None, informative: float, speed: float) -> None:
+    def add(
+        self,
+        number: int,
+        own: float,
+        external: float | None,
+        informative: float,
+        speed: float,
+        time: float = math.nan,
+    ) -> None:
         """Add a finished round; ignore a known one."""
         if self.round and number <= self.round[-1]:
             return
         values = (own, math.nan if external is None else external, informative, speed)
         if self.round and self._in_last < self.bucket:
             self._in_last += 1
-            self.round[-1] = number
+            self.round[-1], self.time[-1] = number, time
             for series, value in zip(self._series(), values, strict=True):
                 series[-1] = _running(series[-1], value, self._in_last)
             return
         self._in_last = 1
         self.round.append(number)
+        self.time.append(time)
         for series, value in zip(self._series(), values, strict=True):
             series.append(value)
         if len(self.round) > MAX_POINTS:
@@ -69,9 +87,26 @@ class Curves:
         """Drop the rounds that a node repeats after it resumed from an earlier checkpoint."""
         while self.round and self.round[-1] > number:
             self.round.pop()
+            self.time.pop()
             for series in self._series():
                 series.pop()
             self._in_last = self.bucket
+
+    def pace(self) -> float | None:
+        """Seconds of a round with its share of evaluations, from the newest points; None if unknown.
+
+        Points that took far longer than the median are left out: the node was paused.
+        """
+        places = range(max(1, len(self.round) - PACE_POINTS), len(self.round))
+        steps = [
+            ((self.time[place] - self.time[place - 1]), self.round[place] - self.round[place - 1]) for place in places
+        ]
+        paces = sorted(seconds / rounds for seconds, rounds in steps if seconds > 0)
+        if not paces:
+            return None
+        limit = LONG * paces[len(paces) // 2]
+        kept = [(seconds, rounds) for seconds, rounds in steps if 0 < seconds <= limit * rounds]
+        return sum(seconds for seconds, _ in kept) / sum(rounds for _, rounds in kept)
 
     def _series(self) -> tuple[list[float], ...]:
         return (self.own, self.external, self.informative, self.speed)
@@ -85,6 +120,7 @@ class Curves:
         """Merge pairs of points."""
         odd = len(self.round) % 2
         self.round = self.round[1::2] + (self.round[-1:] if odd else [])
+        self.time = self.time[1::2] + (self.time[-1:] if odd else [])
         # The last point may cover fewer rounds than the one before it.
         share = 1.0 if odd else self._in_last / (self.bucket + self._in_last)
         self.own, self.external, self.informative, self.speed = (
@@ -122,7 +158,9 @@ class History:
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> History:
-        """History from a node's reply to `history`."""
+        """History from a node's reply to `history`; an empty one from an empty reply."""
+        if not reply:
+            return cls()
         evaluations = reply["held_out"]
         rounds = evaluations["round"]
         # A node of an earlier version, still running, does not name the questions.

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 from sapo_edge.control.report import Report
 from sapo_edge.state.paths import Paths
+from sapo_edge.tui.node.machine import Load
 
 Network = Literal["solo", "swarm", "invite", "joined"]
 
@@ -349,6 +350,18 @@ class Launcher(Protocol):
         Raises:
             SapoError: if journal, checkpoints or settings can't be read.
         """
+        ...
+
+    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
+        """The rounds from the first to the last, as the control method `history` tells them.
+
+        Raises:
+            SapoError: if the journal can't be read.
+        """
+        ...
+
+    def load(self, pid: int) -> Load:
+        """What a node takes of this machine now. Blocks for milliseconds."""
         ...
 
     def job(self, *arguments: str, text: str = "") -> Job:

@@ -11,6 +11,7 @@ from sapo_edge import events
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.node.clock import RoundClock
 from sapo_edge.tui.node.history import Evaluation, History
+from sapo_edge.tui.node.machine import Load
 
 
 class Standing(StrEnum):
@@ -32,6 +33,7 @@ class NodeState:
         settings: values by name, from the time of the connection.
         history: the curves and evaluations.
         clock: progress of the current round.
+        load: what the node takes of this machine.
         paused: why the node is paused; empty if it isn't.
         ending: why the last node ended; empty while one runs. Unescaped.
         ended_at: when it ended, in Unix seconds.
@@ -44,6 +46,7 @@ class NodeState:
     settings: Mapping[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=History)
     clock: RoundClock = field(default_factory=RoundClock)
+    load: Load = field(default_factory=Load)
     paused: tuple[str, ...] = ()
     ending: str = ""
     ended_at: float = 0.0
@@ -77,6 +80,14 @@ class NodeState:
             waits.append(limit - self.round)
         return min(waits, default=None)
 
+    @property
+    def seconds_to_end(self) -> float | None:
+        """Estimated seconds until the last round of the run; None if it has no end, or the pace is unknown."""
+        limit, pace = int(self.status.get("rounds") or 0), self.history.curves.pace()
+        if self.standing is not Standing.ATTACHED or limit <= self.round or pace is None:
+            return None
+        return pace * (limit - self.round)
+
     def attach(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
         """Start with a node that the app has just connected to."""
         self.standing = Standing.ATTACHED
@@ -107,7 +118,8 @@ class NodeState:
             case events.RoundFinished():
                 share = event.informative / event.groups if event.groups else 0.0
                 speed = event.tokens / event.seconds_generate if event.seconds_generate else 0.0
-                self.history.curves.add(event.round, event.reward_own, event.reward_external, share, speed)
+                own, external = event.reward_own, event.reward_external
+                self.history.curves.add(event.round, own, external, share, speed, event.time)
                 self.clock.round_finished(event.seconds_generate, event.seconds_update)
             case events.HeldOut():
                 evaluation = Evaluation(

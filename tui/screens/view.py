@@ -12,7 +12,7 @@ from textual.events import Click, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static
 
-from sapo_edge.plain import counted, format_time, printable
+from sapo_edge.plain import counted, format_time, printable, rough_duration
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
 
@@ -169,7 +169,10 @@ def head_text(state: NodeState, width: int) -> Text:
     if state.standing in (Standing.ATTACHED, Standing.ENDED) and status:
         rounds = status.get("rounds")
         number = f"{state.round}/{rounds}" if rounds else f"{state.round}"
-        parts = [f"round {number}", printable(status.get("manifest", ""))]
+        seconds = state.seconds_to_end
+        # Paused, it ends later.
+        to_end = "" if seconds is None or state.paused else f"about {rough_duration(seconds)} to the end"
+        parts = [f"round {number}", to_end, printable(status.get("manifest", ""))]
         if state.standing is Standing.ATTACHED:
             swarm = status.get("swarm")
             parts.append("alone" if swarm is None else counted(len(swarm.get("peers") or ()), "peer"))

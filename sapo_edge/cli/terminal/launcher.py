@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from sapo_edge.tui.node.launcher import (
     SettingRow,
     SwarmCard,
 )
+from sapo_edge.tui.node.machine import Load, LoadMeter
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.joining.membership import Swarm
@@ -52,6 +53,7 @@ class ProgramLauncher:
         self._home = home
         self._paths = Paths.default(home)
         self._background = Background(self._paths, home)
+        self._meter = LoadMeter()
 
     @property
     def paths(self) -> Paths:
@@ -223,6 +225,20 @@ class ProgramLauncher:
             0 if best is None else best.round,
             "" if workspace.manifest is None else workspace.manifest.name,
         )
+
+    def history(self, rounds: tuple[int, int]) -> Mapping[str, Any]:
+        """The rounds from the first to the last, in at most `MAX_POINTS` points.
+
+        Raises:
+            SapoError: if the journal can't be read.
+        """
+        from sapo_edge.control.journal_view import JournalReader
+
+        return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
+
+    def load(self, pid: int) -> Load:
+        """What a node takes of this machine now."""
+        return self._meter.look(pid)
 
     def job(self, *arguments: str, text: str = "") -> Job:
         """A command of `sapo`, to be run."""

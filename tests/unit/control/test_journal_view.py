@@ -90,6 +90,17 @@ def test_rounds_that_are_missing_leave_no_empty_points(journal: Journal) -> None
     assert found["bucket"] == 10 and found["round"] == [3, 100]
 
 
+def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) -> None:
+    for number in range(1, 41):
+        journal.record(finished(number))
+    reader = JournalReader(journal.path)
+    assert reader.history(10)["bucket"] == 4
+    found = reader.history(10, (15, 24))
+    assert found["bucket"] == 1 and found["round"] == [*range(15, 25)]
+    assert close(found["reward_own"], [figures(finished(number))[0] for number in range(15, 25)])
+    assert reader.history(10, (90, 99))["round"] == []
+
+
 def test_a_fresh_journal_has_no_course(journal: Journal) -> None:
     found = JournalReader(journal.path).history(10)
     assert found == {

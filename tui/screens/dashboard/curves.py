@@ -1,9 +1,10 @@
-"""Reward curves over rounds."""
+"""Curves over rounds: rewards, the share of questions that teach, speed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 
 from rich.text import Text
 from textual.app import RenderResult
@@ -11,38 +12,71 @@ from textual.color import Color
 from textual.geometry import Size
 from textual_plotext import PlotextPlot
 
-from sapo_edge.tui.look.themes import curve_colors
-from sapo_edge.tui.node.history import History
+from sapo_edge.tui.look.themes import CurveColors, curve_colors
+from sapo_edge.tui.node.history import Curves, Evaluation, History
+from sapo_edge.tui.screens.dashboard.window import Window
+
+INTERVAL_COLUMNS = 5
+"""Columns for each evaluation from which its interval is drawn; with less, only that of the last one."""
+INTERVAL_MARKS = 40
+"""Marks of an interval: more than a plot has rows, so that it has no gaps."""
+
+
+class Shown(StrEnum):
+    """What the curves show; the title of the plot."""
+
+    REWARD = "Reward"
+    TEACHING = "Questions that teach"
+    SPEED = "Speed, tokens a second"
 
 
 class CurvesPlot(PlotextPlot):
-    """Mean rewards of own and external answers as lines, held-out accuracy as points, from 0 to 1."""
+    """Rewards from 0 to 1 with held-out accuracy as points and their intervals; or one other curve.
+
+    Attributes:
+        shown: what is drawn.
+        window: the rounds that are drawn.
+    """
 
     def __init__(self, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
         # The background of the app's theme shows.
         self.theme = "clear"
+        self.shown = Shown.REWARD
+        self.window = Window()
         self._history = History()
+        self._part: Curves | None = None
         self._drawn: tuple[Size, str] | None = None
-        self._version: tuple[int, ...] = ()
+        self._version: tuple[object, ...] = ()
         self._picture = Text()
 
     def on_mount(self) -> None:
         """Colour the legend for the theme."""
-        self._color_legend()
-        self.app.theme_changed_signal.subscribe(self, lambda theme: self._color_legend())
+        self._title()
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._title())
 
-    def _color_legend(self) -> None:
+    def _title(self) -> None:
         colors = curve_colors(self.app.current_theme)
-        curves = f"[{colors.own}]⠒⠒ own[/]  [{colors.external}]∙∙ others[/]  [{colors.held_out}]● held-out[/]"
-        self.border_title = f"Reward by round  {curves}"
+        curves = f"  [{colors.own}]⠒⠒ own[/]  [{colors.external}]∙∙ others[/]  [{colors.held_out}]● held-out[/]"
+        first, last = self.window.limits(self._history.last_round)
+        rounds = f", rounds {first} to {last}" if self.window.rounds else " by round"
+        self.border_title = f"{self.shown}{rounds}{curves if self.shown is Shown.REWARD else ''}"
 
-    def show(self, history: History) -> None:
-        """Draw a history, if it has changed."""
-        version = (id(history), history.last_round, len(history.held_out), history.curves.bucket)
+    def show(self, history: History, part: Curves | None = None) -> None:
+        """Draw a history, if it, the window or what is shown has changed.
+
+        Args:
+            history: of the run.
+            part: the curves of the window with more points, if they are known.
+        """
+        version = (
+            id(history), history.last_round, len(history.held_out), history.curves.bucket,
+            self.shown, self.window, id(part),
+        )  # fmt: skip
         if version == self._version:
             return
-        self._history, self._version = history, version
+        self._history, self._part, self._version = history, part, version
+        self._title()
         self._drawn = None
         self.refresh()
 
@@ -61,42 +95,70 @@ class CurvesPlot(PlotextPlot):
     def _draw(self) -> None:
         plot = self.plt
         plot.clear_figure()
-        curves = self._history.curves
-        highest = 0.0
+        curves = self._part or self._history.curves
         colors = curve_colors(self.app.current_theme)
-        for values, color, marker in (
-            (curves.external, colors.external, "∙"), (curves.own, colors.own, "braille")
-        ):  # fmt: skip
-            rounds, rewards = _without_gaps(curves.round, values)
-            if rewards:
-                plot.plot(rounds, rewards, color=Color.parse(color).rgb, marker=marker)
-                highest = max(highest, *rewards)
-        if self._history.held_out:
-            rounds = [evaluation.round for evaluation in self._history.held_out]
-            accuracy = [evaluation.accuracy for evaluation in self._history.held_out]
-            plot.scatter(rounds, accuracy, color=Color.parse(colors.held_out).rgb, marker="●")
-            highest = max(highest, *accuracy)
-        top = min(1.0, max(0.2, math.ceil(highest * 5 + 0.2) / 5))
-        last = max(self._history.last_round, 10)
+        first, last = self.window.limits(self._history.last_round)
+        lines = {
+            Shown.REWARD: ((curves.external, colors.external, "∙"), (curves.own, colors.own, "braille")),
+            Shown.TEACHING: ((curves.informative, colors.own, "braille"),),
+            Shown.SPEED: ((curves.speed, colors.own, "braille"),),
+        }[self.shown]
+        highest = 0.0
+        for values, color, marker in lines:
+            rounds, numbers = _within(curves.round, values, first, last)
+            if numbers:
+                plot.plot(rounds, numbers, color=Color.parse(color).rgb, marker=marker)
+                highest = max(highest, *numbers)
+        if self.shown is Shown.REWARD:
+            highest = max(highest, self._draw_held_out(first, last, colors))
+        top = _nice(highest) if self.shown is Shown.SPEED else min(1.0, max(0.2, math.ceil(highest * 5 + 0.2) / 5))
         plot.ylim(0, top)
-        plot.xlim(0, last)
+        plot.xlim(first, last)
         heights = [top * part / 4 for part in range(5)] if self.size.height >= 12 else [0.0, top / 2, top]
-        plot.yticks(heights, [f"{height:.2f}" for height in heights])
-        numbers = ticks(last, max(3, self.size.width // 14))
-        plot.xticks([float(number) for number in numbers], [str(number) for number in numbers])
+        plot.yticks(heights, [f"{height:.0f}" if top > 2 else f"{height:.2f}" for height in heights])
+        marks = ticks(last, max(3, self.size.width // 14), first)
+        plot.xticks([float(number) for number in marks], [str(number) for number in marks])
         # A frame on all sides would cost two rows and two columns.
         plot.xaxes(True, False)
         plot.yaxes(True, False)
 
+    def _draw_held_out(self, first: int, last: int, colors: CurveColors) -> float:
+        """Draw accuracies as points and their 95 % intervals as lines; return the highest point."""
+        seen = [item for item in self._history.held_out if first <= item.round <= last]
+        if not seen:
+            return 0.0
+        color = Color.parse(colors.held_out).rgb
+        roomy = len(seen) * INTERVAL_COLUMNS <= self.size.width
+        marks = [mark for item in (seen if roomy else seen[-1:]) for mark in _interval(item)]
+        self.plt.scatter([x for x, _ in marks], [y for _, y in marks], color=color, marker="│")
+        self.plt.scatter([item.round for item in seen], [item.accuracy for item in seen], color=color, marker="●")
+        return max(item.accuracy for item in seen)
 
-def ticks(last: int, most: int) -> list[int]:
-    """At most `most` round numbers from 0 to `last`, at steps of 1, 2 or 5 times a power of ten."""
+
+def _interval(item: Evaluation) -> list[tuple[int, float]]:
+    step = (item.high - item.low) / INTERVAL_MARKS
+    return [(item.round, item.low + number * step) for number in range(INTERVAL_MARKS + 1)]
+
+
+def _nice(highest: float) -> float:
+    """The least of 1, 2 or 5 times a power of ten above a number."""
+    power = 10.0 ** math.floor(math.log10(highest)) if highest > 0 else 1.0
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= highest)
+
+
+def ticks(last: int, most: int, first: int = 0) -> list[int]:
+    """At most `most` round numbers from `first` to `last`, at steps of 1, 2 or 5 times a power of ten."""
     step = 1
-    while last // step > most - 1:
+    while (last - first) // step > most - 1:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2
-    return list(range(0, last + 1, step))
+    return list(range(-(-first // step) * step, last + 1, step))
 
 
-def _without_gaps(rounds: Sequence[int], values: Sequence[float]) -> tuple[list[int], list[float]]:
-    pairs = [(number, value) for number, value in zip(rounds, values, strict=True) if not math.isnan(value)]
+def _within(rounds: Sequence[int], values: Sequence[float], first: int, last: int) -> tuple[list[int], list[float]]:
+    """The points of some rounds, without gaps."""
+    pairs = [
+        (number, value)
+        for number, value in zip(rounds, values, strict=True)
+        if first <= number <= last and not math.isnan(value)
+    ]
     return [number for number, _ in pairs], [value for _, value in pairs]

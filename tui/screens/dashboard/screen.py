@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import ClassVar
 
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import ContentSwitcher, Static
 
+from sapo_edge.control.report import TaskCourse
+from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
+from sapo_edge.tui.node.history import Curves
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
-from sapo_edge.tui.screens.dashboard.texts import batch_text, is_it_working, machine_text, now_text, peers_text
+from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, Shown
+from sapo_edge.tui.screens.dashboard.texts import (
+    batch_text,
+    is_it_working,
+    machine_text,
+    now_text,
+    peers_text,
+    tasks_text,
+)
+from sapo_edge.tui.screens.dashboard.window import Window
 from sapo_edge.tui.screens.view import Change, View
 
 MOODS = {"good": "▲", "bad": "▼", "unsure": "•", "early": "•"}
 """A mark for each verdict."""
 ABREAST = (78, 20)
 """Columns and lines of a terminal from which the three panels have room beside each other below the curves."""
+BY_TASK = "tasks"
+"""The part of the run that is shown as bars instead of curves."""
+TWO_PANES = 140
+"""Columns of a terminal from which the bars stand beside the curves."""
+PANE_SHARE = 3
+"""The bars take one of so many parts of the width then."""
+TERMS = {
+    "curves": "The share of right answers after each round: of the model itself, of the other nodes, and to held-out "
+    "questions, which it is never trained on. The lines through a point are its 95 % interval. v shows other curves.",
+    "by_task": "Right answers to held-out questions of each task, before training and now.",
+    "batch": "The questions of the last round. A question teaches if some of its answers are better than others. "
+    "Rejected: what others sent and this node did not accept.",
+    "company": "The other nodes, and how much text came and went. Only text does, never the model.",
+    "machine": "What learning takes of this machine. An estimate of power counts 5 W for each busy core.",
+}
+"""What a panel says, for a mouse that rests on it."""
 
 TALL, TALL_LINES, LINES = 32, 7, 5
 """Lines from which a terminal is tall; lines of text in a panel then, and else."""
@@ -38,7 +68,12 @@ class Dashboard(View):
     Dashboard #verdict.-good { color: $text-success; }
     Dashboard #verdict.-bad { color: $text-error; }
     Dashboard #verdict.-early { color: $text-muted; }
-    Dashboard #curves { height: 1fr; min-height: 5; }
+    Dashboard #charts { height: 1fr; min-height: 5; }
+    Dashboard #curves { width: 2fr; height: 1fr; }
+    Dashboard #by_task { width: 1fr; height: 1fr; display: none; scrollbar-size: 1 1; }
+    Dashboard #tasks { height: auto; }
+    Dashboard.-both #by_task, Dashboard.-tasks #by_task { display: block; }
+    Dashboard.-tasks #curves { display: none; }
     Dashboard #panels { height: 7; }
     Dashboard #panels Static { width: 1fr; height: 1fr; }
     Dashboard.-tall #panels { height: 9; }
@@ -46,26 +81,45 @@ class Dashboard(View):
     Dashboard.-stacked #panels { layout: vertical; height: auto; }
     Dashboard.-stacked #panels Static { height: auto; }
     Dashboard.-stacked #verdict { max-height: 6; }
-    Dashboard.-stacked #curves { height: 9; }
+    Dashboard.-stacked #charts { height: 9; }
     Dashboard #waiting { height: 1fr; padding: 1 2; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,pageup", "scroll(-1)", "Scroll up", show=False, id="dashboard.up"),
         Binding("down,pagedown", "scroll(1)", "Scroll down", show=False, id="dashboard.down"),
+        Binding("v", "next_view", "View", id="dashboard.view", tooltip="Rewards, tasks, questions that teach, speed"),
+        Binding("plus,equals_sign", "zoom(1)", "Fewer rounds", show=False, id="dashboard.nearer"),
+        Binding("minus", "zoom(-1)", "More rounds", show=False, id="dashboard.farther"),
+        Binding("left", "shift(-1)", "Earlier rounds", show=False, id="dashboard.earlier"),
+        Binding("right", "shift(1)", "Later rounds", show=False, id="dashboard.later"),
+        Binding("0", "whole", "The whole run", show=False, id="dashboard.whole"),
     ]
     HELP_TEXT = """\
 **Round**: the model answers questions, then learns from those whose answers did not all get the same reward
 (*update*). Every few rounds it answers *held-out* questions, which it is never trained on.
 
 **Curves**: mean reward of own answers, mean reward of other nodes' answers, and held-out accuracy. Only held-out
-accuracy tells whether the model got better.
+accuracy tells whether the model got better; the line through a point is its 95 % interval. `v` shows right answers by
+task as bars, then the share of questions that teach, then the speed. `+` and `-` zoom, `←` and `→` move, `0` shows the
+whole run.
 
 **Last batch**: own and other nodes' questions in the last update. A question *teaches* if some of its answers are
 better than others; the model learns only from those.
 **Rejected**: rollouts of others that this node did not accept, by reason.
 
+**Machine**: *power* is what the battery or the processor's own counter tells, of the whole machine or the whole
+processor. Where neither can be read it is an estimate for this node's share of the processor, 5 W for each busy core,
+which can be wrong by a factor of two; the energy since the node's start always is that estimate.
+
 In a small terminal the panels stand one below the other: `↑` and `↓` scroll.
 """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._view: str = Shown.REWARD
+        self._tasks: tuple[TaskCourse, ...] = ()
+        self._evaluated: tuple[int, ...] = ()
+        self._part: Curves | None = None
 
     def content(self) -> ComposeResult:
         """The widgets."""
@@ -74,7 +128,10 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             with VerticalScroll(id="now", can_focus=False):
                 yield Static(id="progress", markup=False)
                 yield Static(id="verdict", markup=False)
-                yield CurvesPlot(id="curves", classes="panel")
+                with Horizontal(id="charts"):
+                    yield CurvesPlot(id="curves", classes="panel")
+                    with VerticalScroll(id="by_task", classes="panel", can_focus=False):
+                        yield Static(id="tasks", markup=False)
                 with Horizontal(id="panels"):
                     yield Static(id="batch", classes="panel", markup=False)
                     yield Static(id="company", classes="panel", markup=False)
@@ -83,17 +140,97 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
     def on_mount(self) -> None:
         """Title the panels."""
         for name, title in (
+            ("by_task", "Right answers by task, before → now"),
             ("batch", "Last batch"),
             ("company", "Swarm"),
             ("machine", "Machine"),
         ):
             self.query_one(f"#{name}").border_title = title
+        for name, text in TERMS.items():
+            self.query_one(f"#{name}").tooltip = text
 
     def on_resize(self) -> None:
         """Arrange the panels for the new size, and redraw."""
         columns, rows = ABREAST
         self.set_class(self.app.size.width < columns or self.app.size.height < rows, "-stacked")
+        self._arrange()
         self.refresh_node(Change.ALL)
+
+    @property
+    def _window(self) -> Window:
+        return self.query_one(CurvesPlot).window
+
+    def _arrange(self) -> None:
+        """Show curves, bars, or both."""
+        both = self.app.size.width >= TWO_PANES
+        self.set_class(both, "-both")
+        self.set_class(self._view == BY_TASK and not both, "-tasks")
+        if both and self._view == BY_TASK:
+            self._view = Shown.REWARD
+        plot = self.query_one(CurvesPlot)
+        plot.shown = Shown.REWARD if self._view == BY_TASK else Shown(self._view)
+
+    def action_next_view(self) -> None:
+        """Show the next of the views."""
+        views = [Shown.REWARD, *(() if self.has_class("-both") else (BY_TASK,)), Shown.TEACHING, Shown.SPEED]
+        self._view = views[(views.index(self._view) + 1) % len(views)]
+        self._arrange()
+        self.refresh_node(Change.ROUND)
+
+    def action_zoom(self, nearer: int) -> None:
+        """Show half or twice as many rounds."""
+        self._look(self._window.zoomed(nearer > 0, self.sapo.state.history.last_round))
+
+    def action_shift(self, by: int) -> None:
+        """Show earlier or later rounds."""
+        self._look(self._window.moved(by, self.sapo.state.history.last_round))
+
+    def action_whole(self) -> None:
+        """Show the whole run."""
+        self._look(Window())
+
+    def _look(self, window: Window) -> None:
+        self.query_one(CurvesPlot).window = window
+        self._part = None
+        self.refresh_node(Change.ROUND)
+
+    @work(group="part", exclusive=True)
+    async def _read_part(self) -> None:
+        """Read the rounds of the window in full; the history of a long run has means of many."""
+        plot = self.query_one(CurvesPlot)
+        limits = plot.window.limits(self.sapo.state.history.last_round)
+        with contextlib.suppress(SapoError):
+            reply = await asyncio.to_thread(self.sapo.launcher.history, limits)
+            if self.is_mounted and limits == plot.window.limits(self.sapo.state.history.last_round):
+                self._part = Curves.from_reply(reply)
+                plot.show(self.sapo.state.history, self._part)
+
+    @work(group="tasks", exclusive=True)
+    async def _read_tasks(self) -> None:
+        """Read the right answers by task."""
+        with contextlib.suppress(SapoError):
+            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+            self._tasks = () if outcome.report is None else outcome.report.tasks
+            if self.is_mounted:
+                self._show_tasks()
+
+    def _show_tasks(self) -> None:
+        width = self.app.size.width
+        columns = (width // PANE_SHARE if self.has_class("-both") else width) - 7
+        self.query_one("#tasks", Static).update(tasks_text(self._tasks, columns))
+
+    def _show_charts(self) -> None:
+        """Draw what is visible, and read what it lacks."""
+        history, plot = self.sapo.state.history, self.query_one(CurvesPlot)
+        plot.show(history, self._part)
+        if plot.window.rounds and history.curves.bucket > 1:
+            self._read_part()
+        if self.has_class("-both") or self._view == BY_TASK:
+            self._show_tasks()
+            evaluated = (id(history), *(item.round for item in history.held_out[-1:]))
+            if evaluated != self._evaluated:
+                self._evaluated = evaluated
+                self._read_tasks()
 
     def action_scroll(self, pages: int) -> None:
         """Scroll to the panels, where they don't fit."""
@@ -128,9 +265,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             colors = curve_colors(self.app.current_theme)
             self.query_one("#batch", Static).update(batch_text(state.status, colors, lines), layout=stacked)
             self.query_one("#company", Static).update(peers_text(state, lines), layout=stacked)
-            self.query_one("#machine", Static).update(machine_text(state), layout=stacked)
+            self.query_one("#machine", Static).update(machine_text(state, lines), layout=stacked)
         if change & Change.ROUND:
-            self.query_one(CurvesPlot).show(state.history)
+            self._show_charts()
 
     def _waiting(self) -> str:
         match self.sapo.state.standing:

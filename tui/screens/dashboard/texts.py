@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.text import Text
 
+from sapo_edge.care.power import Source
+from sapo_edge.control.report import TaskCourse
 from sapo_edge.plain import counted, duration, printable, size
 from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
 from sapo_edge.tui.node.history import History
+from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
+from sapo_edge.tui.widgets.bars import add_tasks
 
 PHASES = {"generate": "answers", "update": "update", "evaluate": "held-out"}
 """Names of the phases."""
+POWER_SOURCES: dict[Source, str] = {
+    "battery": "whole machine",
+    "processor": "processor",
+    "estimate": "an estimate",
+}
+"""What a number of watts is of."""
 ENOUGH_ROUNDS = 5
 """Rounds before which nothing is said about learning."""
 BAR = 6
@@ -212,20 +222,57 @@ def _listed(text: Text, rows: Sequence[str], noun: str, lines: int, style: str =
     return text.append(f"  {f'and {missing} more' if lines > 1 else counted(missing, noun)}: key 3", style="dim")
 
 
-def machine_text(state: NodeState) -> Text:
-    """Speed, memory, best checkpoint, seconds of a round."""
+def tasks_text(tasks: Sequence[TaskCourse], width: int) -> Text:
+    """Right answers by task as bars.
+
+    Args:
+        tasks: empty if nothing can be compared yet.
+        width: columns of a line.
+    """
+    if not tasks:
+        return Text("Bars appear after the second evaluation: one before training, one after some rounds.", "dim")
+    text = Text(no_wrap=True, overflow="ellipsis")
+    add_tasks(text, tasks, width)
+    return text
+
+
+def machine_text(state: NodeState, lines: int) -> Text:
+    """What learning takes: speed, memory, processor and its temperature, power; best checkpoint, seconds of a round.
+
+    Args:
+        state: of the node.
+        lines: most lines; the least important ones are left out.
+    """
     status = state.status
     speed, memory, best = status.get("tokens_per_second"), status.get("memory") or {}, status.get("best")
     last = status.get("last_round") or {}
-    lines = [
+    attached = state.standing is Standing.ATTACHED
+    rows = [
         "no speed yet" if speed is None else f"{speed:.0f} tokens/s",
-        _memory_text(memory) if state.standing is Standing.ATTACHED else "no memory in use",
+        _memory_text(memory) if attached else "no memory in use",
+        *(_load_rows(state.load) if attached else ()),
         f"best {best['accuracy']:.2f}, round {best['round']}" if best else "best: none yet",
     ]
     if last:
-        lines.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
-    lines.append(printable(status.get("backend", "")))
-    return Text("\n".join(lines), no_wrap=True, overflow="ellipsis")
+        rows.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
+    if attached and state.load.kilowatt_hours is not None:
+        rows.append(f"about {_energy(state.load.kilowatt_hours)} so far")
+    rows.append(printable(status.get("backend", "")))
+    return Text("\n".join(rows[:lines]), no_wrap=True, overflow="ellipsis")
+
+
+def _load_rows(load: Load) -> Iterator[str]:
+    """Processor, its temperature, and power, as far as they are known."""
+    heat = "" if load.temperature is None else f"{load.temperature:.0f} °C"
+    cores = "" if load.cores is None else f"{load.cores:.1f} of {counted(load.of, 'core')}"
+    if cores or heat:
+        yield ", ".join(filter(None, (cores, heat)))
+    if load.power is not None:
+        yield f"{load.power.watts:.0f} W, {POWER_SOURCES[load.power.source]}"
+
+
+def _energy(kilowatt_hours: float) -> str:
+    return f"{1000 * kilowatt_hours:.0f} Wh" if kilowatt_hours < 1 else f"{kilowatt_hours:.1f} kWh"
 
 
 def _memory_text(memory: Mapping[str, Any]) -> str:

@@ -7,18 +7,16 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.evaluate import wilson_interval
 from sapo_edge.plain import counted, printable
 from sapo_edge.state.detail import Example
 from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tui.node.launcher import Outcome
+from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns, percent
 
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
 MAX_QUESTION = 240
 """Most characters shown of a question."""
-MOST_BAR = 40
-"""Most columns of a bar."""
 FAIR = "These questions chose nothing and were never trained on."
 CHOSEN = "These questions chose the best checkpoint, so they flatter it a little: v asks others."
 NOTHING = (
@@ -66,11 +64,11 @@ def verdict(report: Report) -> tuple[str, str]:
 
 def _add_total(text: Text, report: Report, width: int) -> None:
     text.append("Right answers, before training and now\n", "bold")
-    bar = _bar_columns(width - 32)
+    bar = bar_columns(width - 32)
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")
-        _add_bar(text, right / max(1, report.questions), bar, "green" if name == "now" else "")
-        text.append(f" {_percent(right, report.questions):>5}  {right} of {report.questions}\n")
+        add_bar(text, right / max(1, report.questions), bar, "green" if name == "now" else "")
+        text.append(f" {percent(right, report.questions):>5}  {right} of {report.questions}\n")
     style, sentence = verdict(report)
     text.append(f"{sentence}.\n", f"bold {style}".strip())
     text.append(f"{FAIR if report.split == 'test' else CHOSEN}\n", "dim")
@@ -80,15 +78,7 @@ def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
     if not tasks:
         return
     text.append("\nBy task", "bold").append("  with the 95 % interval of now\n", "dim")
-    names = min(24, max(len(printable(task.name)) for task in tasks))
-    bar = _bar_columns(width - names - 42)
-    for task in sorted(tasks, key=lambda task: (task.before - task.now, task.name)):
-        low, high = wilson_interval(task.now, task.questions)
-        change = f"{_percent(task.before, task.questions):>5} → {_percent(task.now, task.questions):>5}"
-        interval = f"({100 * low:.0f} to {100 * high:.0f} %)"
-        text.append(f"  {printable(task.name)[:names]:{names}} {change}  {interval:15}")
-        _add_bar(text, task.now / max(1, task.questions), bar, "green" if task.now > task.before else "")
-        text.append(f" of {task.questions}\n", "dim")
+    add_tasks(text, tasks, width)
 
 
 def _add_examples(text: Text, report: Report) -> None:
@@ -127,22 +117,9 @@ def _add_adapter(text: Text, outcome: Outcome) -> None:
     text.append(f"  {printable(outcome.adapter)}\n")
 
 
-def _percent(right: int, questions: int) -> str:
-    return f"{100 * right / max(1, questions):.0f} %"
-
-
-def _bar_columns(space: int) -> int:
-    return max(0, min(MOST_BAR, space))
-
-
-def _add_bar(text: Text, share: float, columns: int, style: str) -> None:
-    filled = round(share * columns)
-    text.append("━" * filled, style).append("─" * (columns - filled), "dim")
-
-
 def spoken(report: Report) -> Iterator[str]:
     """The report in plain lines, to be copied or noticed."""
-    yield f"right answers: {_percent(report.before, report.questions)} before training, " + (
-        f"{_percent(report.now, report.questions)} now, of {report.questions}"
+    yield f"right answers: {percent(report.before, report.questions)} before training, " + (
+        f"{percent(report.now, report.questions)} now, of {report.questions}"
     )
     yield verdict(report)[1]

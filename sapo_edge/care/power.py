@@ -1,0 +1,130 @@
+"""Electric power that the machine takes: as its counters tell, or an estimate from processor time.
+
+Linux lets only root read the processor's counter on most machines (CVE-2020-8694), and a battery tells only while it
+discharges. The estimate is for the processor alone: nothing here knows what a graphics card takes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError
+
+POWERCAP = Path("/sys/class/powercap")
+"""Where Linux lists the counters of processors (RAPL)."""
+CORE_WATTS = 5.0
+"""Watts of one busy core, for the estimate. Laptops' processors are made for 15 to 45 W with 4 to 14 cores, desktops'
+for 65 to 125 W with 6 to 16: 3 to 10 W a core."""
+MOST_WATTS = 2000.0
+"""A reading above this is an error, such as a counter that began again."""
+
+Source = Literal["processor", "battery", "estimate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Power at the moment.
+
+    Attributes:
+        watts: of `source`.
+        source: what was measured: the whole processor, or the whole machine by its battery; or an estimate for one
+            program.
+    """
+
+    watts: float
+    source: Source
+
+
+def read_processor_joules(zones: Path = POWERCAP) -> float:
+    """The energy counters of all processors of the machine, in joules; they begin again now and then.
+
+    Raises:
+        NoSensorError: if there are none that this user may read.
+    """
+    total, known = 0.0, False
+    try:
+        # A zone within a processor has a second number: intel-rapl:0:1.
+        packages = [zone for zone in sorted(zones.iterdir()) if zone.name.count(":") == 1]
+        for zone in packages:
+            if (zone / "name").read_text(encoding="ascii", errors="replace").startswith("package"):
+                total += int((zone / "energy_uj").read_text(encoding="ascii", errors="replace")) / 1e6
+                known = True
+    except (OSError, ValueError) as error:
+        raise NoSensorError("the processor's energy can't be read") from error
+    if not known:
+        raise NoSensorError("the processor counts no energy")
+    return total
+
+
+def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
+    """The power that the machine's batteries give, in watts.
+
+    Raises:
+        NoSensorError: if none discharges, or it does not tell.
+    """
+    total, known = 0.0, False
+    try:
+        for entry in sorted(supplies.iterdir()):
+            values = {name: _text(entry / name) for name in ("type", "scope", "status")}
+            if values["type"] == "Battery" and values["scope"] != "Device" and values["status"] == "Discharging":
+                power = _text(entry / "power_now")
+                if power:
+                    total += abs(int(power)) / 1e6
+                else:
+                    total += abs(int(_text(entry / "current_now")) * int(_text(entry / "voltage_now"))) / 1e12
+                known = True
+    except (OSError, ValueError) as error:
+        raise NoSensorError("the battery does not tell its power") from error
+    if not known:
+        raise NoSensorError("no battery discharges")
+    return total
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class PowerMeter:
+    """Tells the power at the moment, from the best source that there is.
+
+    Args:
+        zones, supplies: where Linux lists the processor's counters, and batteries.
+    """
+
+    def __init__(self, zones: Path = POWERCAP, supplies: Path = POWER_SUPPLIES) -> None:
+        self._zones = zones
+        self._supplies = supplies
+        self._last: tuple[float, float] | None = None
+
+    def read(self, cores: float, now: float | None = None) -> Power:
+        """The power since the last call.
+
+        Args:
+            cores: that the program keeps busy, for an estimate.
+            now: monotonic seconds; None reads the clock.
+        """
+        now = time.monotonic() if now is None else now
+        try:
+            return Power(read_battery_watts(self._supplies), "battery")
+        except NoSensorError:
+            pass
+        watts = self._processor_watts(now)
+        return Power(cores * CORE_WATTS, "estimate") if watts is None else Power(watts, "processor")
+
+    def _processor_watts(self, now: float) -> float | None:
+        """Mean power of the processor since the last call; None if unknown."""
+        try:
+            joules = read_processor_joules(self._zones)
+        except NoSensorError:
+            return None
+        before, self._last = self._last, (now, joules)
+        if before is None or now <= before[0]:
+            return None
+        watts = (joules - before[1]) / (now - before[0])
+        return watts if 0 <= watts <= MOST_WATTS else None
