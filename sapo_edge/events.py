@@ -115,6 +115,8 @@ class HeldOut(Event):
         low, high: 95 % interval of the accuracy.
         split: the set of questions, "validation"; "" in events of versions that had only one.
         answers: "1" or "0" for each question, in their order: right or wrong; "" in events of earlier versions.
+        question_set: mark of the questions and of their verifiers; only accuracies with the same one can be compared.
+            "" in events of earlier versions.
     """
 
     event: ClassVar[str] = "held_out"
@@ -126,6 +128,12 @@ class HeldOut(Event):
     high: float
     split: str = ""
     answers: str = ""
+    question_set: str = ""
+
+    @property
+    def asked(self) -> tuple[str, int, str]:
+        """What was asked: evaluations can be compared if it is equal."""
+        return self.split, self.questions, self.question_set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +146,7 @@ class Comparison(Event):
         base, adapter: questions that each answered correctly.
         gain: rise of the accuracy, (`adapter` - `base`) / `questions`.
         low, high: paired 95 % interval of the gain.
+        question_set: as in `HeldOut`.
     """
 
     event: ClassVar[str] = "comparison"
@@ -148,6 +157,7 @@ class Comparison(Event):
     gain: float
     low: float
     high: float
+    question_set: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

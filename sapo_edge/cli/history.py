@@ -13,9 +13,11 @@ from sapo_edge.state.paths import Paths
 
 COLUMNS = (
     "round", "time", "reward_own", "reward_external", "groups", "informative", "own", "external", "shared", "received",
-    "tokens", "seconds_generate", "seconds_update", "held_out",
+    "tokens", "seconds_generate", "seconds_update", "held_out", "held_out_questions",
+    "question_set",
 )  # fmt: skip
-"""The columns; `held_out` is the validation accuracy after that round, empty without an evaluation."""
+"""The columns. `held_out` is the validation accuracy after that round, then number and mark of the questions; all three
+are empty without an evaluation. Only accuracies with the same number and mark can be compared."""
 
 
 def history(home: Home = None) -> None:
@@ -26,10 +28,10 @@ def history(home: Home = None) -> None:
     _check_exists(journal)
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(COLUMNS)
-    for event, accuracy in JournalReader(journal).rounds():
+    for event, evaluation in JournalReader(journal).rounds():
         moment = datetime.fromtimestamp(event.time, UTC).isoformat(timespec="seconds")
-        figures = [getattr(event, name) for name in COLUMNS[2:-1]]
-        writer.writerow([event.round, moment, *figures, accuracy])
+        figures = [getattr(event, name) for name in COLUMNS[2:-3]]
+        writer.writerow([event.round, moment, *figures, *(evaluation or ("", "", ""))])
 
 
 def _check_exists(journal: Path) -> None:

@@ -17,6 +17,8 @@ from sapo_edge.state.paths import HOME_VARIABLE
 
 PREFIX = "SAPO_EDGE_"
 """Prefix of all environment variables of the program."""
+FILE_VERSION = 1
+"""Version of `config.toml`; a file without `version` is of version 1. A higher one is of a newer sapo-edge."""
 OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE"})
 """Variables with the prefix that are not settings."""
 
@@ -101,6 +103,13 @@ def read_file(file: Path) -> dict[str, object]:
             f"{file} is not valid TOML: {error or 'nested too deep'}", "correct it, or move the file away"
         ) from error
     source = f"file {file}"
+    version = values.pop("version", FILE_VERSION)
+    if version != FILE_VERSION or isinstance(version, bool):
+        is_newer = type(version) is int and version > FILE_VERSION
+        raise ConfigError(
+            f"{file} was written by a newer sapo-edge" if is_newer else f"{file} has no such version: {version!r}",
+            "update sapo-edge, or move the file away" if is_newer else f"write version = {FILE_VERSION}, or remove it",
+        )
     _check_names(values, source)
     for name, value in values.items():
         if isinstance(value, str) and SETTINGS[name].kind is not str:

@@ -38,10 +38,11 @@ FROM rounds WHERE round BETWEEN ? AND ?
 # The evaluations on the questions of the last one.
 _COMPARABLE = """
 SELECT * FROM held_out
-WHERE (split, questions) = (SELECT split, questions FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+WHERE (split, questions, question_set) =
+    (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
 """
 _HELD_OUT = f"""
-SELECT round, accuracy, low, high, questions, split
+SELECT round, accuracy, low, high, questions, split, question_set
 FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM ({_COMPARABLE}))
 WHERE (number - 1) % :step = 0 OR number = :count
     OR round = (SELECT round FROM ({_COMPARABLE}) ORDER BY accuracy DESC, round LIMIT 1)
@@ -51,11 +52,15 @@ _ROLLOUTS = """
 SELECT round, position, entry, question, answers, rewards, author, time, own
 FROM rollouts WHERE (round, position) < (?, ?) ORDER BY round DESC, position DESC
 """
+_EVALUATED = ("round", "accuracy", "low", "high", "questions", "split", "question_set")
 _ROUNDS = """
-SELECT event, (SELECT accuracy FROM held_out WHERE held_out.round = rounds.round AND split IN ('validation', '')
-    ORDER BY split DESC LIMIT 1)
-FROM rounds ORDER BY round
+SELECT event, accuracy, questions, question_set
+FROM rounds LEFT JOIN held_out ON held_out.round = rounds.round AND split =
+    (SELECT max(split) FROM held_out WHERE held_out.round = rounds.round AND split IN ('validation', ''))
+ORDER BY rounds.round
 """
+# What tables of earlier versions lack; a node of such a version may still write the journal.
+_ADDED = ("split", "answers", "question_set")
 _LAST = 2**63 - 1
 
 
@@ -177,23 +182,21 @@ class JournalReader:
         return {
             "bucket": bucket,
             **{name: list(column) for name, column in zip(names, columns, strict=True)},
-            "held_out": {
-                name: [row[index] for row in held_out]
-                for index, name in enumerate(("round", "accuracy", "low", "high", "questions", "split"))
-            },
+            "held_out": {name: [row[index] for row in held_out] for index, name in enumerate(_EVALUATED)},
         }
 
-    def rounds(self) -> Iterator[tuple[RoundFinished, float | None]]:
-        """Every round, oldest first, with its accuracy on the validation questions if it was evaluated.
+    def rounds(self) -> Iterator[tuple[RoundFinished, tuple[float, int, str] | None]]:
+        """Every round, oldest first, with accuracy, number and mark of the validation questions if it was evaluated.
 
         Raises:
             StateError: if the journal can't be read.
         """
         with reading(self._path) as connection:
-            for text, accuracy in connection.execute(_ROUNDS):
+            for text, *evaluation in connection.execute(_ROUNDS):
                 event = from_json(text)
                 if isinstance(event, RoundFinished):
-                    yield event, accuracy
+                    accuracy, questions, question_set = evaluation
+                    yield event, None if accuracy is None else (accuracy, questions, question_set)
 
     def rollouts(self, query: RolloutQuery) -> tuple[list[RolloutSummary], tuple[int, int] | None]:
         """A page of rollouts, newest first.
@@ -242,7 +245,17 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         reported_damage(path),
         closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
     ):
+        _add_columns(connection)
         yield connection
+
+
+def _add_columns(connection: sqlite3.Connection) -> None:
+    """Let queries find the columns of `held_out` that an earlier version has not."""
+    existing = {row[1] for row in connection.execute("PRAGMA table_info(held_out)")}
+    missing = [name for name in _ADDED if name not in existing]
+    if existing and missing:
+        added = ", ".join(f"'' AS {name}" for name in missing)
+        connection.execute(f"CREATE TEMP VIEW held_out AS SELECT *, {added} FROM main.held_out")
 
 
 def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, Any]:

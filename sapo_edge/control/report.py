@@ -16,7 +16,8 @@ from sapo_edge.state.detail import Detail, Example
 _COMPARISON = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 _EVALUATION = """
 SELECT round, correct, questions, split, answers FROM held_out
-WHERE (split, questions) = (SELECT split, questions FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+WHERE (split, questions, question_set) =
+    (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
 """
 
 

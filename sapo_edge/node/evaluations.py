@@ -73,8 +73,9 @@ class Evaluations:
         """
         if not self._source.held_out("validation", self._questions):
             return
+        question_set = self._source.question_set("validation", self._questions)
         event = self._store.journal.held_out_after(round, "validation")
-        if event is None:
+        if event is None or event.question_set != question_set:
             result = self._answer("validation")
             low, high = result.interval
             event = HeldOut(
@@ -86,6 +87,7 @@ class Evaluations:
                 high=high,
                 split="validation",
                 answers="".join(str(int(right)) for right in result.correct),
+                question_set=question_set,
             )
             judgement = self._judge(event)
             self._emit(event, judgement.counters)
@@ -93,8 +95,8 @@ class Evaluations:
             if judgement.notice is not None:
                 self._emit(judgement.notice)
         latest = self._store.latest
-        if latest is not None and latest.round == round and not latest.questions:
-            self._store.record_accuracy(round, event.accuracy, event.questions)
+        if latest is not None and latest.round == round and latest.asked != (event.questions, question_set):
+            self._store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
     def describe_change(self, round: int) -> str:
         """The policy's accuracy on the validation set beside that after a round, in words; "" without questions.
@@ -104,8 +106,10 @@ class Evaluations:
         """
         if not self._source.held_out("validation", self._questions):
             return ""
+        question_set = self._source.question_set("validation", self._questions)
         before, now = self._store.journal.held_out_after(round, "validation"), self._answer("validation")
-        change = "" if before is None else f"{format_share(before.accuracy)} -> "
+        is_comparable = before is not None and before.asked == ("validation", now.questions, question_set)
+        change = f"{format_share(before.accuracy)} -> " if before is not None and is_comparable else ""
         return f"; held-out validation {change}{format_share(now.accuracy)} ({now.right} of {now.questions})"
 
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
@@ -120,7 +124,13 @@ class Evaluations:
             Cancelled: between decode steps.
         """
         questions = len(self._source.held_out("test", self._questions))
-        if not questions or (last is not None and (last.round, last.questions) == (best.round, questions)):
+        question_set = self._source.question_set("test", self._questions)
+        same = last is not None and (last.round, last.questions, last.question_set) == (
+            best.round,
+            questions,
+            question_set,
+        )
+        if not questions or same:
             return last
         self._policy.load(best.directory)
         base, adapter = self._answer("test", use_adapter=False), self._answer("test")
@@ -136,6 +146,7 @@ class Evaluations:
             gain=gain.value,
             low=gain.low,
             high=gain.high,
+            question_set=question_set,
         )
         self._emit(comparison)
         return comparison

@@ -56,7 +56,7 @@ class Guard:
         """
         if settings.protect == "off" or settings.network == "solo":
             return Judgement()
-        compared, earlier = self._journal.best_held_out(event.split, event.questions)
+        compared, earlier = self._journal.best_held_out(event.asked)
         balance = Balance(
             settings.external,
             self._halvings,

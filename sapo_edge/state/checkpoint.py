@@ -18,8 +18,8 @@ from typing import Any
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.state.durable import state_error, write_atomically
 
-FORMAT_VERSION = 2
-"""Version of `checkpoint.json`; version 1 is read too."""
+FORMAT_VERSION = 3
+"""Version of `checkpoint.json`; versions 1 and 2 are read too."""
 RECORD = "checkpoint.json"
 """Name of the file that describes a checkpoint."""
 
@@ -37,6 +37,7 @@ class Checkpoint:
         settings: the resolved settings by name.
         accuracy: of this adapter on validation questions; None if it was not evaluated.
         questions: number of those questions; 0 for an accuracy on the one held-out set of version 1.
+        question_set: mark of those questions, from `TaskSource.question_set`; "" if an earlier version asked them.
         seen_held_out: whether it may have been trained on questions that are held out now. Fewer were with version 1.
         time: Unix seconds.
         files: name below the directory -> (bytes, SHA-256); set when the checkpoint is written.
@@ -51,6 +52,7 @@ class Checkpoint:
     settings: Mapping[str, Any] = field(default_factory=dict)
     accuracy: float | None = None
     questions: int = 0
+    question_set: str = ""
     seen_held_out: bool = False
     time: float = field(default_factory=time.time)
     files: Mapping[str, tuple[int, str]] = field(default_factory=dict)
@@ -61,6 +63,11 @@ class Checkpoint:
             raise ValueError(f"a round is not negative: {self.round}")
         if self.accuracy is not None and not math.isfinite(self.accuracy):
             raise ValueError("accuracy must be finite")
+
+    @property
+    def asked(self) -> tuple[int, str]:
+        """What was asked: accuracies can be compared if it is equal."""
+        return self.questions, self.question_set
 
     @property
     def size(self) -> int:

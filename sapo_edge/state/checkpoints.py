@@ -146,7 +146,7 @@ class Checkpoints:
     ) -> Checkpoint | None:
         """The complete checkpoint with the highest accuracy on validation questions, the earliest on a tie, verified.
 
-        Only accuracies on as many questions as that of the newest evaluated checkpoint are compared.
+        Only accuracies on the questions of the newest evaluated checkpoint are compared.
 
         Args:
             verified: a checkpoint whose files were verified already.
@@ -159,17 +159,17 @@ class Checkpoints:
             StateError: if one may not be read, or was written by a newer version.
         """
         evaluated = self._evaluated(warn)
-        newest = _ranked(checkpoint for checkpoint in evaluated if checkpoint.questions == evaluated[-1].questions)
+        newest = _ranked(checkpoint for checkpoint in evaluated if checkpoint.asked == evaluated[-1].asked)
         return _first_complete(newest, verified, warn)
 
-    def record_accuracy(self, round: int, accuracy: float, questions: int) -> Checkpoint:
-        """Add the accuracy on so many validation questions to a checkpoint.
+    def record_accuracy(self, round: int, accuracy: float, questions: int, question_set: str = "") -> Checkpoint:
+        """Add the accuracy on so many validation questions, with this mark, to a checkpoint.
 
         Raises:
             CheckpointError: if it is missing or damaged.
             StateError: if it can't be written.
         """
-        checkpoint = replace(self.read(round), accuracy=accuracy, questions=questions)
+        checkpoint = replace(self.read(round), accuracy=accuracy, questions=questions, question_set=question_set)
         with reported("write", checkpoint.directory):
             checkpoint.write_record(checkpoint.directory)
         return checkpoint
@@ -274,14 +274,14 @@ class Checkpoints:
         return evaluated
 
     def _best_rounds(self, old: list[int]) -> set[int]:
-        """The round of the best checkpoint for each number of questions.
+        """The round of the best checkpoint for each set of questions.
 
         Files are read only where an evaluated checkpoint among the `old` ones would be removed in favour of the best.
         """
         evaluated = self._evaluated(_logger.warning)
         rounds: set[int] = set()
-        for questions in {checkpoint.questions for checkpoint in evaluated}:
-            ranked = _ranked(checkpoint for checkpoint in evaluated if checkpoint.questions == questions)
+        for asked in {checkpoint.asked for checkpoint in evaluated}:
+            ranked = _ranked(checkpoint for checkpoint in evaluated if checkpoint.asked == asked)
             best: Checkpoint | None = ranked[0]
             if any(checkpoint.round in old for checkpoint in ranked[1:]):
                 best = _first_complete(ranked, None, _logger.warning)

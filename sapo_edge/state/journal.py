@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,11 +22,18 @@ from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, Event, HeldOut, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.detail import Detail
-from sapo_edge.state.durable import is_disk_full, is_read_only, make_private_directory
+from sapo_edge.state.durable import (
+    check_space,
+    is_disk_full,
+    is_read_only,
+    make_private_directory,
+    reported,
+    sync_directory,
+)
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Version of the tables below; `Journal` upgrades those of earlier ones."""
 APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
@@ -38,7 +46,7 @@ KEEP_EVENTS = 10_000
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
-_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers"
+_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers, question_set"
 _HELD_OUT_TABLE = """
 CREATE TABLE held_out (
     round INTEGER NOT NULL, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
@@ -53,6 +61,8 @@ CREATE TABLE details (
     split TEXT NOT NULL, round INTEGER NOT NULL, detail TEXT NOT NULL, PRIMARY KEY (split, round)
 ) WITHOUT ROWID;
 """
+# Until version 5 it was not known which questions were asked.
+_TO_VERSION_6 = "ALTER TABLE held_out ADD COLUMN question_set TEXT NOT NULL DEFAULT '';"
 _SCHEMA = f"""
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -65,14 +75,22 @@ CREATE TABLE rollouts (
 {_HELD_OUT_TABLE}
 {_TO_VERSION_4}
 {_TO_VERSION_5}
+{_TO_VERSION_6}
 CREATE TABLE events (id INTEGER PRIMARY KEY AUTOINCREMENT, round INTEGER, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
+_ASKED = "FROM held_out WHERE split = ? AND questions = ? AND question_set = ?"
 _FORGET_DETAILS = """
+WITH asked AS (
+    SELECT * FROM held_out WHERE (split, questions, question_set) = (
+        SELECT split, questions, question_set FROM held_out WHERE split = :split AND round = :round
+    )
+)
 DELETE FROM details WHERE split = :split AND round NOT IN (
     SELECT :round
     UNION SELECT min(round) FROM details WHERE split = :split
-    UNION SELECT round FROM (SELECT round FROM held_out WHERE split = :split ORDER BY accuracy DESC, round LIMIT 1)
+    UNION SELECT min(round) FROM asked
+    UNION SELECT round FROM (SELECT round FROM asked ORDER BY accuracy DESC, round LIMIT 1)
 )
 """
 # Version 1 stored own rollouts only.
@@ -85,6 +103,7 @@ ALTER TABLE held_out RENAME TO held_out_2;
 INSERT INTO held_out SELECT *, '' FROM held_out_2;
 DROP TABLE held_out_2;
 """
+_STEPS = (_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4, _TO_VERSION_5, _TO_VERSION_6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +130,11 @@ class JournaledRollout:
 
 
 class Journal:
-    """Rounds, their rollouts, held-out evaluations and other events of one state directory."""
+    """Rounds, their rollouts, held-out evaluations and other events of one state directory.
+
+    Attributes:
+        upgraded_from: copy of the journal before its tables were changed now; None if they were of this version.
+    """
 
     def __init__(self, path: Path, *, keep_rollouts: int = KEEP_ROLLOUTS) -> None:
         """Open the journal; create it if it doesn't exist.
@@ -125,6 +148,7 @@ class Journal:
         """
         self.path = path
         self.keep_rollouts = keep_rollouts
+        self.upgraded_from: Path | None = None
         self._guard = threading.RLock()
         needs_check = _needs_check(path)
         make_private_directory(path.parent)
@@ -169,7 +193,7 @@ class Journal:
                 self._replace_rollouts(connection, event.round, rollouts)
             elif isinstance(event, HeldOut):
                 row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
-                connection.execute("INSERT OR REPLACE INTO held_out VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+                connection.execute(f"INSERT OR REPLACE INTO held_out VALUES ({', '.join('?' * len(row))})", row)
             else:
                 row = [getattr(event, "round", None), event.time, text]
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
@@ -246,8 +270,8 @@ class Journal:
         last = self.held_out(1)
         if not last:
             return None
-        query = f"SELECT {_HELD_OUT} FROM held_out WHERE split = ? AND questions = ? ORDER BY round LIMIT 1"
-        (first,) = self._decoded(_read_held_out, query, (last[0].split, last[0].questions))
+        query = f"SELECT {_HELD_OUT} {_ASKED} ORDER BY round LIMIT 1"
+        (first,) = self._decoded(_read_held_out, query, last[0].asked)
         return first, last[0]
 
     def held_out_after(self, round: int, split: str) -> HeldOut | None:
@@ -256,12 +280,15 @@ class Journal:
         evaluations = self._decoded(_read_held_out, query, (round, split))
         return evaluations[0] if evaluations else None
 
-    def best_held_out(self, split: str, questions: int) -> tuple[int, HeldOut | None]:
-        """The number of evaluations on these questions with single answers, and the best one, the earliest on a tie."""
-        asked = "FROM held_out WHERE split = ? AND questions = ? AND answers != ''"
-        (count,) = self._rows(f"SELECT count(*) {asked}", (split, questions))[0]
-        query = f"SELECT {_HELD_OUT} {asked} ORDER BY correct DESC, round LIMIT 1"
-        best = self._decoded(_read_held_out, query, (split, questions))
+    def best_held_out(self, asked: tuple[str, int, str]) -> tuple[int, HeldOut | None]:
+        """The number of evaluations on the same questions with single answers, and the best one, the earliest on a tie.
+
+        Args:
+            asked: as `HeldOut.asked`.
+        """
+        source = f"{_ASKED} AND answers != ''"
+        (count,) = self._rows(f"SELECT count(*) {source}", asked)[0]
+        best = self._decoded(_read_held_out, f"SELECT {_HELD_OUT} {source} ORDER BY correct DESC, round LIMIT 1", asked)
         return count, best[0] if best else None
 
     def external_since_evaluation(self, split: str) -> int:
@@ -319,8 +346,29 @@ class Journal:
             marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN; {_SCHEMA} {marks} COMMIT;")
         elif version < SCHEMA_VERSION:
-            steps = [_TO_VERSION_2, _TO_VERSION_3, _TO_VERSION_4, _TO_VERSION_5][version - 1 :]
+            self.upgraded_from = self._copy(version)
+            steps = _STEPS[version - 1 :]
             connection.executescript(f"BEGIN; {' '.join(steps)} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+
+    def _copy(self, version: int) -> Path:
+        """Copy the journal, of this version of the tables, beside it; replaces the copies of earlier upgrades.
+
+        Raises:
+            StateError: if the disk has no room for it; nothing is upgraded then.
+        """
+        copy = self.path.with_name(f"{self.path.stem}-version-{version}{self.path.suffix}")
+        temporary = copy.with_name(f".{copy.name}.tmp")
+        with reported("copy the journal to", copy):
+            check_space(copy.parent, 2 * self.path.stat().st_size)
+            temporary.unlink(missing_ok=True)
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            with closing(sqlite3.connect(temporary)) as target:
+                self._connection.backup(target)
+            for earlier in copy.parent.glob(f"{self.path.stem}-version-*{self.path.suffix}"):
+                earlier.unlink()
+            temporary.rename(copy)
+            sync_directory(copy.parent)
+        return copy
 
     def _replace_rollouts(
         self, connection: sqlite3.Connection, round: int, rollouts: Sequence[JournaledRollout]

@@ -59,6 +59,10 @@ class Store:
             self.secret = read_or_create_secret(paths.identity)
             self.latest, self.notices = self.checkpoints.recover()
             self.journal = Journal(paths.journal)
+            if self.journal.upgraded_from is not None:
+                self.notices.append(
+                    f"the journal was upgraded; {self.journal.upgraded_from} is a copy of the earlier one"
+                )
             self._complete_rollback()
         except BaseException:
             self._lock.release()
@@ -107,9 +111,9 @@ class Store:
         self.latest = self.checkpoints.save(state, write)
         return self.latest
 
-    def record_accuracy(self, round: int, accuracy: float, questions: int) -> None:
+    def record_accuracy(self, round: int, accuracy: float, questions: int, question_set: str = "") -> None:
         """Add the result of a validation to a checkpoint as `Checkpoints.record_accuracy` does."""
-        checkpoint = self.checkpoints.record_accuracy(round, accuracy, questions)
+        checkpoint = self.checkpoints.record_accuracy(round, accuracy, questions, question_set)
         if self.latest is not None and self.latest.round == round:
             self.latest = checkpoint
 

@@ -15,6 +15,9 @@ NOTICE_INTERVAL = 300.0
 MAX_DETAIL = 200
 """Characters of an error's text that are logged; it may quote a peer."""
 
+OTHER_VERSION = "another version of the protocol"
+"""Name of the counter of peers and messages of another version."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -63,6 +66,16 @@ class Tally:
             self._emit(Notice(level=level, text=text))
         except Exception as error:  # noqa: BLE001 - a listener must not end the swarm
             _log.error("a notice could not be delivered: %s", type(error).__name__)
+
+    def other_version(self) -> None:
+        """Count a peer, or a message, of another version of the protocol; notify the owner of the first one."""
+        with self._lock:
+            self._counts[OTHER_VERSION] += 1
+            is_first = self._counts[OTHER_VERSION] == 1
+        if is_first:
+            # Anybody can claim it, so it is told once, and as what it is.
+            text = "a peer speaks another version of the protocol; if there is a newer sapo-edge, update it"
+            self.notice("warning", text, OTHER_VERSION)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -144,6 +144,14 @@ class TaskSource:
                 )
             return self._held_out[split][:count]
 
+    def question_set(self, split: Split, count: int) -> str:
+        """Mark of a held-out set: the version of ReasoningGYM, whose verifiers judge, and 16 digits of a SHA-256.
+
+        Accuracies with different marks can't be compared, whatever the number of questions.
+        """
+        asked = [[task.question, task.ground_truth] for task in self.held_out(split, count)]
+        return f"{library_version()}-{hashlib.sha256(msgpack.packb(asked)).hexdigest()[:16]}"
+
     def is_held_out(self, question: str) -> bool:
         """Whether a question is held out of training; compares its text."""
         self.held_out("test", 0)

@@ -138,7 +138,7 @@ class Evaluation:
     Attributes:
         round: the last round before it.
         accuracy, low, high: accuracy and its 95 % interval, in [0, 1].
-        questions, split: how many questions of which set were asked.
+        questions, split, question_set: how many questions of which set were asked, and their mark.
     """
 
     round: int
@@ -147,6 +147,12 @@ class Evaluation:
     high: float
     questions: int = 0
     split: str = ""
+    question_set: str = ""
+
+    @property
+    def asked(self) -> tuple[int, str, str]:
+        """What was asked: evaluations can be compared if it is equal."""
+        return self.questions, self.split, self.question_set
 
 
 @dataclass(slots=True)
@@ -164,19 +170,21 @@ class History:
         evaluations = reply["held_out"]
         rounds = evaluations["round"]
         # A node of an earlier version, still running, does not name the questions.
-        columns = [rounds, *(evaluations.get(name, [0] * len(rounds)) for name in ("questions", "split"))]
+        columns = [
+            rounds,
+            *(evaluations.get(name, [0] * len(rounds)) for name in ("questions", "split", "question_set")),
+        ]
         figures = zip(*(_numbers(evaluations[name]) for name in ("accuracy", "low", "high")), strict=True)
         held_out = [
-            Evaluation(int(number), accuracy, low, high, int(questions), split or "")
-            for number, questions, split, (accuracy, low, high) in zip(*columns, figures, strict=True)
+            Evaluation(int(number), accuracy, low, high, int(questions), split or "", question_set or "")
+            for number, questions, split, question_set, (accuracy, low, high) in zip(*columns, figures, strict=True)
         ]
         return cls(Curves.from_reply(reply), held_out)
 
     def add_evaluation(self, evaluation: Evaluation) -> None:
         """Add an evaluation; it replaces an earlier one of the same round, and all that asked other questions."""
-        asked = (evaluation.questions, evaluation.split)
         self.held_out = [
-            item for item in self.held_out if item.round < evaluation.round and (item.questions, item.split) == asked
+            item for item in self.held_out if item.round < evaluation.round and item.asked == evaluation.asked
         ]
         self.held_out.append(evaluation)
         if len(self.held_out) > MAX_POINTS:

@@ -123,7 +123,7 @@ class NodeState:
                 self.clock.round_finished(event.seconds_generate, event.seconds_update)
             case events.HeldOut():
                 evaluation = Evaluation(
-                    event.round, event.accuracy, event.low, event.high, event.questions, event.split
+                    event.round, event.accuracy, event.low, event.high, event.questions, event.split, event.question_set
                 )
                 self.history.add_evaluation(evaluation)
             case events.Paused():

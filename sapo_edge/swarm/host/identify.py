@@ -6,6 +6,8 @@ again whenever the peer pushes it, and keeps it after the peer has left. The bou
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import trio
@@ -30,8 +32,12 @@ MAX_ADDRESS_BYTES = 300
 """Longest address that is parsed, and longest name of a protocol that is kept."""
 IDENTIFY_SECONDS = 10.0
 """Time limit of an exchange."""
+PROTOCOL_VERSION = "1"
+"""The first number of the versions in the names of our protocols."""
 ADDRESS_SECONDS = 7200
 """Time for which the library uses an address."""
+
+_OURS = re.compile(r"/sapo-edge/[a-z]{1,16}/([1-9][0-9]{0,3})\.", re.ASCII)
 
 
 def bound_identify(host: IHost, tally: Tally) -> None:
@@ -45,7 +51,7 @@ def bound_identify(host: IHost, tally: Tally) -> None:
     async def identify(peer_id: ID, *, reason: str) -> None:
         try:
             with trio.fail_after(IDENTIFY_SECONDS):
-                await _identify(host, peer_id)
+                await _identify(host, peer_id, tally)
         except Exception:  # noqa: BLE001 - a peer chooses what it answers
             tally.count("peers that did not identify themselves")
 
@@ -54,7 +60,7 @@ def bound_identify(host: IHost, tally: Tally) -> None:
     host.get_network().register_notifee(_Forgetter(host))
 
 
-async def _identify(host: IHost, peer_id: ID) -> None:
+async def _identify(host: IHost, peer_id: ID, tally: Tally) -> None:
     connections = host.get_network().get_connections(peer_id)
     if not connections:
         return
@@ -68,7 +74,15 @@ async def _identify(host: IHost, peer_id: ID) -> None:
     answer = Identify()
     answer.ParseFromString(data)
     if peer_id in host.get_network().connections:
+        if is_of_another_version(answer.protocols):
+            tally.other_version()
         _keep(host, connections[0], answer)
+
+
+def is_of_another_version(protocols: Sequence[str]) -> bool:
+    """Whether a peer speaks a later version of our protocols, and not this one: `docs/protocol.md#versions`."""
+    versions = {match[1] for name in protocols if (match := _OURS.match(name))}
+    return bool(versions) and PROTOCOL_VERSION not in versions
 
 
 def _keep(host: IHost, connection: Any, answer: Identify) -> None:

@@ -116,9 +116,12 @@ class Member:
     def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
         """Count rejections, for the peer and in total."""
         with self._lock:
+            reasons = tuple(reasons)
             for reason in reasons:
                 self._rejections[reason.value] += 1
                 self._blamed[peer] = self._blamed.get(peer, Counter()) + Counter([reason.value])
+        if Rejection.VERSION in reasons:
+            self.tally.other_version()
 
     def rejections_of(self, peer: str) -> dict[str, int]:
         """Rejections of one peer, by reason."""

@@ -51,7 +51,7 @@ def check(data: bytes) -> None:
         for read in (
             journal.rounds, journal.held_out, journal.held_out_course, journal.last_comparison, journal.events,
             journal.last_round, lambda: journal.rollouts(1), lambda: journal.used_external(10),
-            lambda: journal.best_held_out("validation", 10), lambda: journal.counter("sequence"),
+            lambda: journal.best_held_out(("validation", 10, "")), lambda: journal.counter("sequence"),
             lambda: journal.external_since_evaluation("validation"), lambda: reader.history(10),
             lambda: reader.rollouts(RolloutQuery(search="a")), lambda: show(reader),
         ):  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -16,6 +17,7 @@ from libp2p.peer.id import ID
 from libp2p.peer.peerstore import PeerStore
 from multiaddr import Multiaddr
 
+from sapo_edge.events import Event, Notice
 from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.identify import (
@@ -24,9 +26,11 @@ from sapo_edge.swarm.host.identify import (
     MAX_IDENTIFY_BYTES,
     MAX_PROTOCOLS,
 )
+from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, until
 
+LATER = "/sapo-edge/peers/2.0.0"
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 REFUSED = "peers that did not identify themselves"
 
@@ -91,15 +95,42 @@ def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> N
             good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
             long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
             data = Identify(
-                protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES], listen_addrs=[b"\xff\xff", long, good.to_bytes()]
+                protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER],
+                listen_addrs=[b"\xff\xff", long, good.to_bytes()],
             ).SerializeToString()
             async with peer_that_answers(victim, data) as host:
                 store, peer_id = victim.host.get_peerstore(), host.get_id()
                 assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-                assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good"], [good])
+                assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good", LATER], [good])
+                assert victim.tally.counts[OTHER_VERSION] == 1
             nursery.cancel_scope.cancel()
 
     trio.run(run)
+
+
+@pytest.mark.parametrize(
+    ("protocols", "expected"),
+    [
+        ([], False),
+        (["/ipfs/id/1.0.0", "/meshsub/1.1.0"], False),
+        (["/sapo-edge/peers/1.0.0", LATER], False),
+        (["/sapo-edge/peers/1.3.0"], False),
+        ([LATER, "/sapo-edge/pull/2.1.0"], True),
+        (["/sapo-edge/peers/" + "9" * 300 + ".0"], False),
+    ],
+)
+def test_a_peer_of_another_version_only_is_recognized(protocols: list[str], expected: bool) -> None:
+    assert identify.is_of_another_version(protocols) == expected
+
+
+def test_the_owner_is_told_once_that_there_may_be_a_newer_version() -> None:
+    notices: list[Event] = []
+    tally = Tally(notices.append, clock=itertools.count(0, NOTICE_INTERVAL + 1).__next__)
+    for _ in range(3):
+        tally.other_version()
+    assert tally.counts == {OTHER_VERSION: 3}
+    (notice,) = notices
+    assert isinstance(notice, Notice) and "update" in notice.text and notice.level == "warning"
 
 
 def test_nothing_is_accepted_that_a_peer_pushes() -> None:

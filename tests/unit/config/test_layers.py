@@ -135,6 +135,20 @@ def test_errors_about_malformed_toml_have_line_and_column(tmp_path: Path) -> Non
         resolve(environ={}, file=write_config(tmp_path, "own = 3\nrank = = 4\n"))
 
 
+def test_a_file_names_its_version(tmp_path: Path) -> None:
+    file = write_config(tmp_path, "version = 1\nown = 6\n")
+    assert read_file(file) == {"own": 6} and set_value(file, "own", "7") == 7
+    assert file.read_text() == "version = 1\nown = 7\n"
+    for version, part in (
+        ("2", "newer sapo-edge; update"),
+        ('"1"', "no such version"),
+        ("true", "no such"),
+        ("0", "no"),
+    ):
+        with pytest.raises(ConfigError, match=part):
+            read_file(write_config(tmp_path, f"version = {version}\nunknown = 6\n"))
+
+
 def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_bytes(b"own = 3 # \xff")
     with pytest.raises(ConfigError, match="UTF-8 at byte 10"):

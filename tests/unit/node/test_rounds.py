@@ -315,6 +315,24 @@ def test_an_evaluation_that_only_the_journal_has_is_recorded_in_the_checkpoint(m
     assert (checkpoint.accuracy, checkpoint.questions) == (journaled.accuracy, 4)
 
 
+def test_accuracies_with_another_library_are_not_compared(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.start(replace(SETTINGS, evaluate_every=1))
+    monkeypatch.setattr(machine.source, "question_set", lambda split, count: f"0.1.26-{split}")
+    machine.start(replace(SETTINGS, evaluate_every=1, rounds=5))
+    with Store(machine.paths) as store:
+        first, last = store.journal.held_out_course() or (None, None)
+        marks = {event.round: event.question_set for event in store.journal.held_out()}
+        checkpoint, best, report = (
+            store.checkpoints.read(3),
+            store.checkpoints.best(),
+            read_report(store.journal.path, 0),
+        )
+    assert first is not None and last is not None and (first.round, last.round) == (3, 5), "asked again after round 3"
+    assert set(map(marks.get, (3, 4, 5))) == {"0.1.26-validation"} and marks[2] == marks[0] != marks[3]
+    assert checkpoint.question_set == "0.1.26-validation" and best is not None and best.round >= 3
+    assert report is not None and report.before == first.correct and report.tasks, "details of the first one are kept"
+
+
 def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
     machine.start(prepare=lambda machine: machine.node.stop.immediately())
     assert machine.rounds == [] and "generate" not in machine.policy.log

@@ -15,7 +15,7 @@ import pytest
 
 from sapo_edge.errors import Cancelled, CheckpointError, StateError
 from sapo_edge.state import durable
-from sapo_edge.state.checkpoint import RECORD, Checkpoint
+from sapo_edge.state.checkpoint import RECORD, Checkpoint, _digest
 from sapo_edge.state.checkpoints import Checkpoints
 
 
@@ -147,6 +147,19 @@ def test_accuracies_on_other_numbers_of_questions_are_not_compared(checkpoints: 
     best = checkpoints.best()
     assert best is not None and best.round == 2
     assert checkpoints.rounds() == [1, 2, 4, 5], "the best of every number of questions is kept"
+    checkpoints.record_accuracy(5, 0.3, 200, "0.1.26-ab")
+    best = checkpoints.best()
+    assert best is not None and best.round == 5, "as many questions, but others"
+
+
+def test_a_checkpoint_of_version_2_is_read(checkpoints: Checkpoints) -> None:
+    path = checkpoints.save(state(1, 0.5), write).directory / RECORD
+    record = json.loads(path.read_text())
+    del record["question_set"], record["digest"]
+    record["v"] = 2
+    path.write_text(json.dumps({**record, "digest": _digest(record)}))
+    checkpoint = checkpoints.load(1)
+    assert (checkpoint.accuracy, checkpoint.asked) == (0.5, (200, "")) and not checkpoint.seen_held_out
 
 
 @pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])

@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.errors import StateError
 from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RolledBack, RoundFinished
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.state import durable
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.detail import Detail
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import round_event
+from tests.unit.state.layouts import EARLIER, write_journal
 
 
 def finished(round: int, loss: float = 0.5) -> RoundFinished:
@@ -30,10 +33,13 @@ def scored(sequence: int = 1) -> JournaledRollout:
     return JournaledRollout(rollout, (1.0, 0.0), (0.7, -0.7))
 
 
-def held_out(round: int, accuracy: float = 0.5, split: str = "validation", questions: int = 10) -> HeldOut:
+def held_out(
+    round: int, accuracy: float = 0.5, split: str = "validation", questions: int = 10, question_set: str = "new"
+) -> HeldOut:
     return HeldOut(
-        round=round, accuracy=accuracy, correct=5, questions=questions, low=0.2, high=0.8, split=split, time=round + 0.5
-    )
+        round=round, accuracy=accuracy, correct=5, questions=questions, low=0.2, high=0.8, split=split,
+        time=round + 0.5, question_set=question_set,
+    )  # fmt: skip
 
 
 def compared(round: int) -> Comparison:
@@ -92,7 +98,11 @@ def test_only_evaluations_on_the_same_questions_are_a_course(journal: Journal) -
     assert journal.held_out_after(0, "validation") is None
     journal.record(held_out(30, 0.9, questions=5))
     assert journal.held_out_course() == (held_out(30, 0.9, questions=5),) * 2
-    assert len(journal.held_out()) == 5, "earlier ones stay readable"
+    for round in (40, 50):
+        journal.record(held_out(round, 0.7, questions=5, question_set="of another library"))
+    first, last = journal.held_out_course() or (None, None)
+    assert first is not None and last is not None and (first.round, last.round) == (40, 50)
+    assert len(journal.held_out()) == 7, "earlier ones stay readable"
 
 
 def test_the_last_comparison_is_found(journal: Journal) -> None:
@@ -211,46 +221,45 @@ def test_a_large_journal_is_checked_only_after_a_crash(journal: Journal, monkeyp
         Journal(journal.path)
 
 
-TO_VERSION_4 = "DROP TABLE details; INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8, '', '');"
-TO_VERSION_3 = """
-DROP TABLE details;
-ALTER TABLE held_out DROP COLUMN answers;
-INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8, '');
-"""
-TO_VERSION_2 = """
-DROP TABLE details;
-ALTER TABLE rollouts DROP COLUMN digest;
-DROP TABLE held_out;
-CREATE TABLE held_out (
-    round INTEGER PRIMARY KEY, time REAL NOT NULL, accuracy REAL, correct INTEGER NOT NULL, questions INTEGER NOT NULL,
-    low REAL, high REAL
-);
-INSERT INTO held_out VALUES (1, 1.5, 0.5, 5, 10, 0.2, 0.8);
-"""
-TO_VERSION_1 = TO_VERSION_2 + "ALTER TABLE rollouts DROP COLUMN own;"
-
-
-@pytest.mark.parametrize(
-    ("version", "script"), [(1, TO_VERSION_1), (2, TO_VERSION_2), (3, TO_VERSION_3), (4, TO_VERSION_4)]
-)
-def test_an_earlier_journal_is_upgraded(journal: Journal, version: int, script: str) -> None:
-    journal.record(finished(1), [scored(1), scored(2)])
-    journal.close()
-    connection = sqlite3.connect(journal.path)
-    connection.executescript(f"{script} PRAGMA user_version = {version};")
-    connection.close()
-    opened = Journal(journal.path)
-    assert opened.held_out() == [held_out(1, split="")]
+@pytest.mark.parametrize("version", EARLIER)
+def test_an_earlier_journal_is_upgraded_and_a_copy_stays(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "journal.sqlite"
+    write_journal(path, version)
+    opened = Journal(path)
+    copy = path.with_name(f"journal-version-{version}.sqlite")
+    assert opened.upgraded_from == copy and copy.stat().st_mode & 0o077 == 0
+    before = replace(held_out(1, split="", question_set=""), time=0.5)
+    assert opened.held_out() == [before]
     opened.record(held_out(1))
-    assert opened.held_out() == [held_out(1, split=""), held_out(1)] and opened.used_external(10) == []
+    assert opened.held_out() == [before, held_out(1)] and opened.used_external(10) == []
     opened.record(finished(2), [scored(3), replace(scored(4), own=False)])
-    assert [item.own for item in opened.rollouts(1)] == [True, True]
+    assert [(item.rollout.question, item.own) for item in opened.rollouts(1)] == [("2 + 2?", True)]
     assert [(item.rollout.sequence, item.own) for item in opened.rollouts(2)] == [(3, True), (4, False)]
     opened.record_detail("validation", 1, Detail())
+    assert opened.reserve_sequences(1) == 10
     opened.close()
-    connection = sqlite3.connect(journal.path)
-    assert connection.execute("PRAGMA user_version").fetchone() == (journal_module.SCHEMA_VERSION,)
-    connection.close()
+    again = Journal(path)
+    assert again.upgraded_from is None and again.last_round() == 2
+    again.close()
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (version,)
+        assert connection.execute("SELECT count(*) FROM rounds").fetchone() == (1,)
+
+
+def test_without_room_for_the_copy_nothing_is_upgraded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_journal(tmp_path / "journal.sqlite", 5)
+    monkeypatch.setattr(durable, "free_bytes", lambda directory: 1000)
+    with pytest.raises(StateError, match="free some space"):
+        Journal(tmp_path / "journal.sqlite")
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (5,)
+    assert [path.name for path in tmp_path.iterdir() if "version" in path.name] == []
+
+
+def test_a_newer_journal_is_left_alone(tmp_path: Path) -> None:
+    write_journal(tmp_path / "journal.sqlite", journal_module.SCHEMA_VERSION + 1)
+    with pytest.raises(StateError, match="newer sapo-edge; update sapo-edge"):
+        Journal(tmp_path / "journal.sqlite")
 
 
 def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal: Journal) -> None:
@@ -261,6 +270,10 @@ def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal:
     assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2), ("validation", 4)]
     journal.truncate_after(3)
     assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2)]
+    for round, accuracy in enumerate((0.1, 0.2, 0.4, 0.3, 0.2), start=4):
+        journal.record(replace(held_out(round, question_set="other"), accuracy=accuracy))
+        journal.record_detail("validation", round, Detail())
+    assert [round for _, round in detail_rounds(journal)] == [0, 0, 4, 6, 8], "the first and best on these questions"
 
 
 def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
@@ -269,15 +282,17 @@ def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
 
 
 def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:
-    assert journal.best_held_out("validation", 10) == (0, None)
+    asked = held_out(1).asked
+    assert journal.best_held_out(asked) == (0, None)
     journal.record(held_out(1))
     first, second = (replace(held_out(round), answers="1" * 5 + "0" * 5) for round in (2, 3))
-    for event in (second, first, held_out(4, questions=9), replace(held_out(5, split="test"), answers="1")):
+    other = replace(first, round=7, correct=9, question_set="other")
+    for event in (second, first, other, held_out(4, questions=9), replace(held_out(5, split="test"), answers="1")):
         journal.record(event)
-    assert journal.best_held_out("validation", 10) == (2, first)
+    assert journal.best_held_out(asked) == (2, first)
     better = replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4)
     journal.record(better)
-    assert journal.best_held_out("validation", 10) == (3, better)
+    assert journal.best_held_out(asked) == (3, better)
 
 
 def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journal) -> None:
