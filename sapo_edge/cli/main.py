@@ -15,6 +15,7 @@ from sapo_edge import __version__
 from sapo_edge.cli import (
     adapters,
     answer,
+    backup,
     bench,
     chat,
     checkpoints,
@@ -33,6 +34,7 @@ from sapo_edge.cli import (
     start,
     swarm,
     tasks,
+    uninstall,
 )
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
@@ -89,7 +91,8 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "status": control.status, "peers": control.peers, "pause": control.pause, "resume": control.resume,
     "stop": control.stop, "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer,
     "doctor": doctor.doctor, "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths,
-    "serve": serve, "relay": relay.relay, "history": history.history, "man": manual.man,
+    "serve": serve, "relay": relay.relay, "history": history.history, "man": manual.man, "backup": backup.backup,
+    "restore": backup.restore, "uninstall": uninstall.uninstall,
 }  # fmt: skip
 for name, command in _COMMANDS.items():
     app.command(name)(command)

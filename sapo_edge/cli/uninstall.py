@@ -1,0 +1,170 @@
+"""`sapo uninstall`: everything that the program left on this machine, listed first; the identity stays unless asked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapo_edge.cli.options import Home, Json
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.plain import size
+from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.paths import Paths
+
+_UNIT_MARK = "Written by `sapo service install`"
+_PLIST_MARK = "<string>sapo_edge</string>"
+_IDENTITIES = ("identity", "relay-identity")
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """Something on this machine that is the program's.
+
+    Attributes:
+        kind: in a word or two.
+        path: of it.
+        bytes: on the disk; 0 for a part of somebody's file.
+        remove: removes it.
+    """
+
+    kind: str
+    path: Path
+    bytes: int
+    remove: Callable[[], object]
+
+
+def uninstall(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List everything and remove nothing.")] = False,
+    identity: Annotated[bool, typer.Option("--identity", help="Remove the node's secret key, too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove without a question.")] = False,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Remove service, completion, settings, adapters, history and caches; without --identity the node's key stays."""
+    paths = Paths.default(home)
+    # Another home is one of several nodes: the completion serves the others, too.
+    completion = _completion(Path.home()) if paths.home is None else ()
+    items = [*_services(paths), *completion, *_directories(paths, with_identity=identity)]
+    kept = [path for name in _IDENTITIES if not identity and (path := paths.state / name).exists()]
+    if json:
+        listed = [{"kind": item.kind, "path": str(item.path), "bytes": item.bytes} for item in items]
+        print_json({"items": listed, "kept": [str(path) for path in kept], "removed": not dry_run and yes})
+    else:
+        for item in items:
+            print(f"{item.kind:12} {size(item.bytes) if item.bytes else '':>9}  {item.path}")
+        for path in kept:
+            print(f"{'kept':12} {'':>9}  {path}")
+    if not dry_run:
+        _remove(paths, items, yes=yes, asks=not json)
+    for text in _advice():
+        narrate(text)
+
+
+def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
+    holder = lock_holder(paths.lock) if paths.lock.exists() else None
+    runs_as_service = any(item.kind == "service" for item in items)
+    if holder is not None and not runs_as_service:
+        raise StateError(f"a node runs here (process {holder})", "stop it first, with `sapo stop --wait`")
+    if not yes:
+        if not (asks and sys.stdin is not None and sys.stdin.isatty()):
+            raise ConfigError("nobody can be asked here", "give --yes to remove all of it")
+        print("Remove all of it? Adapters and history can't be made again. [y/N] ", end="", file=sys.stderr, flush=True)
+        if sys.stdin.readline(16).strip().lower() not in ("y", "yes"):
+            narrate("nothing was removed")
+            return
+    for item in items:
+        item.remove()
+        if item.kind == "service" and (holder := lock_holder(paths.lock)) is not None:
+            raise StateError(
+                f"a node still runs here (process {holder})", "stop it, with `sapo stop --wait`; then again"
+            )
+    narrate("removed")
+
+
+def _services(paths: Paths) -> Iterator[Item]:
+    """Services of this state directory, whatever their names: of this user and, for root, of the system."""
+    if sys.platform == "win32":
+        return
+    from sapo_edge.service.launchd import Launchd
+    from sapo_edge.service.systemd import Systemd
+
+    for system in (False, True):
+        manager = Launchd(system=system) if sys.platform == "darwin" else Systemd(system=system)
+        mark, ending = (_PLIST_MARK, ".plist") if sys.platform == "darwin" else (_UNIT_MARK, ".service")
+        directory = manager.unit("x").parent
+        if system and os.geteuid() != 0:
+            continue
+        for file in sorted(directory.glob(f"*{ending}")) if directory.is_dir() else ():
+            text = "" if file.is_symlink() else file.read_text("utf-8", "replace")
+            if mark in text and str(paths.state) in text:
+                yield Item("service", file, file.stat().st_size, partial(manager.remove, file.stem))
+
+
+def _completion(home: Path) -> Iterator[Item]:
+    """What `sapo --install-completion` wrote. A line of .zshrc serves other programs, too, and stays."""
+    script = home / ".bash_completions" / "sapo.sh"
+    for file in (script, home / ".zfunc" / "_sapo", home / ".config" / "fish" / "completions" / "sapo.fish"):
+        if file.is_file():
+            yield Item("completion", file, file.stat().st_size, file.unlink)
+    line, start = f"source '{script}'", home / ".bashrc"
+    if start.is_file() and line in start.read_text("utf-8", "surrogateescape").splitlines():
+        yield Item("completion", start, 0, partial(_drop_line, start, line))
+
+
+def _drop_line(file: Path, line: str) -> None:
+    lines = file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
+    kept = "".join(text for text in lines if text.rstrip("\r\n") != line)
+    with reported("write", file, "remove the line by hand"):
+        write_atomically(file, kept.encode("utf-8", "surrogateescape"))
+
+
+def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:
+    """The program's directories; of the state everything but the identity, unless that is to go, too."""
+    places = [("settings", paths.config), ("cache", paths.cache)]
+    if not paths.runtime.is_relative_to(paths.state):
+        places.append(("socket", paths.runtime))
+    if with_identity or not any((paths.state / name).exists() for name in _IDENTITIES):
+        places.append(("state", paths.state))
+    elif paths.state.is_dir():
+        places += [("state", path) for path in sorted(paths.state.iterdir()) if path.name not in _IDENTITIES]
+    for kind, place in places:
+        if place.exists():
+            yield Item(kind, place, _size(place), partial(_remove_tree, place))
+
+
+def _size(place: Path) -> int:
+    files = place.rglob("*") if place.is_dir() else [place]
+    return sum(path.lstat().st_size for path in files if path.is_symlink() or path.is_file())
+
+
+def _remove_tree(place: Path) -> None:
+    # A link to a directory elsewhere goes; what it leads to stays.
+    with reported("remove", place, "remove it by hand"):
+        if place.is_dir() and not place.is_symlink():
+            shutil.rmtree(place)
+        else:
+            place.unlink(missing_ok=True)
+
+
+def _advice() -> Iterator[str]:
+    """What this command does not remove."""
+    yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"
+    if sys.platform != "win32" and os.geteuid() != 0:
+        yield "a service of the system: `sudo sapo service remove --system`"
+    place = Path(sys.prefix).as_posix()
+    if "/pipx/" in place:
+        yield "the program itself: `pipx uninstall sapo-edge`"
+    elif "/uv/tools/" in place:
+        yield "the program itself: `uv tool uninstall sapo-edge`"
+    else:
+        yield f"the program itself is in {sys.prefix}: `pip uninstall sapo-edge` there, or remove that environment"

@@ -1,0 +1,343 @@
+"""A backup in one ZIP file: what the state directory can't lose, and the settings. It may be written while a node runs.
+
+An archive is read as if a stranger had made it: only names that a backup has, sizes and digests from its index, and
+plain files that are written anew, so that no link and no path leads outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import sqlite3
+import struct
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from sapo_edge import __version__
+from sapo_edge.errors import StateError
+from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
+from sapo_edge.state.durable import (
+    check_space,
+    make_private_directory,
+    reported,
+    sync_directory,
+    write_atomically,
+)
+from sapo_edge.state.journal import reported_errors
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+
+FORMAT_VERSION = 1
+"""Version of the archive's index."""
+INDEX = "backup.json"
+"""Name of the index, the last file of an archive: bytes and SHA-256 of each file."""
+MAX_FILES = 20_000
+"""Most files of an archive."""
+MAX_BYTES = 2**32 - 2
+"""Largest archive: longer ones need an extension of ZIP, whose lengths nothing bounds."""
+MAX_SETTINGS_BYTES = 1024 * 1024
+"""Largest `config.toml` that is restored."""
+
+_MAX_INDEX_BYTES = 8 * 1024 * 1024
+_MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_SETTINGS = "config/config.toml"
+_JOURNAL = "state/journal/journal.sqlite"
+_IDENTITIES = ("identity", "relay-identity")
+_KEPT = (
+    "checkpoints", "consent.json", "manifests", "outbox.json", "peers.json", "pool", "ports.json", "rollback.json",
+    "swarms.json",
+)  # fmt: skip
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_MAX_PARTS = 8
+# The end of a ZIP file without a comment: signature, two numbers of disks, two of entries, bytes and place of the list.
+_END = struct.Struct("<4s4H2LH")
+_LONG_END_BYTES = 20
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError, ValueError, TypeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What an archive holds.
+
+    Attributes:
+        program: version of the program that wrote it.
+        time: Unix seconds.
+        files: name -> (bytes, SHA-256).
+    """
+
+    program: str
+    time: float
+    files: Mapping[str, tuple[int, str]]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(size for size, _ in self.files.values())
+
+    @property
+    def has_identity(self) -> bool:
+        """Whether it holds a secret key."""
+        return any(f"state/{name}" in self.files for name in _IDENTITIES)
+
+
+def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Backup:
+    """Write a backup into a new file with mode 0600.
+
+    Args:
+        paths: of the node; it may run.
+        file: must not exist.
+        with_identity: whether the secret keys of node and relay are in it.
+
+    Raises:
+        StateError: if the file exists or can't be written, or something can't be read.
+    """
+    if file.exists():
+        raise StateError(f"{file} exists", "name another file: a backup is never overwritten")
+    with reported("write the backup", file, "name another file"):
+        descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                backup = _write(paths, stream, Path(name).parent, with_identity=with_identity)
+                stream.flush()
+                os.fsync(stream.fileno())
+                if stream.tell() > MAX_BYTES:
+                    raise StateError("the backup is larger than 4 GiB", "remove checkpoints: `sapo checkpoints remove`")
+            os.rename(name, file)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+        sync_directory(file.parent)
+    return backup
+
+
+def restore_backup(paths: Paths, file: Path) -> Backup:
+    """Put the files of a backup where they belong. Nothing is overwritten, and nothing changes if one is damaged.
+
+    Args:
+        paths: of a node that does not run; what the backup holds must not exist there.
+        file: that `write_backup` wrote.
+
+    Raises:
+        StateLockedError: if a node runs there.
+        StateError: if something exists already, or the file can't be read, is damaged or of a newer version.
+    """
+    with _opened(file) as archive:
+        backup = _read_index(archive, file)
+        _refuse_existing(paths, backup)
+        paths.create()
+        lock = StateLock(paths.lock)
+        lock.acquire()
+        try:
+            # Again, as nothing else changes from here on.
+            _refuse_existing(paths, backup)
+            check_space(paths.state, backup.size)
+            with reported("restore", paths.state):
+                _restore(archive, backup, paths)
+        finally:
+            lock.release()
+    return backup
+
+
+def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: bool) -> Backup:
+    files: dict[str, tuple[int, str]] = {}
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
+        # Before the journal: a node journals a round before it saves it, so no checkpoint is ahead of the journal.
+        for group in _groups(paths, with_identity=with_identity):
+            # A running node removes old checkpoints: half of one is left out.
+            with contextlib.suppress(FileNotFoundError):
+                files |= {name: _add(archive, name, path) for name, path in group.items()}
+        if paths.journal.exists():
+            with tempfile.TemporaryDirectory(dir=directory, prefix=".journal-") as temporary:
+                copy = Path(temporary) / "journal.sqlite"
+                _copy_journal(paths.journal, copy)
+                files[_JOURNAL] = _add(archive, _JOURNAL, copy)
+        backup = Backup(__version__, time.time(), files)
+        record = {"v": FORMAT_VERSION, "program": backup.program, "time": backup.time, "files": files}
+        archive.writestr(INDEX, json.dumps(record))
+    return backup
+
+
+def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
+    """Files by their names in the archive; those that belong together in one group."""
+    yield from ({_SETTINGS: paths.config_file},) if paths.config_file.exists() else ()
+    for name in (*(_IDENTITIES if with_identity else ()), *_KEPT):
+        place = paths.state / name
+        for root in sorted(place.iterdir()) if place.is_dir() else [place]:
+            # What is hidden is half-written; what was set aside is not used any more.
+            if _PART.fullmatch(root.name) and (name != "checkpoints" or re.fullmatch(r"round-\d+", root.name)):
+                found = sorted(root.rglob("*")) if root.is_dir() else [root]
+                yield {
+                    f"state/{path.relative_to(paths.state).as_posix()}": path
+                    for path in found
+                    if path.is_file() and not path.is_symlink()
+                }
+
+
+def _copy_journal(journal: Path, copy: Path) -> None:
+    uri = f"{journal.absolute().as_uri()}?mode=ro"
+    with (
+        reported_errors(journal),
+        closing(sqlite3.connect(uri, uri=True, timeout=10)) as source,
+        closing(sqlite3.connect(copy)) as target,
+    ):
+        source.backup(target)
+
+
+def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
+    """Add a file; returns its bytes and SHA-256."""
+    info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as source, archive.open(info, "w") as target:
+        while chunk := source.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+            target.write(chunk)
+    return size, digest.hexdigest()
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive in a file.
+
+    Raises:
+        StateError: if it can't be read or is damaged; also for damage that shows within the block.
+    """
+    try:
+        with reported("read the backup", file, "name another file"), file.open("rb") as stream:
+            _check_end(stream)
+            with zipfile.ZipFile(stream) as archive:
+                yield archive
+    except _DAMAGE as error:
+        raise StateError(f"{file} is no backup, or damaged ({error})", "use another backup") from error
+
+
+def _check_end(stream: IO[bytes]) -> None:
+    """Check the end of a ZIP file, which says how much the library reads into memory."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(max(0, size - _END.size - _LONG_END_BYTES))
+    data = stream.read()
+    if len(data) < _END.size:
+        raise ValueError("it is too short")
+    signature, *_, entries, length, place, comment = _END.unpack(data[-_END.size :])
+    if signature != b"PK\x05\x06" or comment or data.startswith(b"PK\x06\x07") or place + length > size:
+        raise ValueError("it has another end")
+    if entries > MAX_FILES + 1 or length > _MAX_DIRECTORY_BYTES:
+        raise ValueError("it has too many files")
+
+
+def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
+    data = _content(archive, INDEX, _MAX_INDEX_BYTES)
+    try:
+        record = check_map("the index", json.loads(data))
+        version = check_integer("its version", record.get("v"))
+        if version > FORMAT_VERSION:
+            raise StateError(f"{file} was written by a newer sapo-edge", "update sapo-edge")
+        if version != FORMAT_VERSION:
+            raise ValueError("another version")
+        files = {
+            _checked_name(name): (check_integer("bytes", size), check_text("digest", digest))
+            for name, (size, digest) in (
+                (name, check_list("a file", entry)) for name, entry in check_map("files", record.get("files")).items()
+            )
+        }
+        program, moment = check_text("program", record.get("program")), check_number("time", record.get("time"))
+    except RecursionError as error:
+        raise ValueError("its index is nested too deep") from error
+    if not 0 < len(files) <= MAX_FILES or any(size < 0 for size, _ in files.values()):
+        raise ValueError("it has no files, or too many")
+    return Backup(program, moment, files)
+
+
+def _checked_name(name: str) -> str:
+    """A name that a backup may hold.
+
+    Raises:
+        ValueError: for any other one, such as a path that leads outside.
+    """
+    parts = name.split("/")
+    if name in (_SETTINGS, _JOURNAL):
+        return name
+    known = len(parts) > 1 and parts[0] == "state" and parts[1] in (*_IDENTITIES, *_KEPT)
+    if not known or len(parts) > _MAX_PARTS or not all(_PART.fullmatch(part) for part in parts):
+        raise ValueError("it has a file that no backup has")
+    return name
+
+
+def _refuse_existing(paths: Paths, backup: Backup) -> None:
+    targets = sorted({_target(paths, name) for name in backup.files})
+    existing = next((target for target in targets if target.exists() or target.is_symlink()), None)
+    if existing is not None:
+        raise StateError(
+            f"{existing} exists: a backup overwrites nothing",
+            "name an empty directory with --home, or remove what is here with `sapo uninstall --identity`",
+        )
+
+
+def _target(paths: Paths, name: str) -> Path:
+    """What must not exist for a file to be restored: itself, or the directory of the state that it is in."""
+    return paths.config_file if name == _SETTINGS else paths.state / name.split("/")[1]
+
+
+def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
+    with tempfile.TemporaryDirectory(dir=paths.state, prefix=".restoring-") as name:
+        temporary = Path(name)
+        for member in backup.files:
+            _extract(archive, member, backup.files[member], temporary / member)
+        if _SETTINGS in backup.files:
+            make_private_directory(paths.config)
+            write_atomically(paths.config_file, (temporary / _SETTINGS).read_bytes(), mode=0o644)
+        entries = sorted((temporary / "state").iterdir(), key=lambda path: path.name in _IDENTITIES)
+        for entry in entries:
+            entry.rename(paths.state / entry.name)
+        sync_directory(paths.state)
+
+
+def _extract(archive: zipfile.ZipFile, name: str, expected: tuple[int, str], target: Path) -> None:
+    """Write a file of the archive anew, with mode 0600.
+
+    Raises:
+        ValueError: if it is not as the index says.
+    """
+    if name == _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:
+        raise ValueError("its settings are too large")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    digest, size = hashlib.sha256(), 0
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as out, _member(archive, name) as source:
+        while size <= expected[0] and (chunk := source.read(min(_CHUNK, expected[0] + 1 - size))):
+            digest.update(chunk)
+            size += len(chunk)
+            out.write(chunk)
+        out.flush()
+        os.fsync(out.fileno())
+    if (size, digest.hexdigest()) != expected:
+        raise ValueError(f"{name} has changed")
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    info = archive.getinfo(name)
+    # Other methods take memory that the archive chooses.
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise ValueError(f"{name} is compressed in another way")
+    return archive.open(info)
+
+
+def _content(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    with _member(archive, name) as source:
+        data = source.read(limit + 1)
+    if len(data) > limit:
+        raise ValueError(f"{name} is too large")
+    return data

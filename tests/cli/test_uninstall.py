@@ -1,0 +1,81 @@
+"""`sapo backup`, `sapo restore` and `sapo uninstall` as a person runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.service import systemd
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
+from sapo_edge.state.store import Store
+from tests.cli.inprocess import Invoke
+from tests.cli.process import Result, assert_refused
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
+    """A person's home in which a node has run, with completion and two services, one of them of another node."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    for name in ("CONFIG", "STATE", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    monkeypatch.setattr(systemd, "run_command", lambda *_: pytest.fail("nothing is asked in a dry run"))
+    paths = Paths.default()
+    with Store(paths):
+        pass
+    paths.config_file.write_text("own = 6\n")
+    script = tmp_path / ".bash_completions" / "sapo.sh"
+    script.parent.mkdir()
+    script.write_text("complete")
+    (tmp_path / ".bashrc").write_text(f"alias a=b\nsource '{script}'\nalias c=d\n")
+    units = tmp_path / "config" / "systemd" / "user"
+    units.mkdir(parents=True)
+    for name, state in (("mine", paths.state), ("other", tmp_path / "elsewhere" / "state")):
+        (units / f"{name}.service").write_text(f"# Written by `sapo service install`\nDescription={state}\n")
+    (units / "foreign.service").write_text(f"Description={paths.state}\n")
+    return paths
+
+
+def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    result = invoke("uninstall", "--dry-run")
+    assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
+    for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "journal", "kept"):
+        assert part in result.out
+    assert "other.service" not in result.out and "foreign.service" not in result.out
+    assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
+    listed = json.loads(invoke("uninstall", "--dry-run", "--identity", "--json").out)
+    assert listed["kept"] == [] and str(person.state) in [item["path"] for item in listed["items"]]
+
+
+def test_it_removes_what_it_lists_and_keeps_the_key(
+    invoke: Invoke, person: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    monkeypatch.setattr(systemd.Systemd, "remove", lambda self, name: removed.append(name))
+    refused = invoke("uninstall")
+    assert_refused(Result(refused.code, "", refused.err.splitlines()[-1]), 2, "--yes")
+    key = person.identity.read_bytes()
+    assert invoke("uninstall", "--yes").code == 0
+    assert removed == ["mine"] and [path.name for path in person.state.iterdir()] == ["identity"]
+    assert person.identity.read_bytes() == key and not person.config.exists() and not person.cache.exists()
+    assert (tmp_path / ".bashrc").read_text() == "alias a=b\nalias c=d\n"
+    assert invoke("uninstall", "--yes", "--identity").code == 0 and not person.state.exists()
+
+
+def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
+    with Store(Paths.default(tmp_path)):
+        refused = invoke("uninstall", "--yes", "--home", tmp_path)
+    assert refused.code == 1 and "a node runs here" in refused.err and (tmp_path / "state" / "journal").exists()
+
+
+def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
+    made = invoke("backup", tmp_path / "sapo.zip")
+    assert made.code == 0 and made.out == f"{tmp_path}/sapo.zip\n" and "secret key, unencrypted" in made.err
+    restored = invoke("restore", tmp_path / "sapo.zip", "--home", tmp_path / "new")
+    assert restored.code == 0 and "only one machine" in restored.err
+    assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
+    assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
+    assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")

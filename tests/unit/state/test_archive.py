@@ -1,0 +1,221 @@
+"""Backups: all that can't be made again comes back, and nothing that another archive says is believed."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sapo_edge.errors import StateError, StateLockedError
+from sapo_edge.state import archive
+from sapo_edge.state.archive import INDEX, restore_backup, write_backup
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
+from tests.fakes import round_event
+
+
+def write_adapter(directory: Path) -> None:
+    (directory / "adapter.safetensors").write_bytes(b"weights" * 1000)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A node that has finished two rounds, with settings and things that no backup needs."""
+    paths = Paths.default(tmp_path / "home")
+    with Store(paths) as store:
+        for round in (1, 2):
+            store.journal.record(round_event(round))
+            store.save_checkpoint(Checkpoint(round, "model", "manifest", store.seed), write_adapter)
+    paths.config_file.write_text("own = 6\n")
+    (paths.state / "manifests").mkdir()
+    (paths.state / "manifests" / f"{'ab' * 32}.manifest").write_bytes(b"manifest")
+    (paths.state / "consent.json").write_text("{}")
+    (paths.state / "sapo-edge.log").write_text("private")
+    (paths.checkpoints / "round-000001.damaged").mkdir()
+    (paths.checkpoints / "round-000001.damaged" / "old").write_text("old")
+    (paths.state / "peers.json").symlink_to("/etc/passwd")
+    return paths
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_all_that_cannot_be_made_again_comes_back(paths: Paths, tmp_path: Path) -> None:
+    file = tmp_path / "backup.zip"
+    with Store(paths):
+        made = write_backup(paths, file)  # while a node holds the lock
+    assert file.stat().st_mode & 0o077 == 0 and made.has_identity
+    assert not any("log" in name or "damaged" in name or "peers" in name for name in made.files)
+    target = Paths.default(tmp_path / "other")
+    assert restore_backup(target, file).files == made.files
+    before, after = files_of(paths.state), files_of(target.state)
+    names = [
+        name for name in before if name.startswith(("checkpoints/round-000002/", "manifests", "identity", "consent"))
+    ]
+    assert len(names) == 5 and all(after[name] == before[name] for name in names)
+    assert target.config_file.read_text() == "own = 6\n" and target.identity.stat().st_mode & 0o077 == 0
+    with Store(target) as store:
+        assert store.latest is not None and store.latest.round == 2 and store.journal.last_round() == 2
+    assert not list(target.state.glob(".restoring-*")) and [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_nothing_is_overwritten(paths: Paths, tmp_path: Path) -> None:
+    file = tmp_path / "backup.zip"
+    write_backup(paths, file)
+    with pytest.raises(StateError, match="exists; name another file"):
+        write_backup(paths, file)
+    for home, existing in (("one", "state/identity"), ("two", "config/config.toml"), ("three", "state/journal/x")):
+        path = tmp_path / home / existing
+        path.parent.mkdir(parents=True)
+        path.write_text("mine")
+        with pytest.raises(StateError, match="overwrites nothing"):
+            restore_backup(Paths.default(tmp_path / home), file)
+        assert list(files_of(tmp_path / home).values()) == [b"mine"]
+
+
+def test_without_its_identity_it_becomes_another_node(paths: Paths, tmp_path: Path) -> None:
+    made = write_backup(paths, tmp_path / "backup.zip", with_identity=False)
+    assert not made.has_identity and b"identity" not in (tmp_path / "backup.zip").read_bytes()
+
+
+def test_a_running_node_is_left_alone(paths: Paths, tmp_path: Path) -> None:
+    write_backup(paths, tmp_path / "backup.zip")
+    target = Paths.default(tmp_path / "other")
+    target.create()
+    lock = StateLock(target.lock)
+    lock.acquire()
+    with pytest.raises(StateLockedError):
+        restore_backup(target, tmp_path / "backup.zip")
+    lock.release()
+
+
+def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add = archive._add
+
+    def vanish(file: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
+        if name.endswith("round-000001/checkpoint.json"):
+            raise FileNotFoundError(path)
+        return add(file, name, path)
+
+    monkeypatch.setattr(archive, "_add", vanish)
+    made = write_backup(paths, tmp_path / "backup.zip")
+    assert not any("round-000001" in name for name in made.files) and any("round-000002" in name for name in made.files)
+
+
+def rewritten(file: Path, change: Callable[[dict[str, Any]], object], extra: dict[str, bytes] | None = None) -> None:
+    """Write an archive again with another index, and further files."""
+    with zipfile.ZipFile(file) as old:
+        content = {name: old.read(name) for name in old.namelist()}
+    record = json.loads(content[INDEX])
+    change(record)
+    with zipfile.ZipFile(file, "w") as new:
+        for name, data in {**content, **(extra or {}), INDEX: json.dumps(record).encode()}.items():
+            new.writestr(name, data)
+
+
+def outside(name: str) -> Callable[[dict[str, Any]], object]:
+    return lambda record: record["files"].update({name: [1, "00"]})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x", "state"]),
+        *map(outside, ["state/x", "state/lock", "state/checkpoints/.hidden", "config/other.toml", ""]),
+        outside("state/manifests/a/../b"),
+        outside("state/checkpoints/" + "a/" * 9 + "b"),
+        lambda record: record.update(v="1"),
+        lambda record: record.update(files={}),
+        lambda record: record.update(files=[]),
+        lambda record: record["files"]["state/identity"].__setitem__(0, -1),
+        lambda record: record["files"]["state/identity"].__setitem__(0, 64),
+        lambda record: record["files"]["state/identity"].__setitem__(1, "00" * 32),
+        lambda record: record["files"]["state/identity"].append(1),
+        lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
+        lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
+    ],
+)  # fmt: skip
+def test_what_is_not_a_backup_changes_nothing(
+    paths: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
+) -> None:
+    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
+    write_backup(paths, file)
+    rewritten(file, change, {"../x": b"x", "state/../../x": b"x"})
+    with pytest.raises(StateError, match=r"damaged|free some space"):
+        restore_backup(target, file)
+    assert set(files_of(tmp_path / "x")) <= {"other/state/lock"}
+
+
+def test_only_what_the_index_names_is_read(paths: Paths, tmp_path: Path) -> None:
+    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
+    write_backup(paths, file)
+    rewritten(file, lambda record: None, {"../../evil": b"x", "state/evil": b"x"})
+    restore_backup(target, file)
+    assert not [name for name in files_of(tmp_path) if "evil" in name]
+
+
+def test_a_link_in_an_archive_becomes_a_file(paths: Paths, tmp_path: Path) -> None:
+    file, target = tmp_path / "backup.zip", Paths.default(tmp_path / "x" / "other")
+    write_backup(paths, file)
+    with zipfile.ZipFile(file) as old:
+        content = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(file, "w") as new:
+        for name, data in content.items():
+            info = zipfile.ZipInfo(name)
+            info.external_attr = 0o120777 << 16
+            new.writestr(info, data)
+    restore_backup(target, file)
+    assert not target.identity.is_symlink() and target.identity.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_newer_backup_says_so(paths: Paths, tmp_path: Path) -> None:
+    write_backup(paths, tmp_path / "backup.zip")
+    rewritten(tmp_path / "backup.zip", lambda record: record.update(v=2))
+    with pytest.raises(StateError, match="newer sapo-edge"):
+        restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+
+
+def bytes_changed(data: bytes) -> list[bytes]:
+    end = data.rindex(b"PK\x05\x06")
+    long = data[:end] + b"PK\x06\x07" + bytes(16) + data[end:]
+    many = data[: end + 10] + b"\xff\xff" + data[end + 12 :]
+    return [
+        b"",
+        b"x" * 100,
+        data[:-1],
+        data[: len(data) // 2],
+        data + b"x",
+        long,
+        many,
+        data[: end + 12] + b"\xff" * 4 + data[end + 16 :],
+    ]
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_other_bytes_are_no_backup(paths: Paths, tmp_path: Path, number: int) -> None:
+    file = tmp_path / "backup.zip"
+    write_backup(paths, file)
+    file.write_bytes(bytes_changed(file.read_bytes())[number])
+    with pytest.raises(StateError, match="no backup, or damaged"):
+        restore_backup(Paths.default(tmp_path / "other"), file)
+
+
+def test_a_method_that_takes_much_memory_is_refused(paths: Paths, tmp_path: Path) -> None:
+    file = tmp_path / "backup.zip"
+    write_backup(paths, file)
+    with zipfile.ZipFile(file) as old:
+        content = {name: old.read(name) for name in old.namelist()}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as new:
+        for name, data in content.items():
+            new.writestr(name, data)
+    with pytest.raises(StateError, match="compressed in another way"):
+        restore_backup(Paths.default(tmp_path / "other"), file)
