@@ -14,6 +14,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, MAX_PROTOCOLS
+from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target
 from tests.fuzzing.targets.address import ONE
 from tests.fuzzing.targets.frame import Stream
@@ -92,7 +93,7 @@ def check(data: bytes) -> None:
 async def exchange(host: Host) -> bool:
     """Run the exchange, and return whether there was a readable answer."""
     try:
-        await identify._identify(cast(Any, host), PEER)
+        await identify._identify(cast(Any, host), PEER, Tally(lambda event: None))
     except Exception:  # noqa: BLE001 - as its caller does: a peer chooses what the library reads
         return False
     return True

@@ -198,7 +198,7 @@ def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
                 del host.connections[connection.peer_id]
 
         host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
-        await identify._identify(host, connection.peer_id)
+        await identify._identify(host, connection.peer_id, Tally(lambda event: None))
 
     trio.run(run)
     assert host.store.has_peer(connection.peer_id) is not left
