@@ -55,6 +55,7 @@ class OpenOptions:
         narrate: called with a line of text before something that takes time.
         thinking: whether the model may think before it answers.
         quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
+        precision: of a CPU's products while the model learns: "auto", "float32" or "bfloat16".
         size: of the largest round, which has to fit into the memory; None checks nothing.
     """
 
@@ -67,6 +68,7 @@ class OpenOptions:
     narrate: Callable[[str], None]
     thinking: bool = False
     quantise: str = ""
+    precision: str = "float32"
     size: RoundShape | None = None
 
 
@@ -80,7 +82,7 @@ class RoundShape:
         prompt_tokens, max_tokens: most tokens of a question and of an answer.
         trainable: whether the adapter learns.
         memory: most bytes to take; 0 is what is free.
-        quantise: as in `OpenOptions`.
+        quantise, precision: as in `OpenOptions`.
     """
 
     rank: int
@@ -91,6 +93,7 @@ class RoundShape:
     trainable: bool = True
     memory: int = 0
     quantise: str = ""
+    precision: str = "float32"
 
 
 OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]

@@ -153,6 +153,7 @@ def open_policy(
     narrate: Callable[[str], None],
     thinking: bool = False,
     quantise: str = "",
+    precision: str = "float32",
     size: RoundShape | None = None,
 ) -> OpenedPolicy:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
@@ -163,7 +164,9 @@ def open_policy(
         BackendError: if the backend is broken or incomplete.
         ModelError: if it can't use the model, or `size` does not fit into the memory.
     """
-    options = OpenOptions(model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, size)
+    options = OpenOptions(
+        model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, precision, size
+    )
     try:
         return _open(choice, options)
     except BackendError as error:

@@ -40,10 +40,11 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     policy = LlamaCppPolicy(
         options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
         trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
-        size=options.size,
+        precision=options.precision, size=options.size,
     )  # fmt: skip
     memory = (f"to fit into the memory: {policy.plan.price}",) if policy.plan.price else ()
-    return policy, (f"sampling: {policy.sampler.reason}", f"threads: {policy.governor.reason}", *memory)
+    learning = (f"learning: products in {policy.place.products}",) if options.trainable else ()
+    return policy, (f"sampling: {policy.sampler.reason}", *learning, f"threads: {policy.governor.reason}", *memory)
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

@@ -22,6 +22,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.place import products_for
 from sapo_edge.backends.pytorch.runtime import require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
@@ -41,6 +42,7 @@ class LlamaCppPolicy(BasePolicy):
         trainable: if false, torch is never loaded and `update` raises an error.
         narrate: called with a text before a step that takes long, while the policy is made.
         thinking: whether the model may think before it answers.
+        precision: of the learner's products: "auto", "float32" or "bfloat16".
         size: of the largest round, by which and by the free memory the plan is chosen; None takes the fastest plan.
 
     Raises:
@@ -59,6 +61,7 @@ class LlamaCppPolicy(BasePolicy):
         trainable: bool = True,
         narrate: Callable[[str], None] = silent,
         thinking: bool = False,
+        precision: str = "float32",
         size: RoundShape | None = None,
     ) -> None:
         self.header: GgufHeader = read_header(path)
@@ -67,6 +70,7 @@ class LlamaCppPolicy(BasePolicy):
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
         self.plan = PLANS[0] if size is None else fitting_plan(self.header, size, free_memory(size.memory))
+        self.place = replace(self.plan.place, products=products_for(precision))
         self.sampler: SamplerChoice = (
             own_file(self.header, "it takes the least memory")
             if self.plan.own_file
@@ -84,7 +88,7 @@ class LlamaCppPolicy(BasePolicy):
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
             narrate("loading the model into torch for training")
-            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.plan.place)
+            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
 
     @property
     def name(self) -> str:

@@ -69,6 +69,19 @@ def this_host() -> Host:
     )
 
 
+def multiplies_bfloat16(processors: Path = Path("/proc/cpuinfo")) -> bool:
+    """Whether an x86 processor has instructions for bfloat16, on Linux; elsewhere only torch could tell.
+
+    Args:
+        processors: the system's list of processors.
+    """
+    try:
+        flags = re.search(r"^flags\s*:(.*)$", processors.read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return False
+    return flags is not None and not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags[1].split())
+
+
 def is_installed(name: str) -> bool:
     """Whether a package can be found; does not import it."""
     try:

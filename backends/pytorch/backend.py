@@ -23,7 +23,7 @@ DEVICES = {NVIDIA: "cuda", AMD: "cuda", INTEL: "xpu", MPS: "mps", CPU: "cpu"}
 """torch's name of each."""
 TORCH_PACKAGES = ("torch", "transformers", "peft")
 GET_TORCH = "pytorch.org/get-started shows the command that installs it"
-ON_CPU = Support(True, CPU, "the CPU in float32, where llama.cpp samples faster")
+ON_CPU = Support(True, CPU, "the CPU, where llama.cpp samples faster")
 
 
 def look(host: Host, model: Path | None) -> Support:
@@ -122,7 +122,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     device = DEVICES.get(look(this_host(), options.model).preference, "auto")
     policy = TorchPolicy(
         options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
-        narrate=options.narrate, thinking=options.thinking, quantise=options.quantise,
+        narrate=options.narrate, thinking=options.thinking, quantise=options.quantise, precision=options.precision,
     )  # fmt: skip
     return policy, policy.reasons
 
@@ -132,11 +132,11 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import place as places
 
-    host, shape, place = this_host(), shape_of(open_source(model)), places.CPU
+    host, shape = this_host(), shape_of(open_source(model))
     if free := look(host, model).free:
         place = _nvidia_place(host, shape, free)
-    elif size.quantise and model.is_dir():
-        place = replace(place, weights=size.quantise)
+    else:
+        place = places.cpu_place(size.precision, size.quantise if model.is_dir() else "")
     return places.estimate_memory(shape, size, place)
 
 

@@ -23,32 +23,13 @@ from torch.nn import functional
 from transformers.activations import SiLUActivation
 
 from sapo_edge.backends.pytorch.packed import PackedLinear, PackedMatrix
+from sapo_edge.backends.pytorch.products import wide_linear, wide_product
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
 
 Tensor = torch.Tensor
 Weight: TypeAlias = Tensor | PackedMatrix
 """A layer's frozen weights, (out, in)."""
-
-
-def wide_linear(x: Tensor, weight: Weight, bias: Tensor | None) -> Tensor:
-    """(n, in) -> (n, out), in x's number format, by weights that may have a narrower one."""
-    if isinstance(weight, PackedMatrix):
-        return weight.product(x, bias)
-    if weight.dtype == x.dtype:
-        return functional.linear(x, weight, bias)
-    result = functional.linear(x.to(weight.dtype), weight).to(x.dtype)
-    # Some models' biases are in the hundreds: added in bfloat16, they would swallow the product.
-    return result if bias is None else result.add_(bias)
-
-
-def wide_product(gradient: Tensor, weight: Weight) -> Tensor:
-    """(n, out) -> (n, in): the gradient of `wide_linear` by its input."""
-    if isinstance(weight, PackedMatrix):
-        return weight.input_gradient(gradient)
-    if weight.dtype == gradient.dtype:
-        return gradient @ weight
-    return (gradient.to(weight.dtype) @ weight).to(gradient.dtype)
 
 
 class NarrowLinear(torch.nn.Linear):
@@ -135,7 +116,7 @@ def _adapted(
 ) -> tuple[Tensor, Tensor]:
     """(n, in) -> (n, out) of a linear layer with its adapter, and (n, rank) A's part of it."""
     low = x @ a.t()
-    result = wide_linear(x, weight, bias)
+    result = weight.product(x, bias) if isinstance(weight, PackedMatrix) else wide_linear(x, weight, bias)
     result.addmm_(low, b.t(), alpha=scale)
     return result, low
 
@@ -145,7 +126,8 @@ def _adapted_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, A and B."""
     low_gradient = (gradient @ b).mul_(scale)
-    to_x = wide_product(gradient, weight).addmm_(low_gradient, a)
+    to_x = weight.input_gradient(gradient) if isinstance(weight, PackedMatrix) else wide_product(gradient, weight)
+    to_x.addmm_(low_gradient, a)
     return to_x, low_gradient.t() @ x, (gradient.t() @ low).mul_(scale)
 
 

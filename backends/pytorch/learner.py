@@ -24,6 +24,7 @@ from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
 from sapo_edge.backends.pytorch.place import CPU, LOGIT_SLICE, Place
+from sapo_edge.backends.pytorch.products import by_onednn
 from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
@@ -74,7 +75,7 @@ class TorchLearner(PackedLearner[Tensor]):
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
         try:
-            with reproducible(self.place.device):
+            with reproducible(self.place.device), by_onednn(self.place.products):
                 return super().update(groups, settings, handle)
         finally:
             # The torch backend samples from the same layers.

@@ -66,13 +66,13 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
     """Put the source's tensors into the model: matrices stay packed if the place says so, all else is copied."""
     tensors = GgufTensors(source) if isinstance(source, GgufHeader) else HfTensors(source)
     tied = model.config.tie_word_embeddings
-    scratch = Scratch()
+    wide, scratch = Scratch(), Scratch(getattr(torch, place.products))
     for name, parameter in list(model.named_parameters()):
         if tied and name == "lm_head.weight":
             continue
         module_name, _, attribute = name.rpartition(".")
         module, shape = model.get_submodule(module_name), tuple(parameter.shape)
-        packed = _packed(tensors, name, shape, place, scratch)
+        packed = _packed(tensors, name, shape, place, scratch if _in_block(name) else wide)
         if packed is None:
             place_parameter(module, attribute, tensors.take(name, shape), place.device)
         else:
@@ -90,6 +90,11 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
             setattr(module, name, buffer.to(place.device))
 
 
+def _in_block(name: str) -> bool:
+    """Whether a parameter belongs to a block, not to the embedding or the output."""
+    return "layers." in name
+
+
 def _packed(
     tensors: GgufTensors | HfTensors, name: str, shape: tuple[int, ...], place: Place, scratch: Scratch
 ) -> PackedMatrix | None:
@@ -100,7 +105,7 @@ def _packed(
     if place.weights not in QUANTISED or len(shape) != 2:
         return None
     # Embedding and output matrix get more bits, as in llama.cpp's mixtures.
-    kinds = QUANTISED[place.weights if "layers." in name else "q8_0"]
+    kinds = QUANTISED[place.weights if _in_block(name) else "q8_0"]
     kind = next((kind for kind in kinds if shape[1] % block_size(kind) == 0), None)
     if kind is None:
         return None

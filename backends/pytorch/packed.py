@@ -1,8 +1,9 @@
-"""Layers that keep their weights in a GGUF file's number format and widen them to float32 when they are used.
+"""Layers that keep their weights in a GGUF file's number format and widen them when they are used.
 
 A model in 4 bits then takes its file's size in memory, which is mapped and shared with llama.cpp's mapping of the same
 file, and not seven times as much. Widening is repeated in each forward and each backward pass: 0.1 to 0.7 ns a weight,
-where the products of a pack of 256 tokens take about 10. The values are those that the float32 model has, to the bit.
+where the products of a pack of 256 tokens take about 10, in bfloat16 3. Widened to float32, the values are
+those that the float32 model has, to the bit; widened to bfloat16, they are rounded, and so are the products.
 """
 
 from __future__ import annotations
@@ -18,31 +19,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn import functional
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.pytorch.place import PART_WEIGHTS
+from sapo_edge.backends.pytorch.products import wide_linear, wide_product
 
 Tensor = torch.Tensor
 
 THREAD_WEIGHTS = 1 << 18
 """Fewest weights that are worth a thread."""
+TILE_WEIGHTS = 1 << 15
+"""Weights that are float32 at a time on their way to bfloat16: so few stay in the cache, and torch starts no threads
+for them."""
 FORMATS = {1: torch.float16, 30: torch.bfloat16}
 """Formats that torch widens itself, faster than ggml."""
 
 
 class Scratch:
-    """Memory for wide weights that all matrices of a model use in turn."""
+    """Memory for wide weights that matrices of a model use in turn.
 
-    def __init__(self) -> None:
-        self._values = torch.empty(0)
+    Args:
+        dtype: of the wide weights, and of the products with them.
+    """
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        self._values = torch.empty(0, dtype=dtype)
 
     def take(self, rows: int, columns: int) -> Tensor:
-        """(rows, columns) float32; overwritten by the next call."""
+        """(rows, columns); overwritten by the next call."""
         if len(self._values) < rows * columns:
             # Made while sampling, it must be of use while learning too.
             with torch.inference_mode(False):
-                self._values = torch.empty(rows * columns)
+                self._values = self._values.new_empty(rows * columns)
         return self._values[: rows * columns].view(rows, columns)
 
 
@@ -85,10 +93,13 @@ class PackedMatrix:
         """(n, inputs) -> (n, outputs)"""
         if self.shape[0] <= self._part_rows:
             ((_, weight),) = self._parts()
-            return functional.linear(x, weight, bias)
+            return wide_linear(x, weight, bias)
         result = x.new_empty(len(x), self.shape[0])
         for rows, weight in self._parts():
-            torch.mm(x, weight.t(), out=result[:, rows])
+            if weight.dtype == x.dtype:
+                torch.mm(x, weight.t(), out=result[:, rows])
+            else:
+                result[:, rows] = wide_linear(x, weight, None)
         return result if bias is None else result.add_(bias)
 
     def input_gradient(self, gradient: Tensor) -> Tensor:
@@ -96,7 +107,12 @@ class PackedMatrix:
         result: Tensor | None = None
         for rows, weight in self._parts():
             part = gradient[:, rows]
-            result = part @ weight if result is None else result.addmm_(part, weight)
+            if result is None:
+                result = wide_product(part, weight)
+            elif weight.dtype == part.dtype:
+                result.addmm_(part, weight)
+            else:
+                result.add_(wide_product(part, weight))
         assert result is not None
         return result
 
@@ -105,7 +121,7 @@ class PackedMatrix:
         return max(1, PART_WEIGHTS // self.shape[1])
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
-        """Rows, and their weights in float32, which the next part overwrites."""
+        """Rows, and their weights, which the next part overwrites."""
         outputs, inputs = self.shape
         for start in range(0, outputs, self._part_rows):
             rows = slice(start, min(start + self._part_rows, outputs))
@@ -119,14 +135,26 @@ class PackedMatrix:
         if self.kind in FORMATS:
             values.copy_(torch.from_numpy(blocks).view(FORMATS[self.kind]))
             return
-        target = values.numpy()
         threads = min(torch.get_num_threads(), values.numel() // THREAD_WEIGHTS, len(blocks))
         if threads <= 1:
-            ggml.widen(self.kind, blocks, target)
+            self._widen_rows(blocks, values)
             return
         bounds = [len(blocks) * index // threads for index in range(threads + 1)]
         slices = [slice(*pair) for pair in pairwise(bounds)]
-        list(_pool().map(lambda rows: ggml.widen(self.kind, blocks[rows], target[rows]), slices))
+        list(_pool().map(lambda rows: self._widen_rows(blocks[rows], values[rows]), slices))
+
+    def _widen_rows(self, blocks: npt.NDArray[np.uint8], values: Tensor) -> None:
+        if values.dtype == torch.float32:
+            ggml.widen(self.kind, blocks, values.numpy())
+            return
+        rows = max(1, TILE_WEIGHTS // self.shape[1])
+        tile = torch.empty(rows, self.shape[1])
+        for narrow, part in zip(
+            torch.split(values, rows), np.split(blocks, range(rows, len(blocks), rows)), strict=True
+        ):
+            wide = tile[: len(part)]
+            ggml.widen(self.kind, part, wide.numpy())
+            narrow.copy_(wide)
 
     def _release(self) -> None:
         """Leave the mapped pages to the system's cache: counted here, llama.cpp's mapping would be counted twice."""

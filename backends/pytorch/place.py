@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.model.gguf_header import F32, GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
@@ -58,6 +59,7 @@ class Place:
             "packed", those of a GGUF file as they are there, or one of `QUANTISED`, a directory's. Everything else is
             float32: the residual stream, norms, attention, logits, log-probabilities, the adapter and its optimizer,
             and unless it is packed the embedding.
+        products: on a CPU, number format of the learner's products with the blocks' weights: "float32", "bfloat16".
         pack_tokens: most tokens of one pack of the learner.
         group_tokens: most tokens of one group in a pack; a larger one is split.
         checkpointed_tokens: a longer pack keeps only each layer's input.
@@ -69,6 +71,7 @@ class Place:
 
     device: str = "cpu"
     weights: str = "float32"
+    products: str = "float32"
     pack_tokens: int = PACK_TOKENS
     group_tokens: int = GROUP_TOKENS
     checkpointed_tokens: int = CHECKPOINTED_TOKENS
@@ -85,6 +88,26 @@ class Place:
 
 CPU = Place()
 PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
+
+
+def products_for(precision: str) -> str:
+    """The number format of a CPU's products by the setting `precision`: "auto", "float32" or "bfloat16"."""
+    if precision == "auto":
+        return "bfloat16" if multiplies_bfloat16() else "float32"
+    return precision
+
+
+def cpu_place(precision: str = "float32", quantise: str = "") -> Place:
+    """The torch backend's place on a CPU.
+
+    Args:
+        precision: see `products_for`.
+        quantise: the format to which the matrices are quantised when they are loaded; "": none.
+    """
+    products = products_for(precision)
+    matrices = f"its matrices in {quantise}, " if quantise else ""
+    reason = f"torch on the CPU, {matrices}products in {products}"
+    return replace(CPU, weights=quantise or products, products=products, reason=reason)
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:

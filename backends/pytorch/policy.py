@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.backends.pytorch.place import CPU, Place, estimate_memory, slots_for
+from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory, slots_for
 from sapo_edge.backends.pytorch.runtime import (
     choose_place,
     explain_full_memory,
@@ -46,6 +45,7 @@ class TorchPolicy(BasePolicy):
         place: where and how to compute; by default chosen for `device`.
         thinking: whether the model may think before it answers.
         quantise: the format to which a directory's matrices are quantised on a CPU, one of `place.QUANTISED`; "": none.
+        precision: of a CPU's products: "auto", "float32" or "bfloat16".
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -64,6 +64,7 @@ class TorchPolicy(BasePolicy):
         place: Place | None = None,
         thinking: bool = False,
         quantise: str = "",
+        precision: str = "float32",
     ) -> None:
         self.source: ModelSource = open_source(path)
         self.shape = shape_of(self.source)
@@ -74,8 +75,8 @@ class TorchPolicy(BasePolicy):
         from sapo_edge.backends.pytorch.model import load_base
 
         self.place = place or choose_place(self.shape, device)
-        if quantise and self.place == CPU and isinstance(self.source, HfDirectory):
-            self.place = replace(CPU, weights=quantise, reason=f"torch on the CPU, its matrices in {quantise}")
+        if self.place == CPU:
+            self.place = cpu_place(precision, quantise if isinstance(self.source, HfDirectory) else "")
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None

@@ -149,7 +149,7 @@ class Workspace:
         groups = max(round.questions, round.own + (round.external if round.train else 0))
         return RoundShape(
             settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
-            int(settings.memory * 1e9), self._quantise,
+            int(settings.memory * 1e9), self._quantise, settings.precision,
         )  # fmt: skip
 
     @property
@@ -186,6 +186,7 @@ class Workspace:
             narrate=say,
             thinking=settings.thinking == "on",
             quantise=self._quantise,
+            precision=settings.precision,
             size=size and replace(size, trainable=trainable),
         )
 

@@ -159,6 +159,12 @@ class Settings:
         "Number format to which torch on a CPU quantises the matrices of a model's directory when it loads it.",
         choices=("none", "q4_k", "q5_k", "q8_0"),
     )
+    precision: str = _setting(
+        "auto",
+        "Number format of the products with the model's weights while it learns on a CPU. auto: bfloat16 where the "
+        "processor multiplies it, which is faster; elsewhere float32.",
+        choices=("auto", "float32", "bfloat16"),
+    )
     role: str = _setting(
         "trainer",
         "trainer: learn. generator: only answer questions and share the answers, which needs less memory.",

@@ -89,6 +89,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
         policy, reasons = detect.open_policy(
             detect.detect(benchmark.backend, model), model, cache=Path(benchmark.cache), workspace=Path(workspace),
             lora=LoraSettings(rank=benchmark.rank), threads=benchmark.threads, trainable=True, narrate=narrate,
+            precision="auto",
         )  # fmt: skip
         load_seconds = time.perf_counter() - begin
         try:

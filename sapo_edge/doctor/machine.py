@@ -44,7 +44,7 @@ def examine(
         _state(paths),
         _disk(paths),
         _memory(settings, shape),
-        _processor(),
+        _processor(settings),
     ]
 
 
@@ -102,11 +102,12 @@ def _memory(settings: Settings, shape: RoundShape | None) -> Check:
     return memory_check(settings, shape)
 
 
-def _processor() -> Check:
+def _processor(settings: Settings) -> Check:
     from sapo_edge.backends.machine.threads import available_cores, cores_in_use
+    from sapo_edge.backends.pytorch.place import products_for
 
     cores, load = available_cores(), cores_in_use(0.3)
-    detail = f"{cores} cores, {load:.1f} in use now"
+    detail = f"{cores} cores, {load:.1f} in use now, products in {products_for(settings.precision)}"
     if load > 0.5 * cores:
         return Check(
             "processor",

@@ -110,6 +110,8 @@ class Scene:
             # A fixed number: with another one the sums of a step differ in their last bits.
             threads=plan.threads or most_threads(available_cores()),
             trainable=True,
+            # So that the results are the same on machines that don't multiply bfloat16.
+            precision="float32",
             narrate=self.narrate,
         )
         return policy

@@ -188,13 +188,14 @@ def groups(home: Path, **flags: object) -> int:
     shape = open_workspace(home, flags).round_shape()
     assert shape is not None and shape.max_tokens == STARTER.max_tokens
     assert shape.trainable == (flags.get("role") != "generator")
+    assert shape.precision == flags.get("precision", "auto")
     return shape.groups
 
 
 def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
     assert groups(tmp_path) == groups(tmp_path, network="solo") == 8, "4 own and 4 external"
     assert groups(tmp_path, own=2, external=3) == groups(tmp_path, own=2, external=3, network="solo") == 5
-    assert groups(tmp_path, questions=20) == 20
+    assert groups(tmp_path, questions=20, precision="float32") == 20
     assert groups(tmp_path, role="generator") == 4
     Membership(Paths.default(tmp_path).state).leave()
     assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.jobs import Job, jobs_of, read_results
 from sapo_edge.experiment.scales import SCALES
@@ -64,6 +65,9 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
     with closing(Scene(plan, results, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
         for arm in small.arms:
             run_job(Job(small, arm, 0), scene, results)
+        policies = [shelf.policy for shelf in scene.shelves(small).values()]
+    # Not what is fastest here: elsewhere it may be another format, with other results.
+    assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]
     records, costs = read_results(results, plan)
     assert [record.arm for record in records] == [arm.name for arm in small.arms] and len(costs) == len(arms)
     for record in records:

@@ -17,7 +17,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
 }
 """Names of the settings that owners change first, by subject."""
 ADVANCED: Mapping[str, tuple[str, ...]] = {
-    "The model": ("backend", "quantise", "thinking", "role", "seed", "nice"),
+    "The model": ("backend", "quantise", "precision", "thinking", "role", "seed", "nice"),
     "The round": (
         "own", "external", "protect", "questions", "answers", "strategy", "temperature", "max_tokens",
         "evaluate_every", "held_out", "keep_checkpoints",

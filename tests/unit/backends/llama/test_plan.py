@@ -42,9 +42,11 @@ def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free:
 def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
     memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / SHARE) + 1
     policy = LlamaCppPolicy(
-        models["llama"], cache=tmp_path, workspace=tmp_path, threads=1, size=replace(SIZE, memory=memory)
-    )
+        models["llama"], cache=tmp_path, workspace=tmp_path, threads=1, precision="bfloat16",
+        size=replace(SIZE, memory=memory),
+    )  # fmt: skip
     assert policy.plan is PLANS[-1] and policy.learner is not None
+    assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
     assert policy.learner.group_tokens == PLANS[-1].place.group_tokens
     assert policy.sampler.path == models["llama"]
     assert len(policy.generate([question("a"), question("b")], 12, 4, 1.0, 1)) == 2

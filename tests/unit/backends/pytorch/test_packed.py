@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,9 @@ from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
-from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS
+from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, cpu_place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.backends.pytorch.products import by_onednn
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
@@ -64,9 +66,9 @@ def test_sizes_that_do_not_fit_are_refused_before_native_code_runs() -> None:
         ggml.widen(GGMLQuantizationType.Q8_0, np.zeros((2, 68), np.uint8)[:, :34], np.empty((2, 32), np.float32))
 
 
-def gradient(header: GgufHeader, weights: str, monkeypatch: pytest.MonkeyPatch) -> tuple[Gradients, TorchLearner]:
+def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Gradients, TorchLearner]:
     """The gradient of an update with a random adapter."""
-    learner = TorchLearner(header, LoraSettings(rank=4, alpha=8.0), 2, replace(CPU, weights=weights))
+    learner = TorchLearner(header, LoraSettings(rank=4, alpha=8.0), 2, place)
     generator = torch.Generator().manual_seed(1)
     kept: Gradients = {}
     for parameter in learner.parameters.values():
@@ -92,8 +94,8 @@ def test_gradients_are_those_of_the_float32_model(
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", part)
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
     header = quantised[name, form]
-    wide, _ = gradient(header, "float32", monkeypatch)
-    narrow, learner = gradient(header, "packed", monkeypatch)
+    wide, _ = gradient(header, CPU, monkeypatch)
+    narrow, learner = gradient(header, PACKED, monkeypatch)
     # In parts, sums are added up in another order.
     assert distance(narrow, wide) < (1e-4 if part == 30_000 else 1e-7)
     linear = [module for module in learner.model.modules() if isinstance(module, torch.nn.Linear)]
@@ -101,6 +103,37 @@ def test_gradients_are_those_of_the_float32_model(
     # Seven linear layers in each of two blocks, and the output.
     assert len(base) == 15 and all(isinstance(module, PackedLinear) for module in base)
     assert isinstance(learner.trunk.embed_tokens, PackedEmbedding)
+
+
+@pytest.mark.parametrize("form", ["Q4_K", "BF16"])
+def test_packed_products_in_bfloat16_are_those_of_bfloat16_weights(
+    quantised: dict[tuple[str, str], GgufHeader], form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
+    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.TILE_WEIGHTS", 1000)
+    header = quantised["llama", form]
+    narrow, learner = gradient(header, cpu_place("bfloat16"), monkeypatch)
+    packed, _ = gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)
+    assert distance(packed, narrow) < 1e-6
+    # Not by chance: they are others than float32's.
+    assert distance(packed, gradient(header, CPU, monkeypatch)[0]) > 1e-4
+    assert {p.dtype for p in learner.parameters.values()} == {torch.float32}
+    # In parts, the results of parts are rounded before they are added up.
+    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", 30_000)
+    assert distance(gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)[0], narrow) < 0.05
+
+
+def test_onednn_makes_float32_products_only_for_bfloat16_and_only_meanwhile() -> None:
+    matmul: Any = getattr(torch.backends.mkldnn, "matmul", None)
+    if matmul is None:
+        pytest.skip("this torch has no such switch")
+    before = matmul.fp32_precision
+    with by_onednn("float32"):
+        assert matmul.fp32_precision == before
+    with pytest.raises(ZeroDivisionError), by_onednn("bfloat16"):
+        assert matmul.fp32_precision == "bf16"
+        raise ZeroDivisionError
+    assert matmul.fp32_precision == before
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-f16"])

@@ -14,8 +14,10 @@ import torch
 
 from sapo_edge.backends.adapter.files import adapter_shapes
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.machine.host import multiplies_bfloat16
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.backends.pytorch import place as torch_place
 from sapo_edge.backends.pytorch import runtime
 from sapo_edge.backends.pytorch.attention import RowCache
@@ -220,6 +222,36 @@ def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(headers: dic
         gradients.append(np.concatenate([state["exp_avg"].flatten() for state in learner.optimizer.state.values()]))
     wide, narrow = gradients
     assert np.dot(wide, narrow) / np.linalg.norm(wide) / np.linalg.norm(narrow) > 0.999
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [("fpu avx512f avx512_bf16 amx_tile", True), ("fpu amx_bf16", True), ("fpu avx2 avx512f avx512_bf16x", False)],
+)
+def test_a_processor_that_multiplies_bfloat16_is_known_by_its_flags(flags: str, expected: bool, tmp_path: Path) -> None:
+    processors = tmp_path / "cpuinfo"
+    processors.write_text(f"processor\t: 0\nflags\t\t: {flags}\nbugs\t\t: none\n\nprocessor\t: 1\n")
+    assert multiplies_bfloat16(processors) == expected
+    assert not multiplies_bfloat16(tmp_path / "missing")
+
+
+@pytest.mark.parametrize("able", [True, False])
+def test_auto_takes_the_fastest_products_and_a_named_format_is_kept(
+    able: bool, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path]
+) -> None:
+    monkeypatch.setattr(torch_place, "multiplies_bfloat16", lambda: able)
+    fastest = "bfloat16" if able else "float32"
+    formats = [torch_place.products_for(precision) for precision in ("auto", "float32", "bfloat16")]
+    assert formats == [fastest, "float32", "bfloat16"]
+    # A directory's matrices stay in 4 bits; a model that is not quantised is half as large in bfloat16.
+    places = [torch_place.cpu_place("auto", quantise) for quantise in ("q4_k", "")]
+    assert [(place.weights, place.products) for place in places] == [("q4_k", fastest), (fastest, fastest)]
+    size = RoundShape(16, 8, 8, 200, 64)
+    shape = ModelShape.of_gguf(read_header(models["llama"]))
+    estimates = [
+        torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")
+    ]
+    assert estimates[0] - estimates[1] == (2 * shape.block_weights if able else 0)
 
 
 def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
