@@ -40,7 +40,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.policy import (
@@ -175,7 +175,7 @@ def sample_external(
         if scored is None:
             rejected.append(rollout)
         else:
-            verified.append(replace(scored, neighbourhood=context.pool.neighbourhood(rollout)))
+            verified.append(ScoredRollout(scored.rollout, scored.rewards, context.pool.neighbourhood(rollout)))
     context.pool.reject(rejected)
     chosen = settings.strategy(verified, count, rng, context.rates)
     return [context.cut_external(scored) for scored in within_update(chosen, settings.own + settings.external)]

@@ -37,7 +37,9 @@ class Request:
 
     def begin(self, vocabulary: Vocabulary, group: int, index: int) -> AnswerInProgress:
         """A new answer without tokens; see `AnswerInProgress`."""
-        return AnswerInProgress(vocabulary, group, index, seed=self.seed, max_tokens=self.max_tokens, stop=self.stop)
+        # A random stream takes as long to make as some steps of a small model.
+        numbers = uniforms(self.seed, group, index, self.max_tokens) if self.temperature else np.zeros(self.max_tokens)
+        return AnswerInProgress(vocabulary, group, index, numbers, max_tokens=self.max_tokens, stop=self.stop)
 
 
 class AnswerInProgress:
@@ -46,23 +48,30 @@ class AnswerInProgress:
     Args:
         vocabulary: of the model.
         group, index: which answer to which prompt.
-        seed: of the call; with group and index it determines the answer's random numbers.
+        uniforms: (max_tokens,) the random number for each of its tokens; zeros at temperature 0.
         max_tokens: most tokens, the end token included.
         stop: text that ends it; empty for none.
 
     Attributes:
-        uniforms: (max_tokens,) the random number for each of its tokens.
+        uniforms: as given.
     """
 
     __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "group", "index", "token_ids",
                  "uniforms")  # fmt: skip
 
     def __init__(
-        self, vocabulary: Vocabulary, group: int, index: int, *, seed: int, max_tokens: int, stop: bytes
+        self,
+        vocabulary: Vocabulary,
+        group: int,
+        index: int,
+        uniforms: npt.NDArray[np.float64],
+        *,
+        max_tokens: int,
+        stop: bytes,
     ) -> None:
         self.group = group
         self.index = index
-        self.uniforms: npt.NDArray[np.float64] = uniforms(seed, group, index, max_tokens)
+        self.uniforms = uniforms
         self.token_ids: list[int] = []
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens

@@ -57,6 +57,7 @@ class Vocabulary(ABC):
         self._name = name
         self._thinking = thinking
         self._layouts: dict[tuple[str, ...], Layout] = {}
+        self._template_ids: dict[str, list[int]] = {}
 
     @cached_property
     def end_token(self) -> int:
@@ -94,8 +95,14 @@ class Vocabulary(ABC):
         """
         ids: list[int] = []
         for text, special in self._texts(prompt):
-            ids += self.tokenize(text, special=special)
+            ids += self._template_part(text) if special else self.tokenize(text, special=False)
         return ids
+
+    def _template_part(self, text: str) -> list[int]:
+        # All prompts have the same few parts.
+        if text not in self._template_ids:
+            self._template_ids[text] = self.tokenize(text, special=True)
+        return self._template_ids[text]
 
     def prompt_text(self, prompt: Prompt) -> str:
         """The text whose token ids `encode_prompt` gives, for people: what stands in a turn looks as control tokens do.
@@ -250,6 +257,7 @@ class HfVocabulary(Vocabulary):
         if end is None and not self._end_tokens:
             raise ModelError(f"{directory.path} names no end token", REMEDY)
         self.declared_end = int(min(self._end_tokens) if end is None else end)
+        self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """See `Vocabulary.tokenize`."""
@@ -258,8 +266,11 @@ class HfVocabulary(Vocabulary):
 
     def piece(self, token: int) -> bytes:
         """See `Vocabulary.piece`."""
-        text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
-        return b"" if text is None else self._to_bytes(text)
+        piece = self._pieces.get(token)
+        if piece is None:
+            text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
+            piece = self._pieces[token] = b"" if text is None else self._to_bytes(text)
+        return piece
 
     def ends(self, token: int) -> bool:
         """See `Vocabulary.ends`."""

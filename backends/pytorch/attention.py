@@ -7,7 +7,7 @@ the models' code stays unchanged. Each forward pass gets its own `Attention`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -157,6 +157,23 @@ class RowCache:
 
 
 @dataclass(frozen=True, slots=True)
+class _Sight:
+    """Where the new tokens of a sampling step are, and what they do not see: the same in all layers with a window.
+
+    Attributes:
+        rows: (rows, 1) their numbers.
+        positions: (rows, n) of the new tokens in their rows.
+        hidden: (rows, 1, 1, n, seen) True where a token does not see one of its row.
+        absent: True where it does not see one of the prefix; broadcasts to (rows, KV heads, each * n, prefix).
+    """
+
+    rows: Tensor
+    positions: Tensor
+    hidden: Tensor
+    absent: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class CachedAttention:
     """The attention of one sampling step: n new tokens of each of the first rows of a cache.
 
@@ -181,6 +198,7 @@ class CachedAttention:
     prefix: RowCache | None
     prefix_tokens: Tensor
     prefix_seen: int
+    _sights: dict[int | None, _Sight] = field(default_factory=dict)
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
@@ -189,27 +207,33 @@ class CachedAttention:
         rows, heads, count, width = query.shape
         groups = key.shape[1]
         each = heads // groups
-        positions = self.starts[:, None] + torch.arange(count, device=query.device)
+        if window not in self._sights:
+            self._sights[window] = self._sight(count, window, each)
+        sight = self._sights[window]
         keys, values = self.rows.keys[layer, :rows], self.rows.values[layer, :rows]
-        row_numbers = torch.arange(rows, device=query.device)[:, None]
-        keys[row_numbers, :, positions] = key.transpose(1, 2)
-        values[row_numbers, :, positions] = value.transpose(1, 2)
+        keys[sight.rows, :, sight.positions] = key.transpose(1, 2)
+        values[sight.rows, :, sight.positions] = value.transpose(1, 2)
         keys, values = keys[:, :, : self.seen], values[:, :, : self.seen]
-        ahead = torch.arange(self.seen, device=query.device) - positions[:, :, None]
-        hidden = ahead > 0 if window is None else (ahead > 0) | (ahead <= -window)
         # Queries that share a KV head are side by side: (rows, KV heads, each * count, width).
         grouped = (query * scaling).reshape(rows, groups, each * count, width)
         scores = (grouped @ keys.transpose(2, 3)).view(rows, groups, each, count, self.seen)
-        scores = scores.masked_fill(hidden[:, None, None], float("-inf")).view(rows, groups, each * count, self.seen)
+        scores = scores.masked_fill(sight.hidden, float("-inf")).view(rows, groups, each * count, self.seen)
         if self.prefix is None or self.prefix_seen == 0:
             attended = scores.softmax(dim=-1) @ values
         else:
-            absent = self._absent(positions, window, each)
-            attended = self._with_prefix(self.prefix, layer, grouped, scores, values, absent)
+            attended = self._with_prefix(self.prefix, layer, grouped, scores, values, sight.absent)
         return attended.reshape(rows, heads, count, width).transpose(1, 2)
 
+    def _sight(self, count: int, window: int | None, each: int) -> _Sight:
+        """Of `count` new tokens a row, and `each` queries a KV head."""
+        device = self.starts.device
+        positions = self.starts[:, None] + torch.arange(count, device=device)
+        ahead = torch.arange(self.seen, device=device) - positions[:, :, None]
+        hidden = ahead > 0 if window is None else (ahead > 0) | (ahead <= -window)
+        rows = torch.arange(len(self.starts), device=device)[:, None]
+        return _Sight(rows, positions, hidden[:, None, None], self._absent(positions, window, each))
+
     def _absent(self, positions: Tensor, window: int | None, each: int) -> Tensor:
-        """True where a token does not see one of the prefix; broadcasts to (rows, KV heads, each * n, prefix)."""
         indices = torch.arange(self.prefix_seen, device=positions.device)
         absent = indices >= self.prefix_tokens
         if window is None:

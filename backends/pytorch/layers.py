@@ -190,14 +190,19 @@ class _Norm(torch.autograd.Function):
 class AdaptedLinear(PeftLinear):
     """PEFT's linear layer with a LoRA adapter, computed with `_AdaptedLinear` while the adapter is on."""
 
+    _parts: tuple[Weight, Tensor | None, Tensor, Tensor, float] | None = None
+
     def parts(self) -> tuple[Weight, Tensor | None, Tensor, Tensor, float] | None:
         """Weight, bias, A, B, scaling; None if the adapter is switched off."""
         if self.disable_adapters:
             return None
-        (name,) = self.active_adapters
-        base = self.base_layer
-        weight = base.packed if isinstance(base, PackedLinear) else base.weight
-        return weight, base.bias, self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
+        if self._parts is None:
+            # Looking them up takes as long as a small model's product. They stay: values are copied into them.
+            (name,) = self.active_adapters
+            base = self.base_layer
+            weight = base.packed if isinstance(base, PackedLinear) else base.weight
+            self._parts = weight, base.bias, self.lora_A[name].weight, self.lora_B[name].weight, self.scaling[name]
+        return self._parts
 
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """(..., in) -> (..., out), as PEFT's."""
@@ -246,6 +251,14 @@ def _gated_forward(module: Any, x: Tensor) -> Tensor:
     return _apply(_GatedDown, gate.flatten(0, -2), up.flatten(0, -2), *parts).view(*x.shape[:-1], -1)
 
 
+class _Unkept:
+    """The context of a forward pass that no backward pass follows."""
+
+    def save_for_backward(self, *_tensors: Tensor) -> None:
+        pass
+
+
 def _apply(function: Any, *arguments: Any) -> Tensor:
-    result: Tensor = function.apply(*arguments)
+    # Without a gradient, as in sampling, autograd's own steps would take as long as a small model's products.
+    result: Tensor = function.apply(*arguments) if torch.is_grad_enabled() else function.forward(_Unkept(), *arguments)
     return result

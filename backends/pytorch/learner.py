@@ -56,6 +56,7 @@ class TorchLearner(PackedLearner[Tensor]):
         self.trunk: Any = causal.model
         self.head = head_of(causal)
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
+        self._checkpointed = False
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
@@ -145,6 +146,9 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def _checkpoint_layers(self, checkpointed: bool) -> None:
         """Choose whether a forward pass keeps only each layer's input for the backward pass, or all activations."""
+        if checkpointed == self._checkpointed:
+            return
+        self._checkpointed = checkpointed
         if checkpointed:
             self.model.activation_checkpointing_enable({"use_reentrant": False})
         else:

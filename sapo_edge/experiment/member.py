@@ -168,7 +168,7 @@ class Member:
         return Solo() if self._training.origin == "past" else transport
 
     def _cut(self, text: str, ended: bool) -> CutAnswer:
-        return self.shelf.policy.cut(text, ended, self.max_tokens)
+        return self.shelf.cut(text, ended, self.max_tokens)
 
     def _receive(self, rollout: Rollout, _neighbourhood: str) -> None:
         if self._training.external and (self._training.origin == "peers" or rollout.author.startswith(FROZEN)):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 import shutil
+from functools import lru_cache
 from pathlib import Path
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE
 from sapo_edge.policy import Policy
+
+MAX_CUT = 16384
+"""Answers whose cuts are remembered: those of the last rounds."""
 
 
 class Shelf:
@@ -19,10 +23,12 @@ class Shelf:
 
     Attributes:
         policy: has the adapter of the member that took it last.
+        cut: its `Policy.cut`, which depends on no adapter: all members cut the same answers, and each more than once.
     """
 
     def __init__(self, policy: Policy, directory: Path) -> None:
         self.policy = policy
+        self.cut = lru_cache(MAX_CUT)(policy.cut)
         self._directory = directory
         self._fresh = directory / "fresh"
         self._fresh.mkdir(parents=True, exist_ok=True)

@@ -17,6 +17,7 @@ from sapo_edge.experiment.member import PAST, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
+from sapo_edge.policy import CutAnswer
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout
 from tests.fakes import SavedPolicy
@@ -143,6 +144,18 @@ def test_costs_are_those_of_generating_and_updating_of_all_members(
     # Two learn, two only generate; the hostile one writes without a model, and examinations are nobody's cost.
     assert costs.seconds == tuple((round, node, 7.0 if node < 2 else 2.0) for round in range(1, 9) for node in range(4))
     assert {(row.round, row.node) for row in record.rounds} == {(round, node) for round, node, _ in costs.seconds}
+
+
+def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> None:
+    class Cutting(SavedPolicy):
+        def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+            self.log.append(f"cut {text} {ended}")
+            return super().cut(text, ended, max_tokens)
+
+    policy = Cutting()
+    record_of(HALF, {"base": Shelf(policy, tmp_path)})
+    cuts = [entry for entry in policy.log if entry.startswith("cut")]
+    assert cuts and len(cuts) == len(set(cuts))
 
 
 def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:

@@ -75,6 +75,27 @@ def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> 
     assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
 
 
+def test_a_token_and_a_part_of_the_template_are_looked_up_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocabulary = HfVocabulary(HfDirectory(directory))
+    prompts = [question(text) for text in ("one", "two", "<|im_end|>")]
+    texts: list[tuple[str, bool]] = []
+    tokenize = vocabulary.tokenize
+
+    def record(text: str, *, special: bool) -> list[int]:
+        texts.append((text, special))
+        return tokenize(text, special=special)
+
+    monkeypatch.setattr(vocabulary, "tokenize", record)
+    assert [vocabulary.encode_prompt(prompt) for prompt in prompts] == [encode_prompt(prompt) for prompt in prompts]
+    parts = [text for text, special in texts if special]
+    assert parts and len(parts) == len(set(parts))
+    pieces = [vocabulary.piece(token) for token in range(264)]
+    monkeypatch.setattr(vocabulary, "_to_bytes", None)
+    assert [vocabulary.piece(token) for token in range(264)] == pieces
+
+
 def test_several_files_are_one_model(copied: Path, directory: Path) -> None:
     from safetensors.numpy import load_file, save_file
 

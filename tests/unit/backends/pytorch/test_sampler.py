@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from sapo_edge.backends.common import draw as categorical
+from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.pytorch.attention import CachedAttention
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.sampler import draw
-from sapo_edge.backends.pytorch.steps import Network, Record, StepCache
+from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps
 from sapo_edge.policy import LoraSettings, Message, Sample
 from tests.contract.training import STRONG, own_group
 from tests.models import question
@@ -39,6 +43,47 @@ def test_an_impossible_token_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).repeat(4, 1)
     ids, _ = draw(logits, 1.0, torch.tensor([0.0, 0.49999, 0.5, 1.0 - 2**-53], dtype=torch.float64))
     assert ids.tolist() == [1, 1, 3, 3]
+
+
+def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) -> None:
+    vocabulary = make().vocabulary
+    greedy, drawn = (Request((), 1, 5, temperature, 7, b"").begin(vocabulary, 2, 3) for temperature in (0.0, 1.0))
+    assert not greedy.uniforms.any() and (drawn.uniforms == categorical.uniforms(7, 2, 3, 5)).all()
+
+
+@pytest.mark.parametrize("model", ["llama-gqa", "gemma3"])
+def test_what_tokens_see_is_worked_out_once_a_step_for_all_layers_alike(
+    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    policy = TorchPolicy(models[model], lora=RANK, threads=1, place=CPU)
+    windows: list[int | None] = []
+    steps = 0
+    work_out, compute = CachedAttention._sight, Steps._compute
+
+    def count_sights(self: CachedAttention, count: int, window: int | None, each: int) -> object:
+        windows.append(window)
+        return work_out(self, count, window, each)
+
+    def count_steps(self: Steps, *arguments: Any) -> torch.Tensor:
+        nonlocal steps
+        steps += 1
+        return compute(self, *arguments)
+
+    monkeypatch.setattr(CachedAttention, "_sight", count_sights)
+    monkeypatch.setattr(Steps, "_compute", count_steps)
+    policy.generate(PROMPTS, 2, 4, 1.0, 0)
+    assert steps > 3 and set(Counter(windows).values()) == {steps}
+    policy.close()
+
+
+def test_without_a_gradient_the_layers_compute_the_same_bits(make: Callable[..., TorchPolicy]) -> None:
+    policy = make()
+    policy.update([own_group(policy, PROMPTS[0], 0)], STRONG)
+    ids = torch.tensor([[5, 3, 200, 7]])
+    with torch.no_grad():
+        plain = policy._model(ids).logits
+    with_gradient = policy._model(ids).logits
+    assert with_gradient.requires_grad and torch.equal(plain, with_gradient)
 
 
 class Recorder:

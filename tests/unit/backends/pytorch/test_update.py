@@ -90,6 +90,23 @@ def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
+def test_checkpointing_is_switched_only_where_it_changes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    switched: list[str] = []
+    model = recorder.learner.model
+    for name in ("enable", "disable"):
+        method = getattr(model, f"activation_checkpointing_{name}")
+
+        def record(*arguments: object, name: str = name, method: Callable[..., None] = method) -> None:
+            switched.append(name)
+            method(*arguments)
+
+        monkeypatch.setattr(model, f"activation_checkpointing_{name}", record)
+    recorder.update(make_groups(), SETTINGS)
+    recorder.learner.place = replace(CPU, checkpointed_tokens=0)
+    recorder.update(make_groups(), SETTINGS)
+    assert switched == ["enable", "disable"]
+
+
 @pytest.mark.parametrize("tokens", [1, 45])
 def test_the_size_of_packs_changes_nothing(recorder: Recorder, tokens: int) -> None:
     settings = replace(SETTINGS, learning_rate=0.0)
