@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.choose import detect
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
@@ -155,8 +156,21 @@ def test_exporting_again_replaces_the_files_and_json_names_them(
         assert (target / name).read_bytes() == (adapter / name).read_bytes()
 
 
-def test_doctor_gives_every_problem_a_remedy(sapo: Command, model: Path, tmp_path: Path) -> None:
+def test_doctor_gives_every_problem_a_remedy_and_sees_a_running_node(
+    sapo: Command, model: Path, tmp_path: Path
+) -> None:
+    from sapo_edge.state.lock import StateLock
+    from sapo_edge.state.paths import Paths
+
+    paths = Paths.default(tmp_path)
+    paths.create()
+    lock = StateLock(paths.lock)
+    lock.acquire()
+    before = sorted(tmp_path.rglob("*"))
+    # The only one here that loads the backends' packages, in processes of their own.
     result = sapo("doctor", "--home", tmp_path, "--model", model, "--json")
+    lock.release()
+    assert sorted(tmp_path.rglob("*")) == before
     record = json.loads(result.out)
     names = [check["name"] for check in record["checks"]]
     assert record["v"] == 1 and len(set(names)) == len(names) >= 8
@@ -165,33 +179,28 @@ def test_doctor_gives_every_problem_a_remedy(sapo: Command, model: Path, tmp_pat
         assert check["status"] in ("pass", "warn", "fail") and check["detail"]
         assert bool(check["remedy"]) == (check["status"] != "pass"), check
     assert result.code == (1 if any(check["status"] == "fail" for check in record["checks"]) else 0)
+    (state,) = [check for check in record["checks"] if check["name"] == "state"]
+    assert state["status"] == "warn" and "another node" in state["detail"]
 
 
-def test_doctor_fails_when_a_check_fails(sapo: Command, tmp_path: Path) -> None:
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doctor that does not load the backends' packages, which takes seconds."""
+    monkeypatch.setattr(detect, "probe", lambda _backends: {})
+
+
+@pytest.mark.usefixtures("unprobed")
+def test_doctor_fails_when_a_check_fails(invoke: Invoke, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"GGUF")
-    text = sapo("doctor", "--home", tmp_path, "--model", broken)
+    text = invoke("doctor", "--home", tmp_path, "--model", broken)
     assert text.code == 1 and "Traceback" not in text.err
     lines = text.out.splitlines()
     (failed,) = [number for number, line in enumerate(lines) if line.startswith("fail") and " model " in line]
     assert lines[failed + 1].strip().startswith("-> ")
-    record = json.loads(sapo("doctor", "--home", tmp_path, "--model", broken, "--json").out)
+    record = json.loads(invoke("doctor", "--home", tmp_path, "--model", broken, "--json").out)
     status = {check["name"]: check["status"] for check in record["checks"]}
     assert (status["model"], status["memory"], status["state"]) == ("fail", "warn", "pass")
-
-
-def test_doctor_sees_a_running_node(sapo: Command, model: Path, tmp_path: Path) -> None:
-    from sapo_edge.state.lock import StateLock
-    from sapo_edge.state.paths import Paths
-
-    paths = Paths.default(tmp_path)
-    paths.create()
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    record = json.loads(sapo("doctor", "--home", tmp_path, "--model", model, "--json").out)
-    lock.release()
-    (state,) = [check for check in record["checks"] if check["name"] == "state"]
-    assert state["status"] == "warn" and "another node" in state["detail"]
 
 
 def test_paths_are_all_below_the_home_and_nothing_is_created(sapo: Command, tmp_path: Path) -> None:
@@ -214,6 +223,7 @@ FRESH = (
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("unprobed")
 @pytest.mark.parametrize("arguments", FRESH, ids=" ".join)
 def test_a_command_that_only_looks_or_fails_creates_nothing(
     invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]

@@ -6,14 +6,13 @@ import contextlib
 import json
 import secrets
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.process import fork
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
 
@@ -31,8 +30,10 @@ config = {{ min_terms = 2, max_terms = 2, min_digits = 1, max_digits = 1 }}
 
 def sapo(home: Path, *arguments: str) -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(home)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    process = fork(*arguments, "--home", home, directory=home.parent)
+    out, err = process.communicate(60)
+    assert process.wait() == 0, err
+    return out
 
 
 class Running(LineProcess):
