@@ -76,7 +76,7 @@ class TorchLearner(PackedLearner[Tensor]):
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
         try:
-            with reproducible(self.place.device), by_onednn(self.place.products):
+            with reproducible(self.place.device):
                 return super().update(groups, settings, handle)
         finally:
             # The torch backend samples from the same layers.
@@ -97,9 +97,10 @@ class TorchLearner(PackedLearner[Tensor]):
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
         parts = []
-        for start in range(0, len(targets), self.place.logit_rows):
-            rows = slice(start, start + self.place.logit_rows)
-            parts.append(self._rows(leaf, targets, rows, loss))
+        with by_onednn(self.place.products):
+            for start in range(0, len(targets), self.place.logit_rows):
+                rows = slice(start, start + self.place.logit_rows)
+                parts.append(self._rows(leaf, targets, rows, loss))
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
@@ -157,8 +158,9 @@ class TorchLearner(PackedLearner[Tensor]):
     def _logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
         parts = []
         size = self.place.logit_rows
-        for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
-            parts.append(_to_logprobs(self.head(rows), temperature).gather(1, ids[:, None])[:, 0])
+        with by_onednn(self.place.products):
+            for rows, ids in zip(torch.split(hidden, size), torch.split(targets, size), strict=True):
+                parts.append(_to_logprobs(self.head(rows), temperature).gather(1, ids[:, None])[:, 0])
         return torch.cat(parts)
 
     def logprobs(self, group: EncodedGroup, temperature: float = 1.0) -> npt.NDArray[np.float32]:

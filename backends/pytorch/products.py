@@ -34,10 +34,11 @@ def wide_product(gradient: Tensor, weight: Tensor) -> Tensor:
 
 @contextmanager
 def by_onednn(products: str) -> Iterator[None]:
-    """Have oneDNN make a CPU's float32 products too, if the others are bfloat16.
+    """Have oneDNN make a CPU's float32 products, if the others are bfloat16: for the large ones, of the output matrix.
 
     It may round their inputs to bfloat16, which it does where a CPU has units for matrices (AMX). Elsewhere they are
-    exact, and on AMD's processors twice as fast as by MKL, which uses half of the registers' width there.
+    exact, and on AMD's processors twice as fast as by MKL, which uses half of the registers' width there. Small ones
+    gain nothing, and attention takes four times as long.
 
     Args:
         products: see `place.Place`.
