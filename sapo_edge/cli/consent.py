@@ -54,7 +54,7 @@ def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, st
 
 def _asks_on_terminal(workspace: Workspace) -> bool:
     """Ask the question; False if the answer is no, or if there is no terminal."""
-    if not _can_ask():
+    if not can_ask():
         return False
     assert workspace.swarm is not None
     who = "those who have its invite" if workspace.swarm.is_private else "anybody"
@@ -62,13 +62,18 @@ def _asks_on_terminal(workspace: Workspace) -> bool:
     narrate("the questions, your model's answers as text, your node's public key and your IP address.")
     narrate("Never shared: weights, files, settings. What was sent can't be taken back (docs/privacy.md).")
     print("Share? [y/N] ", end="", file=sys.stderr, flush=True)
-    agreed = sys.stdin.readline(16).strip().lower() in ("y", "yes")
+    agreed = is_yes(sys.stdin.readline(16))
     if not agreed:
         narrate("alone this time; `sapo config set network solo` keeps it so without a question")
     return agreed
 
 
-def _can_ask() -> bool:
+def is_yes(answer: str) -> bool:
+    """Whether an answer that was typed is a yes."""
+    return answer.strip().lower() in ("y", "yes")
+
+
+def can_ask() -> bool:
     """Whether somebody sees the question and can answer it."""
     if sys.stdin is None or sys.stderr is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False

@@ -17,6 +17,7 @@ import typer
 from sapo_edge import events
 from sapo_edge.cli.consent import ask_for_consent
 from sapo_edge.cli.fanout import EventFanout
+from sapo_edge.cli.login import offer_start_at_login
 from sapo_edge.cli.options import Backend, Home, JsonEvents, ManifestName, Model, Set
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.start import start_detached
@@ -24,6 +25,7 @@ from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ExitCode, StateError
 from sapo_edge.room import Room
+from sapo_edge.state.consent import read_consent
 
 if TYPE_CHECKING:
     from sapo_edge.care.stop import Stop
@@ -110,7 +112,10 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.tasks.source import TaskSource
 
     workspace.check_swarm()
+    is_first = not workspace.is_alone and read_consent(workspace.paths.consent) is None
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
+    if is_first:
+        offer_start_at_login(workspace)
     priority = lower_priority(workspace.settings.nice)
     # Prints the stack on stderr when native code crashes.
     faulthandler.enable(file=2)

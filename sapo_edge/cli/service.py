@@ -53,7 +53,7 @@ def install(
     home: Home = None,
 ) -> None:
     """Install a service that runs `sapo run`, or renew it."""
-    manager = _manager(name, system=system)
+    manager = manager_of(name, system=system)
     if system and home is None and not os.environ.get(HOME_VARIABLE, "").strip():
         home = SYSTEM_HOME
     workspace = open_workspace(home)
@@ -85,7 +85,7 @@ def install(
 @app.command()
 def status(system: System = False, name: Name = DEFAULT_NAME, json: Json = False) -> None:
     """Show whether the service runs; exit with 3 if not."""
-    manager = _manager(name, system=system)
+    manager = manager_of(name, system=system)
     if isinstance(manager, Systemd) and json:
         print_json({"service": name, "properties": manager.properties(name)})
     elif isinstance(manager, Systemd):
@@ -106,7 +106,7 @@ def logs(
     name: Name = DEFAULT_NAME,
 ) -> None:
     """Show what the service wrote to the journal, its starts and failures included."""
-    manager = _manager(name, system=system)
+    manager = manager_of(name, system=system)
     if not isinstance(manager, Systemd):
         raise ConfigError("launchd keeps no journal", "use `sapo logs`, which needs no running node")
     raise typer.Exit(_show(manager.log_command(name, lines, follow=follow)))
@@ -115,7 +115,7 @@ def logs(
 @app.command()
 def remove(system: System = False, name: Name = DEFAULT_NAME) -> None:
     """Stop the service after its round and remove it; everything that the node learned stays."""
-    manager = _manager(name, system=system)
+    manager = manager_of(name, system=system)
     manager.check()
     if manager.unit(name).exists():
         narrate("stopping after the round in progress")
@@ -127,7 +127,12 @@ def remove(system: System = False, name: Name = DEFAULT_NAME) -> None:
         narrate(f"the user {name} and {SYSTEM_HOME} stay, too: `userdel {name}` and rm remove them")
 
 
-def _manager(name: str, *, system: bool) -> Systemd | Launchd:
+def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
+    """The service manager of this system.
+
+    Raises:
+        ConfigError: if there is none, or the name is none for a service.
+    """
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name) is None:
         raise ConfigError(
             f"{name!r} is no name for a service", "use lower-case letters, digits and hyphens, 31 at most"

@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from sapo_edge.cli.consent import is_yes
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.errors import ConfigError, StateError
@@ -79,7 +80,7 @@ def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
         if not (asks and sys.stdin is not None and sys.stdin.isatty()):
             raise ConfigError("nobody can be asked here", "give --yes to remove all of it")
         print("Remove all of it? Adapters and history can't be made again. [y/N] ", end="", file=sys.stderr, flush=True)
-        if sys.stdin.readline(16).strip().lower() not in ("y", "yes"):
+        if not is_yes(sys.stdin.readline(16)):
             narrate("nothing was removed")
             return
     for item in items:

@@ -13,12 +13,17 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import __version__
+from sapo_edge.cli import service
 from sapo_edge.cli.consent import ask_for_consent
+from sapo_edge.cli.login import offer_start_at_login
 from sapo_edge.cli.workspace import Workspace, open_workspace
+from sapo_edge.service import systemd
+from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import consent
 from sapo_edge.state.consent import read_consent, write_consent
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
+from tests.unit.service.test_systemd import Commands
 
 ROOT = Path(__file__).parents[2]
 SWARM = {"SAPO_EDGE_NETWORK": "swarm", "SAPO_EDGE_LISTEN": "loopback", "SAPO_EDGE_MDNS": "off"}
@@ -71,6 +76,36 @@ def test_yes_on_a_terminal_is_recorded_and_not_asked_again(
     assert not ask_for_consent(workspace(), agree=False)[0].is_alone and again.getvalue() == ""
 
 
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    """A machine that systemd runs."""
+    commands = Commands()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
+    return commands
+
+
+def test_start_at_login_is_offered_and_done_only_after_a_yes(
+    workspace: Callable[..., Workspace], commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
+    for flags in ({"rounds": 3}, {"network": "solo"}):
+        offer_start_at_login(workspace(**flags))
+    assert commands.run == [], "nobody is asked in a trial"
+    shown = on_terminal(monkeypatch, "n\n")
+    offer_start_at_login(workspace())
+    assert "whenever you log in" in shown.getvalue() and not unit.exists()
+    on_terminal(monkeypatch, "y\n")
+    offer_start_at_login(workspace())
+    assert f"run --home {tmp_path / 'home'}" in unit.read_text() and not any(
+        "--no-block" in line for line in commands.run
+    )
+    again = on_terminal(monkeypatch, "y\n")
+    offer_start_at_login(workspace())
+    assert again.getvalue() == "", "it is there"
+
+
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "x\n", "yesterday\n"])
 def test_everything_else_is_no(
     workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch, typed: str
@@ -86,11 +121,11 @@ def test_a_job_in_the_background_is_not_asked(tmp_path: Path) -> None:
 import os, sys
 sys.path.insert(0, {str(ROOT)!r})
 from pathlib import Path
-from sapo_edge.cli.consent import _can_ask
-answers = [_can_ask()]
+from sapo_edge.cli.consent import can_ask
+answers = [can_ask()]
 if os.fork() == 0:
     os.setpgid(0, 0)
-    Path({str(tmp_path)!r}, "asked").write_text(str([*answers, _can_ask()]))
+    Path({str(tmp_path)!r}, "asked").write_text(str([*answers, can_ask()]))
 else:
     os.wait()
 """

@@ -32,7 +32,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     monkeypatch.setattr(systemd, "BOOTED", tmp_path)
     commands = Commands()
-    monkeypatch.setattr(service, "_manager", lambda name, system: Systemd(system=system, run=commands))
+    monkeypatch.setattr(service, "manager_of", lambda name, system: Systemd(system=system, run=commands))
     return commands
 
 

@@ -1,0 +1,38 @@
+"""The first run of a node in a swarm offers to start one at every login."""
+
+from __future__ import annotations
+
+import sys
+
+from sapo_edge.cli.consent import can_ask, is_yes
+from sapo_edge.cli.output import narrate
+from sapo_edge.cli.workspace import Workspace
+from sapo_edge.errors import SapoError
+from sapo_edge.service.plan import DEFAULT_NAME
+
+
+def offer_start_at_login(workspace: Workspace) -> None:
+    """Ask on a terminal, and install a service of this user if the answer is yes; the node of now is left alone.
+
+    Asks nothing where no service manager answers, where a service exists, and for a run of so many rounds.
+    """
+    from sapo_edge.cli import service
+
+    if workspace.is_alone or workspace.settings.rounds or not can_ask():
+        return
+    try:
+        manager = service.manager_of(DEFAULT_NAME, system=False)
+        manager.check()
+    except SapoError:
+        return
+    if manager.unit(DEFAULT_NAME).exists():
+        return
+    print("Start a node whenever you log in, too? [y/N] ", end="", file=sys.stderr, flush=True)
+    if not is_yes(sys.stdin.readline(16)):
+        narrate("`sapo service install` does it later")
+        return
+    try:
+        service.install(start=False, home=workspace.paths.home)
+        narrate("`sapo service remove` takes it back")
+    except SapoError as error:
+        narrate(f"it can't be installed: {error}")
