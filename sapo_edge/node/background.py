@@ -22,6 +22,7 @@ from typing import Any
 from sapo_edge.children import sapo_command
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.logs import as_text
 from sapo_edge.state.paths import Paths
 
 LINES = 15
@@ -232,7 +233,7 @@ def _from_log(log: Path, since: float | None) -> Ended:
         log: of all nodes of this state directory, the newest last.
         since: Unix seconds; older lines belong to another node. None: the last node in the log.
     """
-    lines = _tail(log).splitlines()
+    lines = "\n".join(map(as_text, _tail(log).splitlines())).splitlines()
     events = [(number, event) for number, line in enumerate(lines) if (event := _event(line)) is not None]
     if since is not None:
         events = [(number, event) for number, event in events if event["time"] >= since]

@@ -1,12 +1,18 @@
-"""Logging: short lines on stderr, full ones in a rotating file. A command's messages to its user are not logged."""
+"""Logging: short lines on stderr, JSON lines in a rotating file. A command's messages to its user are not logged.
+
+A line of the file has `time` (Unix seconds), `level`, `thread`, `source`, and `text` or, of an event, `event`. Until
+version 0.1 it was text; `as_text` gives that form, which all readers understand.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.state.durable import reported
@@ -17,6 +23,46 @@ MAX_BYTES = 1024 * 1024
 """Size at which the file is rotated."""
 OLDER_FILES = 2
 """Number of rotated files kept."""
+LINE_START = '{"time":'
+"""How every JSON line begins."""
+_EVENT = '{"v":'
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+class _JsonLines(logging.Formatter):
+    """A record as one JSON object; an event's own JSON is a part of it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields: dict[str, object] = {
+            "time": round(record.created, 3), "level": record.levelname.lower(), "thread": record.threadName,
+            "source": record.name,
+        }  # fmt: skip
+        text = super().format(record)
+        event = _loads(text) if text.startswith(_EVENT) else None
+        fields |= {"text": text} if event is None else {"event": event}
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def as_text(line: str) -> str:
+    """A line of the file as text: `2027-01-15T08:00:00Z INFO thread source: text`; any other line as it is."""
+    fields = _loads(line) if line.startswith(LINE_START) else None
+    try:
+        if fields is None:
+            return line
+        moment = time.strftime(_TIME, time.gmtime(float(fields["time"])))
+        event = fields.get("event")
+        text = str(fields["text"]) if event is None else json.dumps(event, separators=(",", ":"))
+        return f"{moment}Z {str(fields['level']).upper()} {fields['thread']} {fields['source']}: {text}"
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return line
+
+
+def _loads(text: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 class _LogFile(RotatingFileHandler):
@@ -51,11 +97,7 @@ def configure(level: str = "warning", file: Path | None = None, *, stderr: bool 
             log_file = _LogFile(
                 file, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
             )
-        formatter = logging.Formatter(
-            "%(asctime)sZ %(levelname)s %(threadName)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S"
-        )
-        formatter.converter = time.gmtime
-        log_file.setFormatter(formatter)
+        log_file.setFormatter(_JsonLines())
         log_file.setLevel(min(number, logging.INFO))
         handlers.append(log_file)
     if stderr:

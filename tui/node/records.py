@@ -12,6 +12,7 @@ from enum import StrEnum
 from sapo_edge import events
 from sapo_edge.event_words import describe_event
 from sapo_edge.plain import counted, printable
+from sapo_edge.state.logs import as_text
 
 MAX_TEXT = 1000
 """Characters of a record that are shown in the list."""
@@ -37,7 +38,7 @@ class Record:
         source: the part of the program that wrote it; "" for events.
         thread: that wrote it.
         text: one line of words.
-        raw: the text in the file, with everything unprintable escaped.
+        raw: the record as text, with everything unprintable escaped.
         cut: whether `raw` is only the beginning.
     """
 
@@ -89,6 +90,7 @@ def parse_record(place: Place, data: bytes) -> Record:
     """Parse the bytes of one record: a line, and the lines up to the next record. Any bytes are valid."""
     # Cut first: a line may be very long.
     whole = data[: 4 * MAX_RAW].decode("utf-8", "backslashreplace").replace("\r\n", "\n").rstrip("\r\n")
+    whole = as_text(whole)
     header = _HEADER.match(whole)
     body = whole if header is None else whole[header.end() :]
     first, _, more = body.partition("\n")

@@ -1,14 +1,20 @@
 """Logging to stderr and a file."""
 
+import json
 import logging
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.events import Notice, to_json
 from sapo_edge.state import logs
+from sapo_edge.tui.screens.logs.reader import LogReader
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +45,41 @@ def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.Cap
     logging.getLogger("sapo_edge.node").info("kept \udc80")
     logging.getLogger("elsewhere").info("not ours")
     lines = file.read_text().splitlines()
-    assert len(lines) == 1 and lines[0].endswith("INFO MainThread sapo_edge.node: kept \\udc80")
+    assert len(lines) == 1
+    fields = json.loads(lines[0])
+    assert list(fields) == ["time", "level", "thread", "source", "text"] and abs(fields["time"] - time.time()) < 60
+    assert list(fields.values())[1:] == ["info", "MainThread", "sapo_edge.node", "kept \udc80"]
+    assert logs.as_text(lines[0]).endswith("Z INFO MainThread sapo_edge.node: kept \udc80")
     assert capsys.readouterr().err == ""
+
+
+def test_events_and_errors_are_one_line_each_and_read_as_before(tmp_path: Path) -> None:
+    logs.configure("error", tmp_path / "log", stderr=False)
+    event = to_json(Notice(level="warning", text='a "word"\n{"time":', time=5.5))
+    logger = logging.getLogger("sapo_edge.node")
+    logger.info(event)
+    try:
+        raise ValueError("an error")
+    except ValueError:
+        logger.exception("failed")
+    logger.info('{"v":')
+    first, second, third = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(first)["event"] == json.loads(event) and logs.as_text(first).endswith(f" sapo_edge.node: {event}")
+    assert json.loads(second)["text"].startswith("failed\nTraceback") and json.loads(third)["text"] == '{"v":'
+    reader = LogReader(tmp_path / "log")
+    earlier = "2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: of an earlier version\nits second line\n"
+    (tmp_path / "log.1").write_text(earlier)
+    (tmp_path / "log").write_text(f"{earlier}{first}\n{second}\n{third}\n")
+    assert reader.read()
+    old, also_old, notice, error, rest = reader.records
+    assert old.text == also_old.text == "of an earlier version  [+1 line: its second line]"
+    assert (notice.level, notice.source) == ("warning", "") and notice.time is not None
+    assert error.level == "error" and "ValueError: an error" in error.text and rest.text == '{"v":'
+
+
+@given(st.text(max_size=60), st.sampled_from(["", logs.LINE_START, '{"time":1,"level":"x","thread":1,"source":2,']))
+def test_any_line_can_be_read(text: str, start: str) -> None:
+    assert isinstance(logs.as_text(start + text), str)
 
 
 def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,8 @@ MAX_RECORDS = 20_000
 HEAD_BYTES = 256
 """First bytes of a file, compared to recognise it: a new file often gets the inode of a removed one."""
 
-_BEGIN = re.compile(rb"\n(?=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ )")
+# JSON, or text of earlier versions, whose records may have several lines.
+_BEGIN = re.compile(rb'\n(?=\{"time":|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ [A-Z]+ )')
 
 
 @dataclass(slots=True)
