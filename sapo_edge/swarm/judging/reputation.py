@@ -15,9 +15,8 @@ through one neighbour share that neighbour's budget, and all newcomers share ano
 each established neighbour has a small part to itself, and another one for what it publishes itself. A thousand
 identities therefore get no more than one, and keep nobody of another network from becoming established. In a large
 swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
-fill it, and keys that are used again have an author's rate. An attempt that finds no room counts like a rollout there:
-a newcomer then waits until it may send another. So all newcomers have the same chance of being heard, and those that
-send more than an author may do not become established before the others.
+fill it, and keys that are used again have an author's rate. A newcomer that finds no room there waits as long as an
+author whose rounds are like this node's takes to send a rollout, so that who tries more often is hardly heard earlier.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -39,7 +38,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
-from sapo_edge.room import Room
+from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.wire.rejection import Rejection
@@ -326,7 +325,7 @@ class Reputation:
             now = self._now()
             until = self._postponed.get(author, -math.inf)
             # Set again in any case: whoever goes on sending is not forgotten.
-            self._postponed[author] = until if now < until else now + 1 / self._room.author
+            self._postponed[author] = until if now < until else now + GENEROUS / self._room.author
 
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.room import Room
+from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.joining.identity import Identity, peer_id_of
 from sapo_edge.swarm.judging import admission as module
 from sapo_edge.swarm.judging import external, freshness
@@ -421,9 +421,9 @@ def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(ga
         pass
     assert gate.admission.check_records([gate.record(1, author=2)], "neighbour").rejections == (Rejection.RATE,)
     assert gate.send(gate.record(1, author=3)) == [Rejection.RATE]
-    gate.wait(0.9 / room.author)
+    gate.wait(0.9 * GENEROUS / room.author)
     assert gate.send(gate.record(2, author=2)) == [] and gate.send(gate.record(2, author=3)) == [Rejection.RATE]
-    gate.wait(0.2 / room.author)
+    gate.wait(0.2 * GENEROUS / room.author)
     assert gate.send(gate.record(3, author=3)) == [] and not gate.blamed()
 
 
