@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
+from platformdirs import user_downloads_path
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.events import Event
+from textual.events import DeliveryComplete, DeliveryFailed, Event
 from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
@@ -28,6 +31,8 @@ from sapo_edge.tui.node.launcher import Ending, Launcher
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.view import VIEWS, Change, View
 
+CLICK_SECONDS = 0.1
+"""Seconds after a mouse button's release in which a double click has selected its text."""
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
@@ -45,7 +50,14 @@ WARM_SECONDS = 2.0
 def _load_screens() -> None:
     from importlib import import_module
 
-    for name in (*(f"{view}.screen" for view in VIEWS), "help", "dialogs.quit", "dialogs.stop", "dialogs.ended"):
+    for name in (
+        *(f"{view}.screen" for view in VIEWS),
+        "help",
+        "words",
+        "dialogs.quit",
+        "dialogs.stop",
+        "dialogs.ended",
+    ):
         import_module(f"sapo_edge.tui.screens.{name}")
 
 
@@ -100,12 +112,15 @@ class SapoApp(App[ExitCode]):
             tooltip="Stop the node after its round, once you confirm it, or start one",
         ),
         Binding("f1", "help", "Help", priority=True, id="app.help_anywhere", tooltip="Explain this screen"),
+        Binding("f2", "words", "Words", show=False, priority=True, id="app.words", tooltip="What the words here mean"),
         Binding("question_mark", "help", "Help", show=False, id="app.help", tooltip="Explain this screen"),
         Binding("q", "ask_quit", "Quit", id="app.quit"),
         Binding("ctrl+q", "ask_quit", "Quit", show=False, priority=True, id="app.quit_anywhere"),
         Binding("ctrl+c", "copy_or_quit", "Copy", show=False, priority=True, id="app.copy", tooltip=COPY_OR_QUIT),
         Binding("escape", "go_back", "Back", show=False, id="view.back", tooltip="Show the screen before"),
         Binding("ctrl+p", "command_palette", "Commands", show=False, priority=True, id="app.palette"),
+        Binding("colon", "command_palette", "Commands", show=False, key_display=":", id="app.commands"),
+        Binding("ctrl+o", "jump", "Jump", show=False, priority=True, id="app.jump", tooltip="To a part of this screen"),
     ]
 
     def __init__(self, launcher: Launcher, environ: Mapping[str, str] | None = None) -> None:
@@ -119,6 +134,7 @@ class SapoApp(App[ExitCode]):
         self._redraw: Timer | None = None
         self._standing = self.state.standing
         self._before: list[str] = []
+        self._selected = ""
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -137,11 +153,13 @@ class SapoApp(App[ExitCode]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
-        from sapo_edge.tui.commands import node_commands
+        from sapo_edge.tui.commands import node_commands, saving_commands, screen_commands
 
         yield from node_commands(self)
+        yield from screen_commands(self, screen)
+        yield from saving_commands(self, screen)
         for command in super().get_system_commands(screen):
-            if command.title != "Quit":
+            if command.title not in ("Quit", "Screenshot"):
                 yield command
 
     def on_mount(self) -> None:
@@ -320,8 +338,41 @@ class SapoApp(App[ExitCode]):
         if not text:
             self.action_ask_quit()
             return
-        self.copy_to_clipboard(text)
+        self._copy(text)
         self.screen.clear_selection()
+
+    def on_text_selected(self) -> None:
+        """Copy what the mouse has selected, also by a double click, which selects after this."""
+        self.set_timer(CLICK_SECONDS, self._copy_selection)
+
+    def _copy_selection(self) -> None:
+        before, self._selected = self._selected, self.screen.get_selected_text() or ""
+        if self._selected not in ("", before):
+            self._copy(self._selected)
+
+    def save_text(self, text: str, name: str) -> None:
+        """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
+        folder = user_downloads_path()
+        self.deliver_text(
+            io.StringIO(text),
+            save_directory=folder if folder.is_dir() else Path.home(),
+            save_filename=name,
+            encoding="utf-8",
+            name="saved",
+        )
+
+    def on_delivery_complete(self, event: DeliveryComplete) -> None:
+        """Say where a file was saved; a browser says that itself."""
+        if event.name == "saved" and event.path is not None:
+            self.notify(f"saved as {printable(event.path)}", markup=False)
+
+    def on_delivery_failed(self, event: DeliveryFailed) -> None:
+        """Say why a file could not be saved."""
+        if event.name == "saved":
+            self.notify(printable(event.exception), title="Not saved", severity="error", markup=False)
+
+    def _copy(self, text: str) -> None:
+        self.copy_to_clipboard(text)
         self.notify(f"copied {counted(len(text), 'character')}", timeout=3)
 
     def switch_mode(self, mode: str) -> AwaitMount:
@@ -344,6 +395,24 @@ class SapoApp(App[ExitCode]):
             self.screen.dismiss()
         else:
             self.push_screen(HelpScreen.of(self.screen, self.launcher.paths.config / KEYS_FILE))
+
+    def action_jump(self) -> None:
+        """Show a letter over each part of the screen that takes the focus, and go to the one that is typed."""
+        from sapo_edge.tui.screens.jump import Jump
+
+        if isinstance(self.screen, Jump):
+            self.screen.dismiss(None)
+        elif parts := self.screen.focus_chain:
+            self.push_screen(Jump(parts), lambda part: part.focus() if part is not None else None)
+
+    def action_words(self) -> None:
+        """Open or close the glossary, with the words of the current screen first."""
+        from sapo_edge.tui.screens.words import WordsScreen
+
+        if isinstance(self.screen, WordsScreen):
+            self.screen.dismiss()
+        else:
+            self.push_screen(WordsScreen.of(self.screen))
 
     def action_ask_quit(self) -> None:
         """Quit; ask whether the node keeps running, unless a setting answers that."""

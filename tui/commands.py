@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import SystemCommand
 from textual.binding import Binding
+from textual.screen import Screen
 
+from sapo_edge.tui.look.terminal import screen_text
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.view import VIEWS
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
+
+MOVING = frozenset(("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "escape"))
+"""Keys that move about: what they do is no command."""
 
 
 def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
@@ -35,6 +42,28 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
 
         yield SystemCommand(f"Show {title}", f"The screen of key {number}", show)
     yield SystemCommand("Quit sapo", "Leave the app; asks once whether the node keeps running", app.action_ask_quit)
+
+
+def screen_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """What the keys of a screen do now, apart from those that move about."""
+    active = screen.active_bindings
+    moves = {active[key].binding.action for key in MOVING & active.keys()}
+    for node, binding, enabled, tooltip in {entry.binding.action: entry for entry in active.values()}.values():
+        if node is not app and enabled and binding.id and binding.description and binding.action not in moves:
+            key = f"The key {app.get_key_display(binding)} of this screen"
+            run = partial(app.run_action, binding.action, node)
+            yield SystemCommand(tooltip or binding.description, key, run)
+
+
+def saving_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Commands that write a file of what a screen shows."""
+
+    def save(suffix: str, content: Callable[[], str]) -> None:
+        app.save_text(content(), f"sapo-{datetime.now():%Y-%m-%d-%H%M%S}{suffix}")
+
+    text, picture = partial(save, ".txt", partial(screen_text, screen)), partial(save, ".svg", app.export_screenshot)
+    yield SystemCommand("Save this screen as text", "A .txt file in the folder for downloads", text)
+    yield SystemCommand("Save this screen as a picture", "An .svg file in the folder for downloads", picture)
 
 
 def binding_ids(app: SapoApp) -> set[str]:

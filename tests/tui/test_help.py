@@ -16,7 +16,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.commands import binding_ids
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
-from sapo_edge.tui.screens.help import DOCUMENTS, WORDS, HelpScreen, keys_of
+from sapo_edge.tui.screens.help import DOCUMENTS, HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
@@ -77,8 +77,6 @@ async def test_it_explains_how_to_change_keys_and_what_words_mean(launcher: Fake
         await until(pilot, lambda: isinstance(app.screen, Dashboard))
         help = await helped(pilot, app)
         help.query_one("#pages").styles.height = "auto"
-        for word in ("rollout", "group", "advantage", "teaches", "held-out", "adapter", "round", "swarm"):
-            assert word in WORDS
         await pilot.press("slash", *"keys.toml")
         await until(pilot, lambda: str(launcher.paths.config)[-20:] in picture(app).replace("\n", ""))
         await pilot.press("ctrl+u", *"informative")

@@ -183,9 +183,7 @@ async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLaunc
 async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     saved: dict[str, str] = {}
-    monkeypatch.setattr(
-        app, "deliver_text", lambda file, save_filename, mime_type: saved.update({save_filename: file.read()})
-    )
+    monkeypatch.setattr(app, "save_text", lambda text, name: saved.update({name: text}))
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         await pilot.press("g")

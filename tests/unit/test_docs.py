@@ -21,6 +21,8 @@ from sapo_edge.swarm.status import Direction, PeerInfo, State, SwarmStatus
 from sapo_edge.tasks.allowed import ALLOWED, EVALUATING, IRREPRODUCIBLE, Choice, Choices, Flag, Integer, Real
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS
+from sapo_edge.tui import glossary
+from sapo_edge.tui.glossary import GLOSSARY
 from tests.benchmarks.catalogue import BEGIN, END, table
 from tests.cli.inprocess import FakeNode
 from tests.defences.defence import test_exists as exists
@@ -195,6 +197,11 @@ def test_exit_codes_are_documented() -> None:
 def test_the_table_of_settings_is_that_of_the_code() -> None:
     # To renew it, paste what `sapo_edge.config.settings.reference()` returns.
     assert reference() in read("docs/configuration.md")
+
+
+def test_the_glossary_is_that_of_the_terminal_app() -> None:
+    # To renew it, paste what `sapo_edge.tui.glossary.reference()` returns.
+    assert glossary.reference() in read("docs/glossary.md") and list(GLOSSARY) == sorted(GLOSSARY)
 
 
 def test_variables_that_are_no_settings_are_documented() -> None:

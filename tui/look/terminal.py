@@ -6,12 +6,14 @@ import locale
 import os
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from rich.segment import Segment
 from textual.color import Color
 from textual.events import Event, Resize
 from textual.filter import LineFilter
 from textual.geometry import Size
+from textual.screen import Screen
 
 from sapo_edge.plain import printable
 
@@ -88,6 +90,11 @@ def at_least_smallest(event: Event) -> Event:
         return event
     size = Size(max(event.size.width, SMALLEST.width), max(event.size.height, SMALLEST.height))
     return Resize(size, size)
+
+
+def screen_text(screen: Screen[Any]) -> str:
+    """What a screen shows, as lines without spaces at their ends."""
+    return "\n".join(strip.text.rstrip() for strip in screen._compositor.render_strips()) + "\n"
 
 
 def desktop_notice(text: str, environ: Mapping[str, str] | None = None) -> str:

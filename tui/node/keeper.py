@@ -137,7 +137,7 @@ class Keeper:
             except NoNodeError as error:
                 if not started:
                     # Before the process exists, so that quitting meanwhile asks what to do with it.
-                    self._state.standing = Standing.STARTING
+                    self._state.standing, self._state.starting_since = Standing.STARTING, time.monotonic()
                     self._on_change()
                     await asyncio.to_thread(self._launcher.start)
                     started = True

@@ -29,6 +29,7 @@ class NodeState:
 
     Attributes:
         standing: whether the app is connected.
+        starting_since: when the node was started, in seconds of a monotonic clock.
         status: the last reply to `status`; empty before the first.
         settings: values by name, from the time of the connection.
         history: the curves and evaluations.
@@ -42,6 +43,7 @@ class NodeState:
     """
 
     standing: Standing = Standing.LOOKING
+    starting_since: float = 0.0
     status: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     history: History = field(default_factory=History)

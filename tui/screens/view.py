@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Flag, auto
 from typing import TYPE_CHECKING, ClassVar, cast
 
@@ -12,7 +13,7 @@ from textual.events import Click, ScreenResume
 from textual.screen import Screen
 from textual.widgets import Static
 
-from sapo_edge.plain import counted, format_time, printable, rough_duration
+from sapo_edge.plain import counted, duration, format_time, printable, rough_duration
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
 
@@ -49,6 +50,10 @@ NAV_TIGHT_COLUMNS = sum(len(title) + 2 for title in VIEWS.values()) + 1
 """Columns that they need at least in one line."""
 NAV_TWO_COLUMNS = sum(max(len(title) + 2 for title in [*VIEWS.values()][start::5]) for start in range(5)) + 1
 """Columns that they need at least in two lines of five."""
+
+
+START_SECONDS = 2.0
+"""Seconds from which the head says how long the node has been starting."""
 
 
 class NavItem(Static):
@@ -190,7 +195,9 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
         case Standing.LOOKING:
             return "○", "dim", "looking for a node"
         case Standing.STARTING:
-            return "◌", "yellow", "starting the node"
+            seconds = time.monotonic() - state.starting_since
+            waited = f" ({duration(seconds)})" if seconds >= START_SECONDS else ""
+            return "◌", "yellow", f"starting the node{waited}"
         case Standing.ENDED:
             at = format_time(state.ended_at)[11:16]
             if state.run_done:

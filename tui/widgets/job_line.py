@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from textual.widgets import Static
 from textual.worker import Worker
@@ -13,9 +13,8 @@ from textual.worker import Worker
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
 from sapo_edge.tui.node.launcher import Job, JobResult
+from sapo_edge.tui.widgets.waiting import MARKS, TICK_SECONDS
 
-TICK_SECONDS = 0.2
-"""Seconds between two drawings of the elapsed time."""
 Show = Callable[[Mapping[str, Any]], None]
 
 
@@ -33,8 +32,6 @@ class JobLine(Static):
     JobLine.-good { color: $text-success; }
     JobLine.-bad { color: $text-error; }
     """
-    MARKS: ClassVar = "|/-\\"
-
     clock: Callable[[], float] = staticmethod(time.monotonic)
 
     def __init__(self, *, id: str) -> None:
@@ -110,5 +107,5 @@ class JobLine(Static):
         if self._job is None:
             return
         seconds = self.clock() - self._since
-        mark = self.MARKS[int(seconds / TICK_SECONDS) % len(self.MARKS)]
+        mark = MARKS[int(seconds / TICK_SECONDS) % len(MARKS)]
         self.say(f"{mark} {self._doing} ({duration(seconds)}; Esc stops it)", "busy")

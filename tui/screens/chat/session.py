@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import duration, printable
 from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory
 
 
@@ -27,6 +28,7 @@ class ChatSession:
         self._chat: Chat | None = None
         self._loading = asyncio.Lock()
         self._stopped = False
+        self._since = 0.0
         self.label = ""
         self.doing = ""
         self.memory = ChatMemory(0)
@@ -45,7 +47,8 @@ class ChatSession:
         if self.loaded:
             return "-loaded", f"● {printable(self.label)}"
         if self.doing:
-            return "-loading", f"◌ {printable(self.doing)} ..."
+            seconds = time.monotonic() - self._since
+            return "-loading", f"◌ {printable(self.doing)} ..." + (f" ({duration(seconds)})" if seconds >= 1 else "")
         if failure:
             return "-failed", f"✗ {printable(failure)}"
         return "-idle", "○ models not loaded: your first question loads them"
@@ -63,7 +66,7 @@ class ChatSession:
             if self.loaded:
                 return True
             chat = self._chat = self._make()
-            self.doing = "starting a process for the models"
+            self.doing, self._since = "starting a process for the models", time.monotonic()
 
             def say(text: str) -> None:
                 if self._chat is chat:

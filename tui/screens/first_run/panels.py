@@ -1,4 +1,4 @@
-"""The panels of the first screen: what was found on this computer, and with whom the model learns."""
+"""The panels of the first screen: what learning means, what was found on this computer, with whom the model learns."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.events import Paste
+from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import Choices, Finding, Network
+from sapo_edge.plain import counted, printable
+from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
+from sapo_edge.tui.widgets.waiting import Waiting
 
 MAX_INVITE = 8192
 """Most characters read of a pasted invite; an invite has at most half as many."""
 PREFIX = "sapo://"
 """The start of every invite."""
-ROOMY = 100
-"""Columns of a terminal that has room for whole sentences."""
+ROOMY_COLUMNS, ROOMY_LINES = 100, 34
+"""Size of a terminal that has room for whole sentences."""
 
 NETWORKS: dict[str, str] = {"swarm": "This network and the open swarm", "solo": "Alone", "invite": "An invite"}
 MAX_NAME = 12
@@ -48,6 +50,20 @@ NEVER = (
 )
 
 
+GAIN = (
+    "a better model: chat with it here, or export it",
+    "a model that is better at these questions, to chat with here and to export to other programs",
+)
+"""What the user gets, on one line and in full."""
+COST = (
+    "all of the processor: warmth, noise, power",
+    "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
+)
+"""What learning costs, likewise."""
+SPEED = "on 2 cores, 40 rounds take about 10 minutes"
+"""How long learning takes, as measured for the README."""
+
+
 class InviteInput(Input):
     """Accepts an invite that a chat program has broken into lines."""
 
@@ -71,7 +87,6 @@ class Company(Vertical):
     Company .fact { height: auto; }
     Company .fact .name { width: 8; text-style: bold; }
     Company .fact .what { width: 1fr; height: auto; }
-    Company.-roomy OneOf { layout: vertical; height: auto; }
     Company.-roomy #about { display: block; }
     Company.-roomy .fact { margin-top: 1; }
     """
@@ -128,7 +143,7 @@ class Company(Vertical):
     @on(OneOf.Changed)
     def explain(self) -> None:
         """Show what the choice means."""
-        network, roomy = self.network, self.app.size.width >= ROOMY
+        network, roomy = self.network, is_roomy(self)
         self.set_class(roomy, "-roomy")
         self.set_class(network == "invite", "-inviting")
         if network != "invite":
@@ -140,6 +155,70 @@ class Company(Vertical):
     @on(Input.Changed)
     def _clear_error(self) -> None:
         self.remove_class("-wrong")
+
+
+class Plan(Vertical):
+    """What the user gets, how long it takes, what it costs, and whether this computer can do it, in plain words.
+
+    Args:
+        rounds: after which the node stops; 0 for never.
+        hottest: temperature of the processor in °C at which the node pauses; 0 for never.
+    """
+
+    DEFAULT_CSS = """
+    Plan { height: auto; }
+    Plan .fact { height: auto; }
+    Plan .name { width: 10; text-style: bold; }
+    Plan .what { width: 1fr; height: auto; }
+    """
+
+    def __init__(self, rounds: int, hottest: int, *, id: str, classes: str) -> None:
+        super().__init__(id=id, classes=classes)
+        self._rounds, self._hottest = rounds, hottest
+        self._battery = False
+
+    def compose(self) -> ComposeResult:
+        """Four facts, the last of which is known after the check."""
+        for name, label in (("gain", "You get"), ("time", "Takes"), ("cost", "Costs")):
+            with Horizontal(classes="fact"):
+                yield Static(label, classes="name", markup=False)
+                yield Static(id=name, classes="what", markup=False)
+        with Horizontal(classes="fact"):
+            yield Static("Computer", classes="name", markup=False)
+            yield Waiting("checking ...", id="ready", classes="what")
+
+    def on_mount(self) -> None:
+        """Show what is known."""
+        self.on_resize()
+
+    def on_resize(self) -> None:
+        """Adapt the texts to the width."""
+        roomy = is_roomy(self)
+        end = f"{counted(self._rounds, 'round')}" if self._rounds else "until you stop it"
+        self.query_one("#gain", Static).update(GAIN[roomy])
+        self.query_one("#time", Static).update(f"{end}; {SPEED}")
+        pauses = ["on battery"] if self._battery else []
+        pauses += [f"above {self._hottest} °C"] if self._hottest else []
+        pause = f"; pauses {' and '.join(pauses)}" if pauses else ""
+        self.query_one("#cost", Static).update(COST[roomy] + pause)
+
+    def check(self) -> None:
+        """Say that the computer is being checked."""
+        self.query_one("#ready", Waiting).begin()
+
+    def show(self, findings: Findings, *, on_battery: bool) -> None:
+        """Say whether the computer can do it.
+
+        Args:
+            findings: about the computer.
+            on_battery: whether the node pauses on battery.
+        """
+        self._battery = findings.battery and on_battery
+        self.on_resize()
+        problems = [f"{row.name}: {row.value}" for row in findings.rows if not row.good]
+        values = [row.value for row in findings.rows if row.name in ("Model", "Processor", "Memory")]
+        text = f"✗ {'; '.join(problems)}" if problems else f"✓ ready: {'; '.join(values)}"
+        self.query_one("#ready", Waiting).done(printable(text))
 
 
 class FoundRow(Horizontal):
@@ -173,6 +252,12 @@ class FoundRow(Horizontal):
         with Container(classes="what"):
             yield Static(Text(printable(finding.value)), classes="value")
             yield Static(Text(printable(finding.reason)), classes="reason")
+
+
+def is_roomy(widget: Widget) -> bool:
+    """Whether the terminal has room for whole sentences."""
+    size = widget.app.size
+    return size.width >= ROOMY_COLUMNS and size.height >= ROOMY_LINES
 
 
 def _networks(choices: Choices) -> dict[str, str]:

@@ -17,10 +17,11 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Launcher
 from sapo_edge.tui.screens.first_run.choices import Stepper
-from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow
+from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow, Plan
 from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.tick import Tick
+from sapo_edge.tui.widgets.waiting import Waiting
 
 LOGO = """\
 ┌─┐┌─┐┌─┐┌─┐
@@ -28,11 +29,11 @@ LOGO = """\
 └─┘┴ ┴┴  └─┘"""
 INTRO = (
     "Your computer trains a small language model: it answers questions with known solutions, and learns from the "
-    "right answers. The result, a LoRA adapter, stays on your computer."
+    "right answers. What it learns is a small file, which stays here."
 )
 CALM = "Nothing starts and nothing is sent before you agree."
-LOOKING = "Checking this computer ..."
-TOO_EARLY = f"{LOOKING} Enter works after the check."
+LOOKING = "Checking this computer"
+TOO_EARLY = f"{LOOKING} ... Enter works after the check."
 
 
 class FirstRun(Dialog[bool]):
@@ -47,7 +48,8 @@ class FirstRun(Dialog[bool]):
     HELP_TEXT = """\
 `Enter` starts learning with these choices; nothing is written, started or sent before. The screen shows what is set,
 and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice. You can change
-everything later, on the screen Settings or with `sapo config`.
+everything later, on the screen Settings or with `sapo config`. `d` shows what was found on this computer, `F2` what the
+words mean.
 
 **This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
 answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, for an open or a private
@@ -63,7 +65,10 @@ need most of the processor.
     FirstRun #logo { width: 15; height: 3; color: $primary; }
     FirstRun #intro { width: 1fr; height: 3; color: $text-muted; }
     FirstRun #body { height: 1fr; overflow-y: auto; scrollbar-size: 1 1; }
-    FirstRun #found { height: 1fr; min-height: 4; scrollbar-size: 1 1; }
+    FirstRun #plan { height: 1fr; min-height: 4; }
+    FirstRun #found { display: none; height: 1fr; min-height: 4; scrollbar-size: 1 1; }
+    FirstRun .-details #plan { display: none; }
+    FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }
     FirstRun Stepper, FirstRun Tick { margin-right: 3; }
     FirstRun #mains { display: none; }
@@ -76,7 +81,11 @@ need most of the processor.
     FirstRun .-blocked #again { display: block; }
 
     FirstRun.-wide #body { layout: horizontal; }
-    FirstRun.-wide #found { width: 1fr; height: 100%; margin-right: 1; }
+    FirstRun #left { height: 1fr; }
+    FirstRun.-wide #left { width: 1fr; height: 100%; margin-right: 1; }
+    FirstRun.-wide OneOf { layout: vertical; height: auto; }
+    FirstRun.-wide.-tall #plan { display: block; height: auto; }
+    FirstRun.-wide.-tall #found { display: block; }
     FirstRun.-wide #choices { width: 1fr; height: 100%; }
     FirstRun.-wide Company { height: 1fr; }
     FirstRun.-wide #care { layout: vertical; }
@@ -90,6 +99,8 @@ need most of the processor.
     FirstRun.-wide.-tall FoundRow { margin-bottom: 1; }
 
     FirstRun.-tiny #top { display: none; }
+    FirstRun.-tiny #plan { display: none; }
+    FirstRun.-tiny #left { height: auto; }
     FirstRun.-tiny #found { display: none; height: auto; min-height: 1; }
     FirstRun.-tiny .-blocked #found { display: block; }
     FirstRun.-tiny #bar { height: 1; align-horizontal: right; }
@@ -100,11 +111,13 @@ need most of the processor.
     FirstRun.-slim OneOf, FirstRun.-slim #care { layout: vertical; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "agree", "Start learning", priority=True, id="first.start"),
+        Binding("enter", "agree", "Start", priority=True, id="first.start"),
         Binding("tab", "app.focus_next", "Next", id="first.next"),
         Binding("n", "choose('swarm')", "Network", id="first.swarm", tooltip="This network and the open swarm"),
         Binding("a", "choose('solo')", "Alone", id="first.alone", tooltip="Share nothing"),
         Binding("i", "choose('invite')", "Invite", id="first.invite", tooltip="Join the swarm of an invite"),
+        Binding("d", "details", "Details", id="first.details", tooltip="What was found on this computer"),
+        Binding("f2", "app.words", "Words", id="first.words", tooltip="What the words here mean"),
         Binding("r", "look", "Check again", show=False, id="first.look"),
         Binding("up,pageup", "scroll(-1)", "Scroll", show=False, id="first.up"),
         Binding("down,pagedown", "scroll(1)", "Scroll", show=False, id="first.down"),
@@ -128,7 +141,10 @@ need most of the processor.
                 yield Static(LOGO, id="logo", markup=False)
                 yield Static(INTRO, id="intro", markup=False)
             with Container(id="body"):
-                yield VerticalScroll(id="found", classes="panel", can_focus=False)
+                with Vertical(id="left"):
+                    rounds, hottest = (int(self._launcher.setting(name)) for name in ("rounds", "max_temperature"))
+                    yield Plan(rounds, hottest, id="plan", classes="panel")
+                    yield VerticalScroll(id="found", classes="panel", can_focus=False)
                 with Vertical(id="choices"):
                     choices = self._choices
                     yield Company(choices, id="with", classes="panel")
@@ -145,7 +161,8 @@ need most of the processor.
 
     def on_mount(self) -> None:
         """Title the panels, and check the computer."""
-        for name, title in (("found", "This computer"), ("with", "Learn with"), ("limits", "Limits")):
+        titles = {"plan": "What happens", "found": "This computer", "with": "Learn with", "limits": "Limits"}
+        for name, title in titles.items():
             self.query_one(f"#{name}").border_title = title
         self.query_one("#busy").tooltip = "while other programs need most of the processor"
         self.action_look()
@@ -160,7 +177,10 @@ need most of the processor.
     async def _look(self) -> None:
         panel = self.query_one("#found")
         await panel.remove_children()
-        await panel.mount(Static(LOOKING, classes="muted", markup=False))
+        waiting = Waiting(LOOKING, id="looking", classes="muted")
+        await panel.mount(waiting)
+        waiting.begin()
+        self.query_one(Plan).check()
         try:
             findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
@@ -170,7 +190,9 @@ need most of the processor.
             await panel.remove_children()
             # Problems come first, to be seen without scrolling.
             await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
+            self.query_one(Plan).show(findings, on_battery=self._launcher.choices().mains_only)
             self.query_one("#page").set_class(findings.battery, "-battery")
+            self.query_one("#page").set_class(not all(row.good for row in findings.rows), "-details")
             await self._show_choices(self._launcher.choices(), findings.cores)
             self._findings = findings
             self._block(findings.blocked)
@@ -229,6 +251,10 @@ need most of the processor.
         """Choose a network."""
         self.query_one(Company).choose(network)
         self.query_one("#invite" if network == "invite" else "#start").focus()
+
+    def action_details(self) -> None:
+        """Show what was found in place of what happens, or the other way round."""
+        self.query_one("#page").toggle_class("-details")
 
     def action_scroll(self, pages: int) -> None:
         """Scroll what was found."""

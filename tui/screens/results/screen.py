@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -206,7 +205,7 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
         subtitle = " · ".join(filter(None, (outcome.manifest, *(() if self._report is None else spoken(self._report)))))
         title = "What a small model learned on one computer"
         picture = draw(History.from_reply(outcome.history), title, subtitle, curve_colors(DARK))
-        self.app.deliver_text(io.StringIO(picture), save_filename=PICTURE, mime_type="image/svg+xml")
+        self.sapo.save_text(picture, PICTURE)
 
     def action_copy(self) -> None:
         """Copy the result in words."""

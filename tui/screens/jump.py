@@ -1,0 +1,60 @@
+"""Jump mode: a letter over each part of a screen that takes the focus; typing the letter goes there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Key, Resize
+from textual.screen import ModalScreen
+from textual.widget import Widget
+from textual.widgets import Static
+
+LETTERS = "asdfghjklqwertyuiopzxcvbnm"
+"""Letters in the order of their use: those below the fingers first."""
+
+
+class Jump(ModalScreen[Widget | None]):
+    """Dismissed with the part of the screen below that was chosen; None without a choice.
+
+    Args:
+        parts: what the screen below can focus, from the first to the last.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "dismiss(None)", "Close", id="jump.close")]
+    DEFAULT_CSS = """
+    Jump { background: transparent; layers: letters; }
+    Jump Static {
+        layer: letters; position: absolute; width: 3; height: 1;
+        background: $primary; color: $background; text-style: bold reverse;
+    }
+    """
+
+    def __init__(self, parts: Iterable[Widget]) -> None:
+        super().__init__()
+        self._parts = dict(zip(LETTERS, parts, strict=False))
+
+    def compose(self) -> ComposeResult:
+        """A letter at the upper left corner of each part."""
+        for letter, part in self._parts.items():
+            label = Static(f" {letter} ", markup=False)
+            label.styles.offset = part.region.offset
+            yield label
+
+    def on_resize(self, event: Resize) -> None:
+        """Close: the parts have moved."""
+        if event.size != self.app.size:
+            self.dismiss(None)
+
+    def on_key(self, event: Key) -> None:
+        """Go to the part of a letter; any other key closes."""
+        if event.key in ("escape", "ctrl+o"):
+            return
+        event.stop()
+        self.dismiss(self._parts.get(event.key))
+
+    def on_click(self) -> None:
+        """Close."""
+        self.dismiss(None)
