@@ -18,7 +18,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import SettingPanel
 from sapo_edge.tui.screens.settings.screen import SettingsView
-from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, value_text
+from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, picture, until
@@ -96,6 +96,29 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
 def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any, words: str) -> None:
     row = next(row for row in launcher.settings() if row.name == name)
     assert value_text(row, value) == words
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "value"),
+    [
+        ("rounds", "run until stopped", "0"), ("rounds", "Never", "0"), ("upload", "unlimited", "0"),
+        ("upload", "2 MB/s", "2000000"), ("upload", "1.5k", "1500"), ("threads", "auto", "0"),
+        ("threads", "never", "never"),
+        ("quiet_hours", "never", ""), ("quiet_hours", "22:00-07:00", "22:00-07:00"), ("own", "never", "never"),
+        ("rounds", " 40 ", "40"), ("rounds", "2 MB", "2 MB"),
+    ],
+)  # fmt: skip
+def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str, typed: str, value: str) -> None:
+    row = next(row for row in launcher.settings() if row.name == name)
+    assert typed_value(row, typed) == value
+
+
+def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
+    launcher.set("kl", "0.1")
+    launcher.set("upload", "2000000")
+    found = [row.name for _, rows in grouped(launcher.settings(), "changed", advanced=False) for row in rows]
+    assert found == ["upload", "kl"]
+    assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
 
 
 @pytest.mark.asyncio

@@ -18,7 +18,16 @@ from textual.widgets.option_list import Option
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.node.launcher import SettingRow
-from sapo_edge.tui.screens.settings.words import applies, format_value, origin, override, pending, value_text
+from sapo_edge.tui.screens.settings.words import (
+    applies,
+    format_value,
+    origin,
+    override,
+    pending,
+    specials,
+    typed_value,
+    value_text,
+)
 
 Mood = Literal["", "good", "bad"]
 
@@ -108,7 +117,8 @@ class SettingPanel(VerticalScroll, can_focus=False):
             field = self.query_one("#value", Input)
             with field.prevent(Input.Changed):
                 field.value = "" if row.value is None else str(row.value)
-            field.placeholder = "empty for the default" if not _is_text(row) else "empty"
+            words = next(iter(specials(row).values()), "")
+            field.placeholder = words if _is_text(row) else f"{words}; empty: the default".removeprefix("; ")
             self.add_class("-typing")
             field.focus()
         self.border_subtitle = "Enter saves · Esc leaves"
@@ -156,7 +166,7 @@ class SettingPanel(VerticalScroll, can_focus=False):
         event.stop()
         if self._row is None:
             return
-        text = event.value.strip()
+        text = typed_value(self._row, event.value)
         self.post_message(self.Submitted(self._row, text if text or _is_text(self._row) else None))
 
 
@@ -170,7 +180,7 @@ def _problem(row: SettingRow, text: str) -> str:
     if setting is None or not text.strip():
         return ""
     try:
-        setting.check(text.strip(), "typed here")
+        setting.check(typed_value(row, text), "typed here")
     except ConfigError as error:
         return error.remedy
     return ""
@@ -181,6 +191,7 @@ def _facts(row: SettingRow) -> Table:
     source = "the default" if row.source == "default" else f"from {origin(row)}"
     default = "" if row.source == "default" else f"; default {value_text(row, row.default)}"
     unit = f", in {row.unit}" if row.unit and not row.choices else ""
+    unit += ", or as 2 MB/s" if row.unit == "bytes/s" else ""
     facts = Table.grid(padding=(0, 2))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")

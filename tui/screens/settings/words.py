@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sapo_edge.plain import printable
+from sapo_edge.plain import printable, size
 from sapo_edge.tui.node.launcher import SettingRow
 
 FIRST: Mapping[str, tuple[str, ...]] = {
@@ -38,6 +38,13 @@ RUN = frozenset(("manifest", "model", "seed", "rank", "alpha"))
 _SPECIAL = re.compile(r"(?:^|[.;] )(0|Empty): ([^.;]+)")
 """What 0 or an empty text means, in the words of a setting's explanation."""
 
+NOTHING = ("never", "unlimited", "no limit", "none", "off", "until stopped")
+"""Words for a special value that switches something off."""
+AUTOMATIC = ("automatic", "auto")
+"""Words for one that leaves the choice to the program."""
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*(k|m|g)b?(?:/s)?", re.IGNORECASE | re.ASCII)
+_FACTORS = {"k": 10**3, "m": 10**6, "g": 10**9}
+
 Value = int | float | str | None
 
 
@@ -66,8 +73,9 @@ def grouped(
 
 
 def matches(row: SettingRow, search: str) -> bool:
-    """Whether name, value, source or explanation of a setting contain every word of a search."""
-    text = f"{row.name} {row.value} {row.source} {row.explanation}".casefold()
+    """Whether name, value, source or explanation of a setting contain every word of a search; "changed" finds those."""
+    mark = "" if row.source == "default" else "changed"
+    text = f"{row.name} {row.value} {value_text(row, row.value)} {row.source} {mark} {row.explanation}".casefold()
     return all(word in text for word in search.casefold().replace("-", "_").split()) or search.casefold() in text
 
 
@@ -78,6 +86,8 @@ def format_value(value: Value, unit: str = "") -> str:
             return "none"
         case "":
             return "empty"
+        case int() | float() if unit == "bytes/s":
+            return f"{size(value)}/s"
         case int() | float():
             return f"{value} {unit}".rstrip()
     return printable(value)
@@ -85,9 +95,28 @@ def format_value(value: Value, unit: str = "") -> str:
 
 def value_text(row: SettingRow, value: Value) -> str:
     """A value of a setting as text; a special one in the words of the explanation: "no limit" for 0."""
-    special = dict(_SPECIAL.findall(row.explanation))
-    name = "Empty" if value == "" else "0" if value == 0 else ""
-    return special[name] if name in special else format_value(value, row.unit)
+    special = specials(row)
+    return special[value] if value in ("", 0) and value in special else format_value(value, row.unit)
+
+
+def specials(row: SettingRow) -> dict[Value, str]:
+    """What 0 or an empty text means for a setting, in words; empty if they mean nothing special."""
+    return {"" if name == "Empty" else 0: words for name, words in _SPECIAL.findall(row.explanation)}
+
+
+def typed_value(row: SettingRow, text: str) -> str:
+    """What the user means by a typed text, as on a command line.
+
+    The words of a special value mean that value, also common ones; "2 MB/s" means 2000000 bytes/s.
+    """
+    text = text.strip()
+    for value, words in specials(row).items():
+        synonyms = NOTHING if words.startswith(("never", "no ", "none", "run until")) else AUTOMATIC
+        if text.casefold() in (words.casefold(), *synonyms):
+            return str(value)
+    if row.unit == "bytes/s" and (match := _SIZE.fullmatch(text)):
+        return str(round(float(match[1]) * _FACTORS[match[2].casefold()]))
+    return text
 
 
 def origin(row: SettingRow) -> str:
