@@ -109,6 +109,19 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
 
 
 @pytest.mark.asyncio
+async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
+    app = made(launcher)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await looked(pilot, app)
+        seen = ""
+        for _ in range(6):
+            seen += screen(app)
+            await pilot.press("pagedown")
+        for words in ("You get", "Takes", "Costs", "✓ ready", "Never", "pause when busy"):
+            assert words in seen, words
+
+
+@pytest.mark.asyncio
 async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> None:
     for name, value in (("rounds", "40"), ("on_battery", "run"), ("max_temperature", "0")):
         launcher.set(name, value)

@@ -655,12 +655,13 @@ async def test_every_screen_works_in_a_terminal_of_40_by_10(launcher: FakeLaunch
         for number, mode in enumerate(VIEWS, 1):
             await pilot.press(str(number))
             await pilot.pause(0.2)
-            for size in ((40, 10), (200, 60), (1, 1), (80, 24)):
+            for size in ((40, 10), (200, 60), (1, 1), (60, 20), (80, 24)):
                 await pilot.resize_terminal(*size)
                 await pilot.pause(0.1)
                 width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
                 assert app.current_mode == mode and app.size == (width, height)
                 assert len(lines(app)) == height and all(cell_len(line) == width for line in lines(app))
+                assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
         await pilot.press("1")
         await until(pilot, lambda: "round 40" in screen(app) and "Is it working?" in screen(app))
 

@@ -60,7 +60,7 @@ need most of the processor.
 """
 
     DEFAULT_CSS = """
-    FirstRun #page { width: 100%; max-width: 124; height: 100%; max-height: 37; padding: 0 1; }
+    FirstRun #page { width: 100%; max-width: 124; height: 100%; max-height: 46; padding: 0 1; }
     FirstRun #top { height: 4; padding: 1 1 0 1; }
     FirstRun #logo { width: 15; height: 3; color: $primary; }
     FirstRun #intro { width: 1fr; height: 3; color: $text-muted; }
@@ -105,6 +105,8 @@ need most of the processor.
     FirstRun.-tiny .-blocked #found { display: block; }
     FirstRun.-tiny #bar { height: 1; align-horizontal: right; }
     FirstRun.-tiny #say { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    FirstRun.-slim #left, FirstRun.-slim #plan { height: auto; }
+    FirstRun.-slim #found { height: 8; }
     FirstRun.-slim #logo, FirstRun.-slim #say { display: none; }
     FirstRun.-slim .-blocked #say { display: block; }
     FirstRun.-slim .-blocked #start { display: none; }
@@ -190,12 +192,12 @@ need most of the processor.
             await panel.remove_children()
             # Problems come first, to be seen without scrolling.
             await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
-            self.query_one(Plan).show(findings, on_battery=self._launcher.choices().mains_only)
             self.query_one("#page").set_class(findings.battery, "-battery")
             self.query_one("#page").set_class(not all(row.good for row in findings.rows), "-details")
             await self._show_choices(self._launcher.choices(), findings.cores)
             self._findings = findings
             self._block(findings.blocked)
+            self.query_one(Plan).show(findings, on_battery=self._choices.mains_only)
         problems = [row for row in findings.rows if not row.good]
         if problems and not findings.blocked:
             # An estimate, such as that of memory, may be wrong: the user decides.

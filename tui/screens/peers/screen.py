@@ -31,7 +31,8 @@ class Peers(View):
     Peers #peer { height: auto; max-height: 11; scrollbar-size: 1 1; }
     Peers #peer { border-subtitle-color: $text-muted; }
     Peers #peer Static { height: auto; }
-    Peers.-short #peer { max-height: 9; }
+    Peers.-short #swarm { max-height: 31%; }
+    Peers.-short #peer { max-height: 40%; }
     Peers.-tall #peer { max-height: 16; }
     Peers.-tiny #peer, Peers.-empty #peer { display: none; }
     Peers.-tiny #swarm { max-height: 1; }
