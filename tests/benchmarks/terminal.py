@@ -24,21 +24,27 @@ from sapo_edge.control.client import connect, node_runs
 from sapo_edge.state.paths import Paths
 from tests.tui.fake_node import ScriptedNode
 
+ROOT = Path(__file__).parents[2]
+"""The source that the app is started from."""
 COLUMNS, ROWS = 80, 24
 IDLE_SECONDS = 30.0
 HISTORY = 10_000
+PEERS = 200
+SCREENS = (b"2", b"3", b"6", b"7", b"1")
+"""Keys of screens that old apps have, too."""
 
 
 class Terminal:
     """The app on a terminal of 80 by 24, which answers what it is asked and shows nothing."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, tree: Path = ROOT) -> None:
         self.output = bytearray()
         self.began = time.perf_counter()
         pid, self._master = pty.fork()
         if pid == 0:
-            environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-            os.execve(sys.executable, [sys.executable, "-m", "sapo_edge", "--home", str(home)], environment)
+            terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+            command = [sys.executable, "-P", "-m", "sapo_edge", "--home", str(home)]
+            os.execve(sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(tree)})
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.process = psutil.Process(pid)
 
@@ -76,12 +82,17 @@ class Terminal:
         os.write(self._master, keys)
         return self.wait_for(text)
 
+    @property
+    def used(self) -> float:
+        """Seconds of processor time that the app has used."""
+        times = self.process.cpu_times()
+        return times.user + times.system
+
     def cpu(self, seconds: float) -> float:
         """Cores that the app uses, over some time."""
-        before = self.process.cpu_times()
+        before = self.used
         self.drain(seconds)
-        after = self.process.cpu_times()
-        return (after.user + after.system - before.user - before.system) / seconds
+        return (self.used - before) / seconds
 
     def close(self) -> None:
         """Hang up, as a terminal that is closed does."""
@@ -124,7 +135,7 @@ def run(repeats: int) -> None:
                 for _ in range(5):
                     helps.append(app.press(b"\x1bOP", "Esc closes"))
                     app.press(b"q", "Is it working?")
-                    keys.append(app.press(b"7", "What is trained"))
+                    keys.append(app.press(b"7", "Sharing"))
                     keys.append(app.press(b"1", "Is it working?"))
                     app.drain(0.3)
                 load = app.cpu(10.0)
@@ -159,6 +170,58 @@ def _idle_and_memory() -> None:
         print(f"| memory with {HISTORY} rounds, and each {HISTORY // 4} rounds later (MB) | {shown} | | flat |")
         app.close()
         node.stop()
+
+
+def compare(other: Path, repeats: int) -> None:
+    """Print what the app costs beside an older one, in processor time, which other programs do not lengthen.
+
+    Both show the same node, paused, with 10,000 rounds and 200 peers; the two take turns.
+
+    Args:
+        other: the source of the older app.
+        repeats: starts of each.
+    """
+    with tempfile.TemporaryDirectory() as place:
+        node = ScriptedNode(Paths.default(Path(place)), rounds=HISTORY)
+        swarm = node.status_now["swarm"]
+        node.tell(swarm={**swarm, "peers": [{**swarm["peers"][0], "peer_id": f"{n:052d}"} for n in range(PEERS)]})
+        node.start()
+        rows: list[tuple[dict[str, float], dict[str, float]]] = []
+        for _ in range(repeats):
+            old, new = (_costs(Path(place), tree) for tree in (other, ROOT))
+            rows.append((old, new))
+        node.stop()
+    print("\n### Terminal app beside an older one\n\n| what | before | now | median of the ratios |\n|---|---|---|---|")
+    for what in rows[0][0]:
+        old, new, ratio = (
+            statistics.median(values)
+            for values in zip(*((old[what], new[what], new[what] / old[what]) for old, new in rows), strict=True)
+        )
+        print(f"| {what} | {old:.2f} | {new:.2f} | {ratio:.2f} |", flush=True)
+
+
+def _costs(home: Path, tree: Path) -> dict[str, float]:
+    """What one start of the app costs."""
+    app = Terminal(home, tree)
+    app.wait_for("Is it working?", 120)
+    first = app.used
+    # Other screens load 2 s after the start.
+    app.drain(8)
+    loaded = app.used
+    for key in SCREENS * 2:
+        os.write(app._master, key)
+        app.drain(1.5)
+    switched = app.used
+    idle = app.cpu(IDLE_SECONDS / 2)
+    costs = {
+        "first paint (s)": first,
+        "loading the other screens after it (s)": loaded - first,
+        "a switch of screens (ms)": 1000 * (switched - loaded) / len(SCREENS * 2),
+        "idle (% of a core)": 100 * idle,
+        "memory (MB)": app.process.memory_info().rss / 1e6,
+    }
+    app.close()
+    return costs
 
 
 def _row(what: str, values: list[float], asked: str) -> None:
