@@ -13,7 +13,7 @@ from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
-from sapo_edge.backends.llama.plan import BATCH, PLANS, estimate_memory, fitting_plan
+from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
@@ -43,7 +43,8 @@ class LlamaCppPolicy(BasePolicy):
         narrate: called with a text before a step that takes long, while the policy is made.
         thinking: whether the model may think before it answers.
         precision: of the learner's products: "auto", "float32" or "bfloat16".
-        size: of the largest round, by which and by the free memory the plan is chosen; None takes the fastest plan.
+        size: of the largest round, by which and by the free memory the plan is chosen; None takes
+            `plan.DEFAULT`.
 
     Raises:
         ModelError: if the file is missing, truncated, or not supported.
@@ -69,7 +70,7 @@ class LlamaCppPolicy(BasePolicy):
         self.source, self.shape = self.header, ModelShape.of_gguf(self.header)
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
-        self.plan = PLANS[0] if size is None else fitting_plan(self.header, size, free_memory(size.memory))
+        self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
         self.place = replace(self.plan.place, products=products_for(precision))
         self.sampler: SamplerChoice = (
             own_file(self.header, "it takes the least memory")

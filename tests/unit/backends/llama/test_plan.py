@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.llama.plan import PLANS, SHARE, estimate_memory, fitting_plan
+from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch.place import PACK_TOKENS
 from tests.models import question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
@@ -37,6 +38,18 @@ def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free:
     needs = [estimate_memory(header, SIZE, plan).total / SHARE for plan in PLANS]
     fitting = [plan for plan, needed in zip(PLANS, needs, strict=True) if needed <= free]
     assert fitting_plan(header, SIZE, free) is (fitting or PLANS[-1:])[0]
+
+
+def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    tokens = []
+    for size in (replace(SIZE, memory=10_000_000_000), None):
+        policy = LlamaCppPolicy(models["llama"], cache=tmp_path, workspace=tmp_path, threads=1, size=size)
+        assert policy.learner is not None
+        tokens.append(policy.learner.pack_tokens)
+        policy.close()
+    assert tokens == [PLANS[0].place.pack_tokens, DEFAULT.place.pack_tokens] == [768, PACK_TOKENS]
 
 
 def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
