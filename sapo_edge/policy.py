@@ -268,7 +268,15 @@ class CallHandle:
         return self._cancelled.is_set()
 
     def check(self) -> None:
-        """Raise if the call was cancelled. Policies call it between decode steps and between groups.
+        """Raise if the call was cancelled. Policies call it between decode steps and between packs.
+
+        Raises:
+            Cancelled: if `cancel()` was called.
+        """
+        self.end_if_cancelled()
+
+    def end_if_cancelled(self) -> None:
+        """Like `check`, but never blocks. Policies call it in the middle of a step, layer by layer.
 
         Raises:
             Cancelled: if `cancel()` was called.

@@ -6,7 +6,7 @@ Call `runtime.require_mlx` before importing this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -89,14 +89,21 @@ class MlxLearner(PackedLearner[Floats]):
     def _clear_gradient(self) -> None:
         self.gradient = {}
 
-    def _trunk(self, layout: Pack) -> Trunk:
+    def _trunk(self, layout: Pack, check: Callable[[], None] = lambda: None) -> Trunk:
         pairs = sum(segment.visible.size for segment in layout.segments)
-        return Trunk(self.model, layout, keep=kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES)
+        keep = kept_bytes(self._shape, len(layout.token_ids), pairs) <= KEPT_BYTES
+        return Trunk(self.model, layout, keep=keep, check=check)
 
     def _accumulate(
-        self, layout: Pack, old: Floats | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+        self,
+        layout: Pack,
+        old: Floats | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+        check: Callable[[], None],
     ) -> Floats:
-        trunk = self._trunk(layout)
+        trunk = self._trunk(layout, check)
         reference = None
         if settings.kl_coefficient > 0.0:
             reference = self._logprobs(trunk.base(), layout, settings.temperature)
@@ -104,6 +111,7 @@ class MlxLearner(PackedLearner[Floats]):
         hidden, targets = trunk.forward(), mx.array(layout.targets)
         by_hidden, logprobs = [], []
         for start in range(0, len(layout.targets), LOGIT_ROWS):
+            check()
             rows = slice(start, start + LOGIT_ROWS)
             gradient, values = self._rows(hidden[rows], targets[rows], rows, loss)
             by_hidden.append(gradient)

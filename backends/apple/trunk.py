@@ -255,11 +255,13 @@ class Trunk:
         pack: the layout.
         keep: keep what each layer needs for the backward pass. If false, only its input is kept and the layer is
             computed again: half as long again, at an eighth of the memory.
+        check: called before each layer, forward and backward; raises an error to end the pass.
     """
 
-    def __init__(self, model: Any, pack: Pack, *, keep: bool) -> None:
+    def __init__(self, model: Any, pack: Pack, *, keep: bool, check: Callable[[], None] = lambda: None) -> None:
         self.model = model.model
         self.keep = keep
+        self.check = check
         self.indices = PackIndices(pack)
         self.layers = [LayerOnPack(layer, self.indices, self._window(layer)) for layer in model.layers]
         self._kept: list[Kept | Array] = []
@@ -280,6 +282,7 @@ class Trunk:
         states = self._embed()
         self._kept = []
         for layer in self.layers:
+            self.check()
             after, kept = layer.forward(states)
             if self.keep:
                 kept.compute()
@@ -293,6 +296,7 @@ class Trunk:
         """Like `forward`, without the adapter and without a backward pass."""
         states = self._embed()
         for layer in self.layers:
+            self.check()
             states, _ = layer.forward(states, adapted=False)
             mx.eval(states)
         return self._final(states)
@@ -304,6 +308,7 @@ class Trunk:
         self._last = None
         gradients: list[list[Array]] = []
         for layer in reversed(self.layers):
+            self.check()
             kept = self._kept.pop()
             if not isinstance(kept, Kept):
                 _, kept = layer.forward(kept)

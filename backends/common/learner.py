@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -63,7 +63,13 @@ class PackedLearner(ABC, Generic[Logprobs]):
 
     @abstractmethod
     def _accumulate(
-        self, layout: Pack, old: Logprobs | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+        self,
+        layout: Pack,
+        old: Logprobs | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+        check: Callable[[], None],
     ) -> Logprobs:
         """Add a pack's gradient.
 
@@ -73,6 +79,7 @@ class PackedLearner(ABC, Generic[Logprobs]):
             all_tokens: number of answer tokens in the whole update, by which the loss is divided.
             settings: of the loss.
             sums: to add the pack's statistics to.
+            check: called in each layer, forward and backward; raises `Cancelled` to end the update.
         """
 
     @abstractmethod
@@ -83,7 +90,7 @@ class PackedLearner(ABC, Generic[Logprobs]):
         """One policy-gradient update; see `sapo_edge.backends.common.loss` for the loss.
 
         Raises:
-            Cancelled: between packs; adapter and optimizer are then as they were before.
+            Cancelled: between layers; adapter and optimizer are then as they were before.
         """
         kept = self._keep(settings.epochs)
         try:
@@ -112,7 +119,8 @@ class PackedLearner(ABC, Generic[Logprobs]):
             self._clear_gradient()
             for index, layout in enumerate(layouts):
                 handle.check()
-                logprobs = self._accumulate(layout, old[index] if epoch else None, all_tokens, settings, sums)
+                before = old[index] if epoch else None
+                logprobs = self._accumulate(layout, before, all_tokens, settings, sums, handle.end_if_cancelled)
                 if epoch == 0:
                     old.append(logprobs)
                 handle.report(epoch * len(layouts) + index + 1, epochs * len(layouts))

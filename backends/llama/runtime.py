@@ -7,7 +7,9 @@ one sequence at a time, which costs two thirds of the rate that group sampling c
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.llama_library import held_errors, print_error
 from sapo_edge.backends.model.vocabularies import GgufVocabulary
-from sapo_edge.errors import ModelError
+from sapo_edge.errors import Cancelled, ModelError
 
 MICRO_BATCH = 512
 """Most tokens that llama.cpp computes in one pass."""
+CANCEL_SECONDS = 0.1
+"""How often a decode is looked at, whether it is to be cancelled."""
+ABORTED = 2
+"""What `llama_decode` returns after it was aborted."""
+
+
+def _never() -> bool:
+    return False
 
 
 class LlamaModel(GgufVocabulary):
@@ -81,6 +92,14 @@ class LlamaContext:
         self._filled = 0
         self._outputs = 0
         self._adapter: Any = None
+        # A thread of its own decodes: Python handles signals, such as Ctrl-C, only in a main thread that is not in C.
+        self._worker = ThreadPoolExecutor(1, "sapo-decode")
+        # llama.cpp asks before each of a thousand operations. The length of this text is the answer: a function in
+        # Python would wait for the interpreter's lock each time, up to 5 ms while another thread computes.
+        self._aborts = ctypes.create_string_buffer(2)
+        length = (ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)).strlen
+        self._asked = ctypes.cast(length, self.library.ggml_abort_callback)
+        self.library.llama_set_abort_callback(self.pointer, self._asked, ctypes.cast(self._aborts, ctypes.c_void_p))
 
     @property
     def room(self) -> int:
@@ -132,15 +151,21 @@ class LlamaContext:
         self._outputs += 1
         return self._outputs - 1
 
-    def decode(self) -> npt.NDArray[np.float32]:
+    def decode(self, is_cancelled: Callable[[], bool] = _never) -> npt.NDArray[np.float32]:
         """Compute the batch and empty it. Returns (rows, vocabulary) logits, valid until the next decode.
 
+        Args:
+            is_cancelled: asked every `CANCEL_SECONDS`; after a cancelled decode, the context can only be closed.
+
         Raises:
+            Cancelled: if it was cancelled.
             ModelError: if llama.cpp fails.
         """
         self._batch.n_tokens, rows = self._filled, self._outputs
         self._filled = self._outputs = 0
-        status = self.library.llama_decode(self.pointer, self._batch)
+        status = self._decode(is_cancelled)
+        if status == ABORTED:
+            raise Cancelled
         if status != 0:
             raise ModelError(f"llama.cpp failed to decode (status {status})", "ask for fewer or shorter answers")
         size = self.model.vocabulary_size
@@ -148,6 +173,29 @@ class LlamaContext:
             return np.empty((0, size), np.float32)
         pointer = self.library.llama_get_logits(self.pointer)
         return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), shape=(rows, size))
+
+    def _decode(self, is_cancelled: Callable[[], bool]) -> int:
+        """llama.cpp's status."""
+        decoding = self._worker.submit(self._compute)
+        try:
+            while not wait([decoding], CANCEL_SECONDS).done:
+                if is_cancelled():
+                    break
+        finally:
+            # Also if a signal's handler raises: while a thread computes, nothing may free what it computes with.
+            if not decoding.done():
+                self._aborts[0] = b"1"
+            wait([decoding])
+        return decoding.result()
+
+    def _compute(self) -> int:
+        with held_errors() as errors:
+            status = int(self.library.llama_decode(self.pointer, self._batch))
+        if status != ABORTED:
+            # That a decode was aborted is an error to llama.cpp, but not to whoever pressed Ctrl-C.
+            for text in errors:
+                print_error(text)
+        return status
 
     def copy(self, source: int, target: int) -> None:
         """Make `target` begin with everything in `source`, which the cache then shares."""
@@ -160,6 +208,7 @@ class LlamaContext:
     def close(self) -> None:
         """Free cache, batch and adapter."""
         if self.pointer:
+            self._worker.shutdown()
             self.set_adapter(None)
             self.library.llama_batch_free(self._batch)
             self.library.llama_free(self.pointer)

@@ -127,7 +127,7 @@ class GroupSampler:
     def _decode(self) -> FloatRows:
         self.handle.check()
         self.between_steps()
-        return self.context.decode()
+        return self.context.decode(lambda: self.handle.cancelled)
 
     def _decode_in_batches(self, tokens: Sequence[int], start: int, sequence: int) -> None:
         size = self.context.batch_size

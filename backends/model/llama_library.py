@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from sapo_edge.errors import BackendError
@@ -14,6 +17,22 @@ GGML_LOG_LEVEL_ERROR = 4
 """From ggml.h; the binding does not export it."""
 
 _log_callback: Any = None
+_held = threading.local()
+
+
+@contextmanager
+def held_errors() -> Iterator[list[str]]:
+    """Collect what llama.cpp logs in this thread instead of printing it; `print_error` prints it later."""
+    _held.texts = []
+    try:
+        yield _held.texts
+    finally:
+        _held.texts = None
+
+
+def print_error(text: str) -> None:
+    """Print what llama.cpp logged."""
+    sys.stderr.write(text)
 
 
 def llama_library() -> Any:
@@ -36,8 +55,10 @@ def llama_library() -> Any:
 
         @llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
         def log(level: int, text: bytes, _data: ctypes.c_void_p) -> None:
-            if level == GGML_LOG_LEVEL_ERROR:
-                sys.stderr.write(text.decode("utf-8", errors="replace"))
+            if level != GGML_LOG_LEVEL_ERROR:
+                return
+            held = getattr(_held, "texts", None)
+            (print_error if held is None else held.append)(text.decode("utf-8", errors="replace"))
 
         # Must live as long as the process: llama.cpp calls it from any thread.
         _log_callback = log

@@ -7,6 +7,7 @@ the models' code stays unchanged. Each forward pass gets its own `Attention`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -41,6 +42,10 @@ class Attention(Protocol):
             (rows, n, heads, width of a head).
         """
         ...
+
+
+def go_on() -> None:
+    """A `check` that never ends a pass."""
 
 
 def register() -> None:
@@ -78,9 +83,10 @@ class PackAttention:
     Args:
         pack: the layout.
         device: where the model is.
+        check: called in each layer, forward and backward; raises an error to end the pass.
     """
 
-    def __init__(self, pack: Pack, device: str = "cpu") -> None:
+    def __init__(self, pack: Pack, device: str = "cpu", check: Callable[[], None] = go_on) -> None:
         self.order = torch.from_numpy(pack.order).to(device)
         self.segments = [
             (torch.from_numpy(segment.queries).to(device), torch.from_numpy(segment.keys).to(device))
@@ -88,6 +94,7 @@ class PackAttention:
         ]
         self._pack = pack
         self._device = device
+        self._check = check
         self._visible: dict[int | None, list[Tensor]] = {}
 
     def visible(self, window: int | None) -> list[Tensor]:
@@ -102,6 +109,9 @@ class PackAttention:
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
         """See `Attention`; the pack is one row."""
+        self._check()
+        if query.requires_grad:
+            query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
         heads, width = query.shape[1], query.shape[3]
         grouped = query.device.type == "cpu"
         if not grouped:
@@ -190,6 +200,7 @@ class CachedAttention:
         prefix: the common prefix, or None.
         prefix_tokens: (1,) length of the prefix.
         prefix_seen: tokens of the prefix to look at; at least its length.
+        check: called in each layer; raises an error to end the pass.
     """
 
     rows: RowCache
@@ -198,12 +209,14 @@ class CachedAttention:
     prefix: RowCache | None
     prefix_tokens: Tensor
     prefix_seen: int
+    check: Callable[[], None] = go_on
     _sights: dict[int | None, _Sight] = field(default_factory=dict)
 
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
         """See `Attention`."""
+        self.check()
         rows, heads, count, width = query.shape
         groups = key.shape[1]
         each = heads // groups

@@ -7,7 +7,7 @@ that it trains. Call `runtime.require_torch` before importing this module.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sapo_edge.backends.common.loss import LossSums, PackLoss
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
-from sapo_edge.backends.pytorch.attention import PackAttention
+from sapo_edge.backends.pytorch.attention import PackAttention, go_on
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
 from sapo_edge.backends.pytorch.place import CPU, LOGIT_SLICE, Place
 from sapo_edge.backends.pytorch.products import by_onednn
@@ -86,13 +86,19 @@ class TorchLearner(PackedLearner[Tensor]):
         self.optimizer.zero_grad(set_to_none=True)
 
     def _accumulate(
-        self, layout: Pack, old: Tensor | None, all_tokens: int, settings: UpdateSettings, sums: LossSums
+        self,
+        layout: Pack,
+        old: Tensor | None,
+        all_tokens: int,
+        settings: UpdateSettings,
+        sums: LossSums,
+        check: Callable[[], None],
     ) -> Tensor:
-        hidden, targets = self._hidden(layout), self._tensor(layout.targets)
+        hidden, targets = self._hidden(layout, check), self._tensor(layout.targets)
         reference = None
         if settings.kl_coefficient > 0.0:
             with torch.no_grad(), self.model.disable_adapter():
-                reference = self._logprobs(self._hidden(layout), targets, settings.temperature)
+                reference = self._logprobs(self._hidden(layout, check), targets, settings.temperature)
         loss = PackLoss.of(torch, layout, self._tensor, old, reference, settings, all_tokens, sums)
         # The gradient of the logits is collected on this leaf, rows at a time, and goes through the trunk once.
         leaf = hidden.detach().requires_grad_()
@@ -100,7 +106,7 @@ class TorchLearner(PackedLearner[Tensor]):
         with by_onednn(self.place.products):
             for start in range(0, len(targets), self.place.logit_rows):
                 rows = slice(start, start + self.place.logit_rows)
-                parts.append(self._rows(leaf, targets, rows, loss))
+                parts.append(self._rows(leaf, targets, rows, loss, check))
         assert leaf.grad is not None
         torch.autograd.backward(hidden, leaf.grad)
         del hidden, leaf
@@ -108,10 +114,12 @@ class TorchLearner(PackedLearner[Tensor]):
             return_freed_memory()
         return torch.cat(parts)
 
-    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss) -> Tensor:
+    def _rows(self, leaf: Tensor, targets: Tensor, rows: slice, loss: PackLoss, check: Callable[[], None]) -> Tensor:
         """Add loss and gradient of some rows; returns their log-probabilities, detached."""
         ids, temperature = targets[rows, None], loss.settings.temperature
+        check()
         logits = self.head(leaf[rows])
+        check()
         distribution = _to_logprobs(logits.detach(), temperature)
         logprobs = distribution.gather(1, ids)[:, 0].requires_grad_()
         losses, _ = loss.add(rows, logprobs, logprobs.detach())
@@ -126,17 +134,18 @@ class TorchLearner(PackedLearner[Tensor]):
             torch.mul(probabilities, -slope, out=part)
         loss.sums.entropy -= float(negentropy)
         distribution.scatter_add_(1, ids, slopes)
+        check()
         torch.autograd.backward(logits, distribution if temperature == 1.0 else distribution.div_(temperature))
         return logprobs.detach()
 
-    def _hidden(self, layout: Pack) -> Tensor:
+    def _hidden(self, layout: Pack, check: Callable[[], None] = go_on) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
         self._checkpoint_layers(len(layout.token_ids) > self.place.checkpointed_tokens)
         states = self.trunk(
             input_ids=self._tensor(layout.token_ids)[None],
             position_ids=self._tensor(layout.positions)[None],
             use_cache=False,
-            attention=PackAttention(layout, self.place.device),
+            attention=PackAttention(layout, self.place.device, check),
         ).last_hidden_state
         selected: Tensor = states[0, self._tensor(layout.predictors)]
         return selected

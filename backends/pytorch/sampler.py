@@ -80,6 +80,7 @@ class GroupSampler:
         tokens = max(map(len, self._suffixes)) + self._request.max_tokens
         with self._step_cache.network.sampling(use_adapter=self._use_adapter):
             steps = self._step_cache.prepare(self._free, tokens, self._shared, use_adapter=self._use_adapter)
+            steps.check = self._handle.end_if_cancelled
             try:
                 self._compute_prefix(steps)
                 while self._pending or self._waiting or self._active:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache
+from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache, go_on
 from sapo_edge.backends.pytorch.model import head_of
 from sapo_edge.backends.pytorch.place import Place
 
@@ -75,12 +75,14 @@ class Steps:
     Attributes:
         rows, prefix: the caches.
         trouble: why recording was turned off; empty if it was not.
+        check: called in each layer of a pass that is not recorded; raises an error to end it.
     """
 
     def __init__(self, network: Network, rows: RowCache, prefix: RowCache | None, record: Record | None) -> None:
         self.rows = rows
         self.prefix = prefix
         self.trouble = ""
+        self.check: Callable[[], None] = go_on
         self._network = network
         self._record = record
         self._recordings: dict[tuple[int, int, int], tuple[Callable[[], None], Tensor]] = {}
@@ -117,7 +119,8 @@ class Steps:
         ids = torch.tensor(padded, device=device)
         lasts = torch.tensor([len(row) - 1 for row in token_ids], device=device)
         seen = max(starts) + longest
-        return self._compute(rows, ids, torch.tensor(starts, device=device), lasts, seen, self._prefix_length)
+        begins = torch.tensor(starts, device=device)
+        return self._compute(rows, ids, begins, lasts, seen, self._prefix_length, self.check)
 
     def step(self, token_ids: Sequence[int], starts: Sequence[int]) -> Tensor:
         """Add one token to each of the first rows; returns their (rows, vocabulary) logits, valid until the next."""
@@ -167,11 +170,19 @@ class Steps:
         return None
 
     def _compute(
-        self, rows: RowCache, ids: Tensor, starts: Tensor, lasts: Tensor, seen: int, prefix_seen: int
+        self,
+        rows: RowCache,
+        ids: Tensor,
+        starts: Tensor,
+        lasts: Tensor,
+        seen: int,
+        prefix_seen: int,
+        check: Callable[[], None] = go_on,
     ) -> Tensor:
         prefix = self.prefix if rows is not self.prefix else None
         offset = self._prefix_tokens if prefix is not None else torch.zeros_like(self._prefix_tokens)
-        attention = CachedAttention(rows, starts, seen, prefix, offset, prefix_seen if prefix is not None else 0)
+        prefix_seen = prefix_seen if prefix is not None else 0
+        attention = CachedAttention(rows, starts, seen, prefix, offset, prefix_seen, check)
         positions = offset + starts[:, None] + torch.arange(ids.shape[1], device=ids.device)
         states = self._network.trunk(
             input_ids=ids, position_ids=positions, use_cache=False, attention=attention

@@ -58,9 +58,9 @@ def _llama_cpp() -> Backend:
         decodes: list[int] = []
         original = LlamaContext.decode
 
-        def decode(self: LlamaContext) -> object:
+        def decode(self: LlamaContext, is_cancelled: Callable[[], bool]) -> object:
             decodes.append(1)
-            return original(self)
+            return original(self, is_cancelled)
 
         monkeypatch.setattr(LlamaContext, "decode", decode)
         return decodes

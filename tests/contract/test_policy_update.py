@@ -16,8 +16,8 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import TaskSource
 from tests.contract.conftest import Backend
-from tests.contract.training import PROMPT, STRONG, assert_identical, own_group, saved
-from tests.models import ReferenceModel, encode_prompt, encode_text, question
+from tests.contract.training import PROMPT, STRONG, Looks, assert_identical, own_group, saved
+from tests.models import SHAPES, ReferenceModel, encode_prompt, encode_text, question
 
 Reference = Callable[[str], ReferenceModel]
 MakePolicy = Callable[..., Policy]
@@ -192,6 +192,18 @@ def test_a_cancelled_update_leaves_everything_as_it_was(
     assert_identical(before, saved(policy, tmp_path / "after"))
     assert policy.generate([PROMPT], 4, 8, 1.0, seed=5) == answers
     assert policy.update(groups, STRONG).steps == 1
+
+
+def test_an_update_can_be_cancelled_in_the_middle_of_a_pack(policy: Policy, tmp_path: Path) -> None:
+    groups, settings = [own_group(policy, question("a"))], UpdateSettings(learning_rate=1e-2, warmup=1, epochs=2)
+    looks, epochs, layers = Looks(), 2, SHAPES["llama"].layers
+    policy.update(groups, settings, looks)
+    assert looks.count >= epochs * 2 * layers, "forward and backward through each layer"
+    before = saved(policy, tmp_path / "before")
+    for cancel_at in (2, looks.count // 4, looks.count // 2, looks.count - 1, looks.count):
+        with pytest.raises(Cancelled):
+            policy.update(groups, settings, Looks(cancel_at))
+        assert_identical(before, saved(policy, tmp_path / str(cancel_at)))
 
 
 def test_a_cancelled_update_does_not_change_the_next_one(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from sapo_edge.policy import Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
+from sapo_edge.policy import CallHandle, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.models import encode_prompt, question
 
 PROMPT = question("What is 3 + 4?")
@@ -29,6 +29,20 @@ def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, t
             for index, sample in enumerate(samples)
         ),
     )
+
+
+class Looks(CallHandle):
+    """Counts how often it is looked at, and is cancelled from one of these looks on; 0: never."""
+
+    def __init__(self, cancel_at: int = 0) -> None:
+        super().__init__()
+        self.count = 0
+        self._cancel_at = cancel_at
+
+    @property
+    def cancelled(self) -> bool:
+        self.count += 1
+        return 0 < self._cancel_at <= self.count
 
 
 def saved(policy: Policy, directory: Path) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -36,9 +36,9 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, bool]]]:
         decodes[-1].append((len(tokens), logits))
         return add(self, tokens, start, sequences, logits=logits)
 
-    def watched_decode(self: LlamaContext) -> object:
+    def watched_decode(self: LlamaContext, is_cancelled: Callable[[], bool]) -> object:
         decodes.append([])
-        return decode(self)
+        return decode(self, is_cancelled)
 
     monkeypatch.setattr(LlamaContext, "add", watched_add)
     monkeypatch.setattr(LlamaContext, "decode", watched_decode)

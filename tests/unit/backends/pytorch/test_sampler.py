@@ -19,8 +19,9 @@ from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.sampler import draw
 from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps
+from sapo_edge.errors import Cancelled
 from sapo_edge.policy import LoraSettings, Message, Sample
-from tests.contract.training import STRONG, own_group
+from tests.contract.training import STRONG, Looks, own_group
 from tests.models import question
 
 SYSTEM = Message("system", "Answer in tags.")
@@ -153,6 +154,17 @@ def test_recordings_use_the_updated_adapter(make: Callable[..., TorchPolicy]) ->
         assert policy.generate(PROMPTS, 4, 16, 1.0, 0) != before
         assert_alike(policy.generate(PROMPTS, 4, 16, 1.0, 0, use_adapter=False), before)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
+
+
+def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Callable[..., TorchPolicy]) -> None:
+    policy, looks = make(), Looks()
+    expected = policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=looks)
+    layers, passes = policy.shape.layers, 2
+    assert looks.count >= passes * layers, "in each layer, for the common prefix and for the prompts"
+    for cancel_at in range(1, looks.count + 1):
+        with pytest.raises(Cancelled):
+            policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=Looks(cancel_at))
+    assert policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1) == expected
 
 
 def test_longer_prompts_get_larger_caches(make: Callable[..., TorchPolicy]) -> None:
