@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,13 +14,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from sapo_edge.experiment import scoring
 from sapo_edge.experiment.member import PAST, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.shelf import Shelf
 from sapo_edge.experiment.swarm import ADVERTISED, Swarm
 from sapo_edge.policy import CutAnswer
 from sapo_edge.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Rollout
+from sapo_edge.rollout import Rollout, Task
+from sapo_edge.swarm.judging import external
+from sapo_edge.swarm.judging.external import verified_task
+from sapo_edge.tasks.source import TaskSource
 from tests.fakes import SavedPolicy
 from tests.unit.experiment.small import (
     ALONE,
@@ -156,6 +161,21 @@ def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> Non
     record_of(HALF, {"base": Shelf(policy, tmp_path)})
     cuts = [entry for entry in policy.log if entry.startswith("cut")]
     assert cuts and len(cuts) == len(set(cuts))
+
+
+@pytest.mark.parametrize("name", ["2/2", "published"])
+def test_a_member_scores_an_answer_of_others_once(models: Shelves, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    verified: Counter[str] = Counter()
+    for module in (external, scoring):
+
+        def count(source: TaskSource, rollout: Rollout) -> Task:
+            verified[rollout.id] += 1
+            return verified_task(source, rollout)
+
+        monkeypatch.setattr(module, "verified_task", count)
+    swarm = new_swarm(ARMS[name], models)
+    swarm.run()
+    assert verified and max(verified.values()) < len(swarm.members)
 
 
 def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:
