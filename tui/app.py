@@ -51,7 +51,7 @@ def _load_screens() -> None:
     from importlib import import_module
 
     for name in (
-        *(f"{view}.screen" for view in VIEWS),
+        *(f"{view}.screen" for view in (*VIEWS, "runs")),
         "help",
         "words",
         "dialogs.quit",
@@ -95,6 +95,7 @@ class SapoApp(App[ExitCode]):
         "settings": _screen("settings", "SettingsView"),
         "results": _screen("results", "Results"),
         "tasks": _screen("tasks", "TasksView"),
+        "runs": _screen("runs", "Runs"),
     }
     DEFAULT_MODE = "dashboard"
     BINDINGS: ClassVar[list[BindingType]] = [

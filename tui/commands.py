@@ -41,6 +41,9 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
             app.switch_mode(mode)
 
         yield SystemCommand(f"Show {title}", f"The screen of key {number}", show)
+    yield SystemCommand(
+        "Show Runs", "All runs, two compared, a new one, an experiment", lambda: app.switch_mode("runs")
+    )
     yield SystemCommand("Quit sapo", "Leave the app; asks once whether the node keeps running", app.action_ask_quit)
 
 

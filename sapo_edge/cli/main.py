@@ -30,6 +30,7 @@ from sapo_edge.cli import (
     relay,
     rollback,
     run,
+    runs,
     service,
     start,
     swarm,
@@ -99,6 +100,7 @@ for name, command in _COMMANDS.items():
 app.add_typer(config.app, name="config")
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(models.app, name="models")
+app.add_typer(runs.app, name="runs")
 app.add_typer(service.app, name="service")
 app.add_typer(swarm.app, name="swarm")
 app.add_typer(tasks.app, name="tasks")

@@ -92,7 +92,7 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             first, before, questions, split, answers = course[0]
             # A model that never got better is compared as it is now.
             round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
-            gain = _paired(answers, answers_now)
+            gain = paired(answers, answers_now)
             counts = (questions, before, now)
         details = _detail(connection, split, first), _detail(connection, split, round)
     return Report(split, round, *counts, gain, _tasks(*details), _examples(*details))
@@ -110,7 +110,7 @@ def _gain_of(comparison: Comparison) -> Gain:
     return Gain(comparison.gain, comparison.low, comparison.high, max(0, changed), max(0, -changed))
 
 
-def _paired(before: str, now: str) -> Gain | None:
+def paired(before: str, now: str) -> Gain | None:
     """The gain from "1" or "0" for each question; None if an earlier version stored none."""
     if not before or len(before) != len(now):
         return None

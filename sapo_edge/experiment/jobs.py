@@ -41,8 +41,8 @@ class Job:
 
     def path(self, directory: Path) -> Path:
         """Of its record, without the suffix; another definition of the arm gives another path."""
-        arm = f"{_slug(self.arm.name)}-{swarm_digest(self.setting, self.arm)[:8]}"
-        return directory / "swarms" / _slug(self.setting.name) / arm / str(self.seed)
+        arm = f"{slug(self.arm.name)}-{swarm_digest(self.setting, self.arm)[:8]}"
+        return directory / "swarms" / slug(self.setting.name) / arm / str(self.seed)
 
     def record(self, directory: Path) -> Path:
         """The file of its record."""
@@ -76,5 +76,6 @@ def read_results(directory: Path, plan: Plan) -> tuple[list[SwarmRecord], list[S
     return [read_record(job.record(directory)) for job in done], [read_costs(job.costs(directory)) for job in done]
 
 
-def _slug(name: str) -> str:
+def slug(name: str) -> str:
+    """The name of a setting or an arm in the name of a directory."""
     return re.sub(r"[^A-Za-z0-9.]+", "-", name)

@@ -36,6 +36,7 @@ from sapo_edge.state.durable import (
 from sapo_edge.state.journal import reported_errors
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.runs import run_names
 
 FORMAT_VERSION = 1
 """Version of the archive's index."""
@@ -52,12 +53,11 @@ _MAX_INDEX_BYTES = 8 * 1024 * 1024
 _MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _SETTINGS = "config/config.toml"
-_JOURNAL = "state/journal/journal.sqlite"
+_JOURNAL = ("journal", "journal.sqlite")
 _IDENTITIES = ("identity", "relay-identity")
-_KEPT = (
-    "checkpoints", "consent.json", "manifests", "outbox.json", "peers.json", "pool", "ports.json", "rollback.json",
-    "swarms.json",
-)  # fmt: skip
+# Of each run, beside its journal.
+_OF_RUN = ("checkpoints", "pool", "rollback.json")
+_KEPT = ("consent.json", "current-run", "manifests", "outbox.json", "peers.json", "ports.json", "swarms.json")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_PARTS = 8
 # The end of a ZIP file without a comment: signature, two numbers of disks, two of entries, bytes and place of the list.
@@ -158,11 +158,13 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
             # A running node removes old checkpoints: half of one is left out.
             with contextlib.suppress(FileNotFoundError):
                 files |= {name: _add(archive, name, path) for name, path in group.items()}
-        if paths.journal.exists():
-            with tempfile.TemporaryDirectory(dir=directory, prefix=".journal-") as temporary:
-                copy = Path(temporary) / "journal.sqlite"
-                _copy_journal(paths.journal, copy)
-                files[_JOURNAL] = _add(archive, _JOURNAL, copy)
+        for run in map(paths.run_of, run_names(paths)):
+            if run.journal.exists():
+                with tempfile.TemporaryDirectory(dir=directory, prefix=".journal-") as temporary:
+                    copy = Path(temporary) / "journal.sqlite"
+                    _copy_journal(run.journal, copy)
+                    name = _name_of(paths, run.journal)
+                    files[name] = _add(archive, name, copy)
         backup = Backup(__version__, time.time(), files)
         record = {"v": FORMAT_VERSION, "program": backup.program, "time": backup.time, "files": files}
         archive.writestr(INDEX, json.dumps(record))
@@ -172,17 +174,19 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
 def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
     """Files by their names in the archive; those that belong together in one group."""
     yield from ({_SETTINGS: paths.config_file},) if paths.config_file.exists() else ()
-    for name in (*(_IDENTITIES if with_identity else ()), *_KEPT):
-        place = paths.state / name
+    places = [paths.state / name for name in (*(_IDENTITIES if with_identity else ()), *_KEPT)]
+    places += [paths.run_of(run).directory / name for run in run_names(paths) for name in _OF_RUN]
+    for place in places:
         for root in sorted(place.iterdir()) if place.is_dir() else [place]:
             # What is hidden is half-written; what was set aside is not used any more.
-            if _PART.fullmatch(root.name) and (name != "checkpoints" or re.fullmatch(r"round-\d+", root.name)):
+            if _PART.fullmatch(root.name) and (place.name != "checkpoints" or re.fullmatch(r"round-\d+", root.name)):
                 found = sorted(root.rglob("*")) if root.is_dir() else [root]
-                yield {
-                    f"state/{path.relative_to(paths.state).as_posix()}": path
-                    for path in found
-                    if path.is_file() and not path.is_symlink()
-                }
+                yield {_name_of(paths, path): path for path in found if path.is_file() and not path.is_symlink()}
+
+
+def _name_of(paths: Paths, path: Path) -> str:
+    """The name in the archive of a file of the state directory."""
+    return f"state/{path.relative_to(paths.state).as_posix()}"
 
 
 def _copy_journal(journal: Path, copy: Path) -> None:
@@ -267,10 +271,12 @@ def _checked_name(name: str) -> str:
     Raises:
         ValueError: for any other one, such as a path that leads outside.
     """
-    parts = name.split("/")
-    if name in (_SETTINGS, _JOURNAL):
+    parts = tuple(name.split("/"))
+    if name == _SETTINGS:
         return name
-    known = len(parts) > 1 and parts[0] == "state" and parts[1] in (*_IDENTITIES, *_KEPT)
+    inner = parts[3:] if parts[1:2] == ("runs",) else parts[1:]
+    known = inner == _JOURNAL or inner[:1] in {(kept,) for kept in _OF_RUN}
+    known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*_IDENTITIES, *_KEPT)})
     if not known or len(parts) > _MAX_PARTS or not all(_PART.fullmatch(part) for part in parts):
         raise ValueError("it has a file that no backup has")
     return name

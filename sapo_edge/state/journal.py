@@ -39,6 +39,8 @@ APPLICATION_ID = 0x5341504F
 """Marks the file as ours ("SAPO"), for `file` and against opening something else."""
 MAX_ROWS = 1000
 """Most rounds, evaluations or events that one call returns."""
+SEQUENCE = "sequence"
+"""The counter of the sequence numbers of rollouts."""
 KEEP_ROLLOUTS = 500
 """Newest rounds whose rollouts are kept by default."""
 KEEP_EVENTS = 10_000
@@ -241,10 +243,19 @@ class Journal:
         if count < 1:
             raise ValueError(f"can't reserve {count} numbers")
         with self._transaction() as connection:
-            connection.execute("INSERT OR IGNORE INTO counters VALUES ('sequence', 0)")
-            connection.execute("UPDATE counters SET value = value + ? WHERE name = 'sequence'", (count,))
-            last: int = connection.execute("SELECT value FROM counters WHERE name = 'sequence'").fetchone()[0]
+            connection.execute("INSERT OR IGNORE INTO counters VALUES (?, 0)", (SEQUENCE,))
+            connection.execute("UPDATE counters SET value = value + ? WHERE name = ?", (count, SEQUENCE))
+            last: int = connection.execute("SELECT value FROM counters WHERE name = ?", (SEQUENCE,)).fetchone()[0]
             return last - count + 1
+
+    def raise_counters(self, counters: Mapping[str, int]) -> None:
+        """Store numbers under their names unless greater ones are there."""
+        query = """
+            INSERT INTO counters VALUES (?, ?)
+            ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)
+        """
+        with self._transaction() as connection:
+            connection.executemany(query, counters.items())
 
     def counter(self, name: str) -> int:
         """The number stored under a name, 0 if there is none."""

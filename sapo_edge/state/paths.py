@@ -3,17 +3,65 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
-from sapo_edge.errors import StateError
+from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.state.durable import check_creatable, make_private_directory
 
 HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable with one directory for everything."""
+FIRST_RUN = "first"
+"""Name of the run that lies in the state directory itself, as every run did before there were several."""
 _APPLICATION = "sapo-edge"
+_RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+def check_run_name(name: str) -> str:
+    """The name of a run, which names its directory, too.
+
+    Raises:
+        ConfigError: if it has other characters than small letters, digits and hyphens, or more than 40.
+    """
+    if not _RUN_NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} can't be the name of a run", "use up to 40 small letters, digits and hyphens: my-run-2"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class RunPaths:
+    """What one run has for itself.
+
+    Attributes:
+        directory: of it all.
+    """
+
+    directory: Path
+
+    @property
+    def journal(self) -> Path:
+        """The SQLite journal of rounds, rollouts and events."""
+        return self.directory / "journal" / "journal.sqlite"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
+        return self.directory / "checkpoints"
+
+    @property
+    def pool(self) -> Path:
+        """The saved pool of other nodes' rollouts."""
+        return self.directory / "pool"
+
+    @property
+    def rollback(self) -> Path:
+        """A return to an earlier checkpoint that is decided and not complete."""
+        return self.directory / "rollback.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +119,59 @@ class Paths:
         return self.config / "config.toml"
 
     @property
+    def runs(self) -> Path:
+        """Directory of all runs but the first."""
+        return self.state / "runs"
+
+    @property
+    def current_run(self) -> Path:
+        """The file that names the run which nodes continue; missing for the first."""
+        return self.state / "current-run"
+
+    @property
+    def run_name(self) -> str:
+        """The run which nodes continue. It changes only while no node runs.
+
+        Raises:
+            StateError: if the file that names it can't be read or is damaged.
+        """
+        try:
+            return check_run_name(self.current_run.read_text("ascii").strip())
+        except FileNotFoundError:
+            return FIRST_RUN
+        except (OSError, ValueError, ConfigError) as error:
+            raise StateError(
+                f"{self.current_run} does not name a run", f"choose one of those in {self.runs} with `sapo runs use`"
+            ) from error
+
+    def run_of(self, name: str) -> RunPaths:
+        """The directories of one run, whether it exists or not."""
+        return RunPaths(self.state if name == FIRST_RUN else self.runs / name)
+
+    @property
     def journal(self) -> Path:
-        """The SQLite journal of rounds, rollouts and events."""
-        return self.state / "journal" / "journal.sqlite"
+        """The journal of the current run."""
+        return self.run_of(self.run_name).journal
 
     @property
     def checkpoints(self) -> Path:
-        """Directory of the checkpoints."""
-        return self.state / "checkpoints"
+        """Directory of the checkpoints of the current run."""
+        return self.run_of(self.run_name).checkpoints
+
+    @property
+    def pool(self) -> Path:
+        """The saved pool of the current run."""
+        return self.run_of(self.run_name).pool
+
+    @property
+    def rollback(self) -> Path:
+        """The unfinished return to an earlier checkpoint of the current run."""
+        return self.run_of(self.run_name).rollback
 
     @property
     def identity(self) -> Path:
         """The node's secret."""
         return self.state / "identity"
-
-    @property
-    def pool(self) -> Path:
-        """The saved pool of other nodes' rollouts."""
-        return self.state / "pool"
-
-    @property
-    def rollback(self) -> Path:
-        """A return to an earlier checkpoint that is decided and not complete."""
-        return self.state / "rollback.json"
 
     @property
     def lock(self) -> Path:

@@ -11,21 +11,25 @@ from sapo_edge.care.power import Power
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.control.report import read_report
-from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError
+from sapo_edge.control.runs import RunView, read_runs
+from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError, StateError
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
+    ArmRow,
     ChatAnswer,
     ChatMemory,
     Choices,
     Consent,
     Ending,
+    ExperimentState,
     Finding,
     Findings,
     JobResult,
     Network,
     Outcome,
     SettingRow,
+    SettingTable,
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load
@@ -69,6 +73,15 @@ KILLED = Ending(
     lines=("2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: \x1b[31m[bold]round 40[/bold]", "Killed"),
 )
 """An unexpected end with hostile last lines."""
+EXPERIMENT = "sapo-experiment-tiny"
+"""Name of the only directory with an experiment."""
+EXPERIMENT_STATE = ExperimentState(
+    3, 8, 4, 0.5,
+    (SettingTable("Every member asks the same", "8/0", (
+        ArmRow("8/0", 2, (30,), 50, 0.612, 0.0, 2), ArmRow("4/4 \x1b[31m[bold]", 1, (12, 5), 50, 0.655, 0.04, 1),
+    )),),
+)  # fmt: skip
+"""Two arms; the name of one is hostile."""
 LOAD = Load(3.2, 4, 71.0, Power(16.0, "estimate"), 0.042)
 """A laptop at work."""
 FINISHED = Ending("all 40 rounds are done", expected=True, done=True)
@@ -209,6 +222,8 @@ class FakeLauncher:
         jobs: all commands that were created.
         read: the rounds of each call of `history`.
         machine: the result of `load`.
+        other_runs: beside that of the node.
+        experiments: the results of `experiment`, one after the other; the last one stays.
     """
 
     def __init__(
@@ -238,6 +253,8 @@ class FakeLauncher:
         self.jobs: list[FakeJob] = []
         self.read: list[tuple[int, int]] = []
         self.machine = Load()
+        self.other_runs: list[RunView] = []
+        self.experiments = [EXPERIMENT_STATE]
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -361,6 +378,20 @@ class FakeLauncher:
         self._refuse()
         self.read.append(rounds)
         return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
+
+    def runs(self) -> Sequence[RunView]:
+        self._refuse()
+        return [*read_runs(self._paths), *self.other_runs]
+
+    def run_history(self, name: str) -> Mapping[str, Any]:
+        others = [run for run in self.other_runs if run.name == name]
+        history = JournalReader(self._paths.journal).history(100)
+        return {**history, "reward_own": [value * 0.7 for value in history["reward_own"]]} if others else history
+
+    def experiment(self, directory: Path) -> ExperimentState:
+        if directory.name != EXPERIMENT:
+            raise StateError(f"there is no experiment in {directory}", "name another directory")
+        return self.experiments.pop(0) if len(self.experiments) > 1 else self.experiments[0]
 
     def load(self, pid: int) -> Load:
         return self.machine

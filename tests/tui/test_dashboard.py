@@ -21,7 +21,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
-from sapo_edge.tui.screens.dashboard.curves import CurvesPlot, ticks
+from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
 from sapo_edge.tui.screens.dashboard.texts import machine_text
 from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
@@ -33,6 +33,7 @@ from sapo_edge.tui.screens.view import (
     Nav,
     NavItem,
 )
+from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import FINISHED, LOAD, FakeLauncher
 from tests.tui.shell import TRUECOLOR, lines, screen, until
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from sapo_edge.control.report import Report
+from sapo_edge.control.runs import RunView
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.machine import Load
 
@@ -196,6 +198,55 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class ArmRow:
+    """An arm of an experiment so far.
+
+    Attributes:
+        name: of the plan; unescaped.
+        finished: swarms.
+        running: finished rounds of each swarm in progress, as far as they were saved.
+        rounds: of each swarm.
+        accuracy: mean test accuracy of finished swarms; None before the first.
+        difference, pairs: mean difference from the baseline over so many seeds; None without a pair.
+    """
+
+    name: str
+    finished: int
+    running: tuple[int, ...]
+    rounds: int
+    accuracy: float | None
+    difference: float | None
+    pairs: int
+
+
+@dataclass(frozen=True, slots=True)
+class SettingTable:
+    """A setting of an experiment so far; `baseline` is the name of one of its arms. Texts are unescaped."""
+
+    title: str
+    baseline: str
+    arms: tuple[ArmRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentState:
+    """An experiment so far.
+
+    Attributes:
+        finished, planned: swarms.
+        seeds: swarms of each arm.
+        share: of all rounds, 0 to 1.
+        settings: of its plan.
+    """
+
+    finished: int
+    planned: int
+    seeds: int
+    share: float
+    settings: tuple[SettingTable, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JobResult:
     """What a command printed.
 
@@ -357,6 +408,30 @@ class Launcher(Protocol):
 
         Raises:
             SapoError: if the journal can't be read.
+        """
+        ...
+
+    def runs(self) -> Sequence[RunView]:
+        """All runs of this installation.
+
+        Raises:
+            SapoError: if a journal can't be read.
+        """
+        ...
+
+    def run_history(self, name: str) -> Mapping[str, Any]:
+        """The reply to the control method `history` for one run; empty before its first round.
+
+        Raises:
+            SapoError: if its journal can't be read.
+        """
+        ...
+
+    def experiment(self, directory: Path) -> ExperimentState:
+        """What an experiment has found so far.
+
+        Raises:
+            SapoError: if there is none, or a file is damaged.
         """
         ...
 

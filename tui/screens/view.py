@@ -115,11 +115,13 @@ class View(Screen[None]):
     """A main screen.
 
     Attributes:
-        MODE: its key in `VIEWS`.
+        MODE: its key in `VIEWS`, or in the app's `MODES`.
+        NAV: the screen of `VIEWS` that it belongs to, if it has no number of its own.
         HELP_TEXT: Markdown for the help (F1).
     """
 
     MODE: ClassVar[str] = ""
+    NAV: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
     _theme_shown = ""
     # Textual declares them as attributes of the instance.
@@ -134,7 +136,7 @@ class View(Screen[None]):
     def compose(self) -> ComposeResult:
         """The head, the row of screens, the content, the footer."""
         yield Head(markup=False, id="head")
-        yield Nav(self.MODE)
+        yield Nav(self.NAV or self.MODE)
         yield from self.content()
         yield KeyFooter(compact=True)
 

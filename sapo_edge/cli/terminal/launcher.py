@@ -20,20 +20,25 @@ from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.launcher import (
+    ArmRow,
     Chat,
     Choices,
     Consent,
     Ending,
+    ExperimentState,
     Finding,
     Findings,
     Job,
     Outcome,
     SettingRow,
+    SettingTable,
     SwarmCard,
 )
 from sapo_edge.tui.node.machine import Load, LoadMeter
 
 if TYPE_CHECKING:
+    from sapo_edge.control.runs import RunView
+    from sapo_edge.experiment.watch import SettingView
     from sapo_edge.swarm.joining.membership import Swarm
 
 YIELD_PERCENT = 70
@@ -54,6 +59,8 @@ class ProgramLauncher:
         self._paths = Paths.default(home)
         self._background = Background(self._paths, home)
         self._meter = LoadMeter()
+        # Loaded only if somebody watches an experiment.
+        self._watch: object = None
 
     @property
     def paths(self) -> Paths:
@@ -236,6 +243,41 @@ class ProgramLauncher:
 
         return JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
 
+    def runs(self) -> Sequence[RunView]:
+        """All runs of this installation.
+
+        Raises:
+            SapoError: if a journal can't be read.
+        """
+        from sapo_edge.control.runs import read_runs
+
+        return read_runs(self._paths)
+
+    def run_history(self, name: str) -> Mapping[str, Any]:
+        """The course of one run; empty before its first round.
+
+        Raises:
+            SapoError: if its journal can't be read.
+        """
+        from sapo_edge.control.journal_view import JournalReader
+
+        journal = self._paths.run_of(name).journal
+        return JournalReader(journal).history(MAX_POINTS) if journal.exists() else {}
+
+    def experiment(self, directory: Path) -> ExperimentState:
+        """What an experiment has found so far.
+
+        Raises:
+            SapoError: if there is none, or a file is damaged.
+        """
+        from sapo_edge.experiment.watch import ExperimentWatch
+
+        if not isinstance(self._watch, ExperimentWatch):
+            self._watch = ExperimentWatch()
+        view = self._watch.look(directory)
+        settings = tuple(_table(setting) for setting in view.settings)
+        return ExperimentState(view.finished, view.planned, view.seeds, view.share, settings)
+
     def load(self, pid: int) -> Load:
         """What a node takes of this machine now."""
         return self._meter.look(pid)
@@ -251,6 +293,17 @@ class ProgramLauncher:
         workspace = open_workspace(self._home)
         if workspace.membership.alone or workspace.membership.current is not None:
             workspace.membership.join(_open_swarm(workspace))
+
+
+def _table(setting: SettingView) -> SettingTable:
+    """A setting of an experiment with differences from its baseline."""
+    baseline = next(arm for arm in setting.arms if arm.name == setting.baseline)
+    rows = []
+    for arm in setting.arms:
+        difference, pairs = arm.difference(baseline) or (None, 0)
+        running = tuple(arm.running[seed] for seed in sorted(arm.running))
+        rows.append(ArmRow(arm.name, len(arm.accuracies), running, arm.rounds, arm.accuracy, difference, pairs))
+    return SettingTable(setting.title, setting.baseline, tuple(rows))
 
 
 def _open_swarm(workspace: Workspace) -> Swarm:

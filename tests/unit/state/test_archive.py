@@ -16,6 +16,7 @@ from sapo_edge.state.archive import INDEX, restore_backup, write_backup
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.runs import begin_run, run_names, use_run
 from sapo_edge.state.store import Store
 from tests.fakes import round_event
 
@@ -64,6 +65,21 @@ def test_all_that_cannot_be_made_again_comes_back(paths: Paths, tmp_path: Path) 
     with Store(target) as store:
         assert store.latest is not None and store.latest.round == 2 and store.journal.last_round() == 2
     assert not list(target.state.glob(".restoring-*")) and [path.name for path in tmp_path.glob(".*")] == []
+
+
+def test_every_run_comes_back_and_the_same_one_goes_on(paths: Paths, tmp_path: Path) -> None:
+    begin_run(paths, "other")
+    with Store(paths) as store:
+        store.journal.record(round_event(1))
+        store.save_checkpoint(Checkpoint(1, "model", "manifest", store.seed), write_adapter)
+    write_backup(paths, tmp_path / "backup.zip")
+    target = Paths.default(tmp_path / "restored")
+    restore_backup(target, tmp_path / "backup.zip")
+    assert run_names(target) == ["first", "other"] and target.run_name == "other"
+    for name, round in (("other", 1), ("first", 2)):
+        use_run(target, name)
+        with Store(target) as store:
+            assert store.latest is not None and store.latest.round == round and store.journal.last_round() == round
 
 
 def test_nothing_is_overwritten(paths: Paths, tmp_path: Path) -> None:
@@ -130,6 +146,8 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     "change",
     [
         *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
+        *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
+        *map(outside, ["state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
         *map(outside, ["state", "state/x", "state/lock", "state/checkpoints/.hidden", "config/other.toml", ""]),
         outside("state/manifests/a/../b"),
         outside("state/checkpoints/" + "a/" * 9 + "b"),

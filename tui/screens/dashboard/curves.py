@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from enum import StrEnum
 
 from rich.text import Text
@@ -15,6 +14,7 @@ from textual_plotext import PlotextPlot
 from sapo_edge.tui.look.themes import CurveColors, curve_colors
 from sapo_edge.tui.node.history import Curves, Evaluation, History
 from sapo_edge.tui.screens.dashboard.window import Window
+from sapo_edge.tui.widgets.plot import points_within, set_axes, top_of_share
 
 INTERVAL_COLUMNS = 5
 """Columns for each evaluation from which its interval is drawn; with less, only that of the last one."""
@@ -105,22 +105,14 @@ class CurvesPlot(PlotextPlot):
         }[self.shown]
         highest = 0.0
         for values, color, marker in lines:
-            rounds, numbers = _within(curves.round, values, first, last)
+            rounds, numbers = points_within(curves.round, values, first, last)
             if numbers:
                 plot.plot(rounds, numbers, color=Color.parse(color).rgb, marker=marker)
                 highest = max(highest, *numbers)
         if self.shown is Shown.REWARD:
             highest = max(highest, self._draw_held_out(first, last, colors))
-        top = _nice(highest) if self.shown is Shown.SPEED else min(1.0, max(0.2, math.ceil(highest * 5 + 0.2) / 5))
-        plot.ylim(0, top)
-        plot.xlim(first, last)
-        heights = [top * part / 4 for part in range(5)] if self.size.height >= 12 else [0.0, top / 2, top]
-        plot.yticks(heights, [f"{height:.0f}" if top > 2 else f"{height:.2f}" for height in heights])
-        marks = ticks(last, max(3, self.size.width // 14), first)
-        plot.xticks([float(number) for number in marks], [str(number) for number in marks])
-        # A frame on all sides would cost two rows and two columns.
-        plot.xaxes(True, False)
-        plot.yaxes(True, False)
+        top = _nice(highest) if self.shown is Shown.SPEED else top_of_share(highest)
+        set_axes(plot, self.size, first, last, top)
 
     def _draw_held_out(self, first: int, last: int, colors: CurveColors) -> float:
         """Draw accuracies as points and their 95 % intervals as lines; return the highest point."""
@@ -144,21 +136,3 @@ def _nice(highest: float) -> float:
     """The least of 1, 2 or 5 times a power of ten above a number."""
     power = 10.0 ** math.floor(math.log10(highest)) if highest > 0 else 1.0
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= highest)
-
-
-def ticks(last: int, most: int, first: int = 0) -> list[int]:
-    """At most `most` round numbers from `first` to `last`, at steps of 1, 2 or 5 times a power of ten."""
-    step = 1
-    while (last - first) // step > most - 1:
-        step = step * 5 // 2 if str(step)[0] == "2" else step * 2
-    return list(range(-(-first // step) * step, last + 1, step))
-
-
-def _within(rounds: Sequence[int], values: Sequence[float], first: int, last: int) -> tuple[list[int], list[float]]:
-    """The points of some rounds, without gaps."""
-    pairs = [
-        (number, value)
-        for number, value in zip(rounds, values, strict=True)
-        if first <= number <= last and not math.isnan(value)
-    ]
-    return [number for number, _ in pairs], [value for _, value in pairs]

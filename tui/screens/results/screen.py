@@ -52,7 +52,8 @@ training, and of the best adapter. The interval of the rise says what luck could
 shown yet. **Test questions** (`v`) ask both models questions by which nothing was chosen.
 
 **Export** (`x`) writes the adapter, or a whole model, for another program. **40 rounds more** (`m`) continues the run
-from where it is. **Picture** (`g`) saves the curve as an SVG file, which every browser opens.
+from where it is. **Picture** (`g`) saves the curve as an SVG file, which every browser opens. **Runs** (`r`) lists all
+runs, compares two, begins a new one beside the old one, and watches an experiment.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -64,6 +65,7 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
         Binding("m", "more", "40 rounds more", show=False, id="results.more", tooltip="Continue the run for 40 rounds"),
         Binding("g", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
+        Binding("r", "runs", "Runs", id="results.runs", tooltip="All runs: two compared, a new one, an experiment"),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
@@ -212,6 +214,10 @@ from where it is. **Picture** (`g`) saves the curve as an SVG file, which every 
         if self._report is not None:
             self.app.copy_to_clipboard("\n".join(spoken(self._report)))
             self.notify("the result is copied", timeout=3)
+
+    def action_runs(self) -> None:
+        """Show all runs."""
+        self.app.switch_mode("runs")
 
     def action_scroll(self, lines: int) -> None:
         """Scroll the report."""

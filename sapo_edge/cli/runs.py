@@ -1,0 +1,136 @@
+"""`sapo runs`: several runs beside each other: list, begin, choose, compare and remove them."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sapo_edge.cli.options import Home, Json
+from sapo_edge.cli.output import narrate, print_json
+from sapo_edge.cli.usage import CommandGroup
+from sapo_edge.control.client import explained_lock
+from sapo_edge.errors import ConfigError
+from sapo_edge.plain import counted
+from sapo_edge.state.paths import Paths
+
+if TYPE_CHECKING:
+    from sapo_edge.control.runs import Best, RunView
+
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Several runs beside each other.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A run of `sapo runs list`.")]
+
+
+@app.command("list")
+def list_runs(home: Home = None, json: Json = False) -> None:
+    """List the runs: rounds, last round's time, right answers to validation questions, model; * marks the current."""
+    from sapo_edge.control.runs import read_runs
+
+    views = read_runs(Paths.default(home))
+    if json:
+        print_json({"runs": [_record(view) for view in views]})
+        return
+    width = max(len(view.name) for view in views)
+    print(f"  {'run':{width}}  {'rounds':>6}  {'last round':16}  {'best':>15}  model")
+    for view in views:
+        ended = f"{datetime.datetime.fromtimestamp(view.ended):%Y-%m-%d %H:%M}" if view.rounds else "-"
+        mark = "*" if view.current else " "
+        line = f"{mark} {view.name:{width}}  {view.rounds:>6}  {ended:16}  {_best(view.best):>15}"
+        print(f"{line}  {view.problem or view.model}".rstrip())
+
+
+@app.command()
+def new(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Default: run-2, run-3, ...")] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Begin a run beside the others: the next `sapo run` starts with the untrained model. Needs a stopped node."""
+    from sapo_edge.state.runs import begin_run, unused_name
+
+    paths = Paths.default(home)
+    name = name or unused_name(paths)
+    with explained_lock(paths):
+        begin_run(paths, name)
+    if json:
+        print_json({"done": "new", "run": name, "directory": str(paths.run_of(name).directory)})
+    else:
+        narrate(f"the next `sapo run` begins the run {name}; the others stay as they are")
+
+
+@app.command()
+def use(name: Name, home: Home = None, json: Json = False) -> None:
+    """Return to a run: the next `sapo run` continues it. Needs a node that does not run."""
+    from sapo_edge.state.runs import use_run
+
+    paths = Paths.default(home)
+    with explained_lock(paths):
+        use_run(paths, name)
+    if json:
+        print_json({"done": "use", "run": name})
+    else:
+        narrate(f"the next `sapo run` continues the run {name}")
+
+
+@app.command()
+def remove(name: Name, home: Home = None, json: Json = False) -> None:
+    """Delete a run with its checkpoints; not the current one. Needs a node that does not run."""
+    from sapo_edge.state.runs import remove_run
+
+    paths = Paths.default(home)
+    with explained_lock(paths):
+        remove_run(paths, name)
+    if json:
+        print_json({"done": "remove", "run": name})
+    else:
+        narrate(f"the run {name} is deleted")
+
+
+@app.command()
+def compare(
+    name: Name,
+    other: Annotated[str | None, typer.Argument(metavar="OTHER", help="Default: the current run.")] = None,
+    home: Home = None,
+    json: Json = False,
+) -> None:
+    """Compare two runs: their best adapters on the same questions, each task, and the settings that differ."""
+    from sapo_edge.control.runs import compare_best, differing, read_run
+    from sapo_edge.state.runs import run_names
+
+    paths = Paths.default(home)
+    known, chosen = run_names(paths), (name, other or paths.run_name)
+    for run in chosen:
+        if run not in known:
+            raise ConfigError(f"there is no run {run!r}", f"there are {', '.join(known)}")
+    views = [read_run(paths, run) for run in chosen]
+    gain, differences = compare_best(*views), differing(*views)
+    if json:
+        print_json({
+            "runs": [_record(view) for view in views],
+            "gain": None if gain is None else asdict(gain),
+            "settings": {setting: values for setting, *values in differences},
+        })  # fmt: skip
+        return
+    for view in views:
+        print(f"{view.name}: {counted(view.rounds, 'round')}, best {_best(view.best)}")
+    if gain is None:
+        print("their best adapters can't be compared: they were not asked the same questions")
+    else:
+        points = f"{100 * gain.value:+.0f} points of 100 (95 %: {100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        print(f"{views[1].name} against {views[0].name} on the same questions: {points}")
+    for setting, first, second in differences:
+        print(f"  {setting}: {first} | {second}")
+
+
+def _best(best: Best | None) -> str:
+    return "-" if best is None else f"{best.right / max(1, best.questions):.2f} ({best.right} of {best.questions})"
+
+
+def _record(view: RunView) -> dict[str, Any]:
+    fields = asdict(view)
+    report = fields.pop("report")
+    if fields["best"] is not None:
+        fields["best"] = {name: fields["best"][name] for name in ("round", "right", "questions", "split")}
+    return {**fields, "tasks": [] if report is None else report["tasks"]}

@@ -1,0 +1,153 @@
+"""Runs for people: what each has learned, and two compared. Reads journals and checkpoints, and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from sapo_edge import events
+from sapo_edge.control.journal_view import reading
+from sapo_edge.control.report import Report, paired, read_report
+from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.evaluate import Gain
+from sapo_edge.events import NodeStarted
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.runs import run_names
+
+_SPAN = "SELECT max(round), min(time), max(time) FROM rounds"
+_STARTED = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
+_BEST = """
+SELECT round, correct, questions, split, answers, question_set FROM held_out
+WHERE (split, questions, question_set) =
+    (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+ORDER BY correct DESC, round LIMIT 1
+"""
+NOT_COMPARED = frozenset({"nice", "log_days", "metrics_port", "on_quit", "theme", "consent", "rounds"})
+"""Settings that change nothing about what is learned, and the end of a run, which its length tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best evaluation of a run.
+
+    Attributes:
+        round: after which it was.
+        right, questions: how many were answered right of how many.
+        split: which questions.
+        answers: "1" or "0" for each; empty if an earlier version stored none.
+        question_set: mark of the questions and of their verifiers; empty if an earlier version stored none.
+    """
+
+    round: int
+    right: int
+    questions: int
+    split: str
+    answers: str
+    question_set: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run.
+
+    Attributes:
+        name: of the run.
+        current: whether nodes continue it.
+        rounds: its last round; 0 before the first.
+        began, ended: times of its first and last round, Unix seconds; 0 before the first.
+        manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
+        model, backend: display names, unescaped; "" if unknown.
+        settings: of its last start.
+        best: evaluation; None before the first.
+        report: before and now; None before the second evaluation.
+        problem: why nothing is known; "" if it is.
+    """
+
+    name: str
+    current: bool
+    rounds: int = 0
+    began: float = 0.0
+    ended: float = 0.0
+    manifest: str = ""
+    model: str = ""
+    backend: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    best: Best | None = None
+    report: Report | None = None
+    problem: str = ""
+
+
+def read_runs(paths: Paths) -> list[RunView]:
+    """All runs of a state directory, in the order of `run_names`; of one that can't be read, why.
+
+    Raises:
+        StateError: if it can't be read which runs there are.
+    """
+    return [_read_or_say_why(paths, name) for name in run_names(paths)]
+
+
+def _read_or_say_why(paths: Paths, name: str) -> RunView:
+    try:
+        return read_run(paths, name)
+    except StateError as error:
+        return RunView(name, name == paths.run_name, problem=f"{error.message}; {error.remedy}")
+
+
+def read_run(paths: Paths, name: str) -> RunView:
+    """One run, whether a node runs or not.
+
+    Raises:
+        StateError: if its journal can't be read.
+    """
+    run, current = paths.run_of(name), name == paths.run_name
+    if not run.journal.exists():
+        return RunView(name, current)
+    with reading(run.journal) as connection:
+        # One transaction, so that all queries see the same state.
+        connection.execute("BEGIN")
+        rounds, began, ended = connection.execute(_SPAN).fetchone()
+        started = connection.execute(_STARTED, (NodeStarted.event,)).fetchone()
+        best = connection.execute(_BEST).fetchone()
+    event = None if started is None else events.from_json(started[0])
+    model, backend, settings = "", "", {}
+    if isinstance(event, NodeStarted):
+        model, backend, settings = event.model, event.backend, dict(event.settings)
+    checkpoint = None
+    with suppress(CheckpointError):
+        checkpoint = Checkpoints(run.checkpoints).newest_record()
+    return RunView(
+        name, current, rounds or 0, began or 0.0, ended or 0.0,
+        "" if checkpoint is None else checkpoint.manifest_digest,
+        model, backend, settings, None if best is None else Best(*best), read_report(run.journal, None),
+    )  # fmt: skip
+
+
+def differing(one: RunView, other: RunView) -> list[tuple[str, str, str]]:
+    """What two runs were made with that differs: name, and both values as text.
+
+    Settings that only one of them has, made with another version, are left out.
+    """
+    views = [
+        {
+            "manifest's digest": view.manifest[:12] or "?",
+            "model's name": view.model or "?",
+            "backend's name": view.backend or "?",
+            **{name: str(value) for name, value in view.settings.items() if name not in NOT_COMPARED},
+        }
+        for view in (one, other)
+    ]
+    pairs = ((name, value, views[1].get(name, value)) for name, value in views[0].items())
+    return [(name, first, second) for name, first, second in pairs if first != second]
+
+
+def compare_best(one: RunView, other: RunView) -> Gain | None:
+    """By how much the best adapter of the other run is better, on the same questions; None if those were others."""
+    first, second = one.best, other.best
+    if first is None or second is None or not first.question_set:
+        return None
+    if (first.split, first.questions, first.question_set) != (second.split, second.questions, second.question_set):
+        return None
+    return paired(first.answers, second.answers)

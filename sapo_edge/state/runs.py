@@ -1,0 +1,152 @@
+"""Several runs beside each other in one state directory: begin one, return to another, remove one.
+
+Identity, swarm and settings are common to all of them; journal, checkpoints and pool are a run's own. Which one nodes
+continue is the content of one file, so that a change happens completely or not at all.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+
+from sapo_edge.errors import CheckpointError, ConfigError, StateError
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.journal import SEQUENCE, Journal
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import FIRST_RUN, Paths, RunPaths, check_run_name
+from sapo_edge.state.store import GENERATOR_CURSOR, ROLLED_BACK_CURSOR
+
+
+def run_names(paths: Paths) -> list[str]:
+    """The runs that there are, the first one first, then by name; the current one even before its first round.
+
+    Raises:
+        StateError: if the directory can't be read.
+    """
+    names = set()
+    # `use_run` replaces a damaged file.
+    with suppress(StateError):
+        names.add(paths.run_name)
+    if paths.run_of(FIRST_RUN).journal.exists():
+        names.add(FIRST_RUN)
+    with reported("read", paths.runs):
+        if paths.runs.exists():
+            for entry in paths.runs.iterdir():
+                with suppress(ConfigError):
+                    names.add(check_run_name(entry.name))
+    return sorted(names, key=lambda name: (name != FIRST_RUN, name))
+
+
+def unused_name(paths: Paths) -> str:
+    """A name for a new run: run-2, run-3, ...
+
+    Raises:
+        StateError: if the directory can't be read.
+    """
+    names, number = run_names(paths), 2
+    while f"run-{number}" in names:
+        number += 1
+    return f"run-{number}"
+
+
+def begin_run(paths: Paths, name: str) -> None:
+    """Begin a run beside the others: the next node starts it with the untrained model.
+
+    Raises:
+        ConfigError: if there is a run of this name, or it can't be a name.
+        StateLockedError: if a node runs.
+        StateError: if something can't be written; nothing has changed then.
+    """
+    check_run_name(name)
+    with _locked(paths):
+        if name in run_names(paths):
+            raise ConfigError(f"there is a run {name} already", "choose another name; `sapo runs list` shows them")
+        _choose(paths, name)
+
+
+def use_run(paths: Paths, name: str) -> None:
+    """Return to a run: the next node continues it from its last checkpoint.
+
+    Raises:
+        ConfigError: if there is none of this name.
+        StateLockedError: if a node runs.
+        StateError: if something can't be written; nothing has changed then.
+    """
+    with _locked(paths):
+        _check_exists(paths, name)
+        _choose(paths, name)
+
+
+def remove_run(paths: Paths, name: str) -> None:
+    """Delete a run with its checkpoints.
+
+    Raises:
+        ConfigError: if there is none of this name, or it is the current one.
+        StateLockedError: if a node runs.
+        StateError: if something can't be deleted.
+    """
+    with _locked(paths):
+        _check_exists(paths, name)
+        if name == paths.run_name:
+            raise ConfigError(f"{name} is the run that goes on", "choose another one first with `sapo runs use`")
+        run = paths.run_of(name)
+        with reported("remove", run.directory):
+            if name != FIRST_RUN:
+                shutil.rmtree(run.directory)
+                return
+            # The other files there belong to all runs. Without its journal the run is gone.
+            for directory in (run.checkpoints, run.journal.parent):
+                shutil.rmtree(directory, ignore_errors=not directory.exists())
+            for file in (run.pool, run.rollback):
+                file.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(paths: Paths) -> Iterator[None]:
+    paths.create()
+    lock = StateLock(paths.lock)
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _check_exists(paths: Paths, name: str) -> None:
+    names = run_names(paths)
+    if name not in names:
+        raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")
+
+
+def _choose(paths: Paths, name: str) -> None:
+    """Make a run the current one, with the numbers that the identity must not use twice."""
+    run = paths.run_of(name)
+    for directory in (paths.runs, run.directory):
+        make_private_directory(directory)
+    used = [_used(paths.run_of(other)) for other in run_names(paths)]
+    with closing(Journal(run.journal)) as journal:
+        for counters in used:
+            journal.raise_counters(counters)
+    with reported("write", paths.current_run):
+        write_atomically(paths.current_run, f"{name}\n".encode("ascii"))
+
+
+def _used(run: RunPaths) -> dict[str, int]:
+    """The last sequence number of a run's rollouts and its position in the task sequence.
+
+    Both belong to the identity: peers accept a rollout, and a question of this node, only once.
+    """
+    if not run.journal.exists():
+        return {}
+    checkpoint = None
+    with suppress(CheckpointError):
+        checkpoint = Checkpoints(run.checkpoints).newest_record()
+    position = 0 if checkpoint is None else int(checkpoint.cursor.get("tasks", 0))
+    with closing(Journal(run.journal)) as journal:
+        names = (GENERATOR_CURSOR, ROLLED_BACK_CURSOR)
+        return {
+            SEQUENCE: journal.counter(SEQUENCE),
+            ROLLED_BACK_CURSOR: max(position, *(journal.counter(name) for name in names)),
+        }

@@ -1,0 +1,105 @@
+"""Runs are listed and compared, a new one begins beside the old one, and an experiment is watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from sapo_edge.control.runs import Best, RunView
+from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.runs.plot import RunsPlot
+from sapo_edge.tui.screens.runs.screen import Runs
+from sapo_edge.tui.screens.runs.texts import comparison_text
+from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
+from tests.tui.fake_node import BEGAN
+from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+
+OLD = RunView(
+    "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
+    Best(40, 55, 100, "validation", "1" * 55 + "0" * 45),
+)  # fmt: skip
+
+
+async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
+    await attached(pilot, app)
+    await pilot.press("8")
+    await until(pilot, lambda: "What was learned in" in screen(app))
+    await pilot.press("r")
+    await until(pilot, lambda: isinstance(app.screen, Runs) and len(app.screen.list.runs) == 2)
+    await until(pilot, lambda: len(app.screen.query_one(RunsPlot)._runs) == 2)
+
+
+@pytest.mark.asyncio
+async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher) -> None:
+    launcher.other_runs = [OLD]
+    launcher.replies["runs"] = JobResult({"done": "new", "run": "run-2"})
+    node = launcher.node
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await opened(pilot, app)
+        compared = text(app, "#comparison")
+        assert "first against slow \\x1b[31m" in screen(app) and "\x1b" not in compared
+        assert "not asked the same questions" in compared and "chain_sum" in compared
+        assert "learning_rate: " in compared and "| 1e-05" in compared
+        assert "● first" in screen(app) and "○ slow" in screen(app)
+        await pilot.press("down")
+        await until(pilot, lambda: "slow \\x1b[31m against first" in screen(app))
+        await pilot.press("n")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("enter")
+        await until(pilot, lambda: (("runs", "new", "run-2"), "") in launcher.commands)
+        assert node is not None and node.asked == ["after_round"]
+        await until(pilot, lambda: launcher.starts == 1)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.current_mode == "results")
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
+@pytest.mark.asyncio
+async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+    launcher.other_runs = [OLD]
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=size) as pilot:
+        await opened(pilot, app)
+        await pilot.press("w")
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        app.screen.query_one(Input).value = f"/data/{EXPERIMENT}"
+        await pilot.press("enter")
+        await until(pilot, lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
+        shown = text(app, "#arms")
+        assert "0.655" in shown and "+0.040 (1 pair)" in shown and "4/4 \\x1b[3" in shown
+        launcher.experiments = [replace(EXPERIMENT_STATE, finished=8, share=1.0)]
+        assert isinstance(app.screen, Runs)
+        app.screen._look_again()
+        await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: "first against" in screen(app))
+        assert app.state.standing is Standing.ATTACHED
+
+
+@pytest.mark.parametrize(
+    ("right", "sentence"), [(90, "▲ It is better: +35"), (20, "▼ It is worse: -35"), (57, "• Too close to tell: +2")]
+)
+def test_which_run_is_better_is_told_with_its_interval(right: int, sentence: str) -> None:
+    assert OLD.best is not None
+    other = replace(OLD, name="other", best=replace(OLD.best, question_set="some"))
+    run = replace(other, best=Best(30, right, 100, "validation", "1" * right + "0" * (100 - right), "some"))
+    text = comparison_text(run, other).plain
+    assert sentence in text and "points of 100 (95 %:" in text and "no setting" in text
+
+
+def test_picture(launcher: FakeLauncher, snap_compare: Callable[..., bool]) -> None:
+    async def ready(pilot: Pilot[Any]) -> None:
+        app = pilot.app
+        assert isinstance(app, SapoApp)
+        await opened(pilot, app)
+
+    launcher.other_runs = [OLD]
+    assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=(80, 24), run_before=ready)

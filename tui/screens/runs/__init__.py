@@ -1,0 +1,1 @@
+"""The runs of this installation, two compared, and an experiment watched."""

@@ -1,0 +1,292 @@
+"""The runs of this installation: two compared, a new one begun, an experiment watched."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import ClassVar
+
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.widgets import ContentSwitcher, Static
+
+from sapo_edge.control.runs import RunView
+from sapo_edge.errors import SapoError
+from sapo_edge.plain import printable
+from sapo_edge.tui.node.history import History
+from sapo_edge.tui.node.state import Standing
+from sapo_edge.tui.screens.runs.ask import Ask
+from sapo_edge.tui.screens.runs.list import RunList
+from sapo_edge.tui.screens.runs.plot import RunsPlot
+from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
+from sapo_edge.tui.screens.view import Change, View
+from sapo_edge.tui.widgets.cursor_list import CursorList
+from sapo_edge.tui.widgets.job_line import JobLine
+
+BOTH = 72
+"""Columns from which curves and words stand beside each other; v shows the curves below."""
+LOOK_SECONDS = 0.2
+"""Seconds between two checks whether the node has stopped."""
+WATCH_SECONDS = 5.0
+"""Seconds between two looks at an experiment."""
+NEW = (
+    "A run from the untrained model, with the settings of now. The others stay as they are. A running node finishes "
+    "its round and stops, and the new run begins. Its name:"
+)
+USE = "A running node finishes its round and stops; then this run goes on from its last checkpoint."
+WATCH = "A directory that `sapo experiment` writes to. Nothing in it is changed."
+IN_RUNS = frozenset({"mark", "new", "use", "watch", "view"})
+"""Keys of the list."""
+
+
+class Runs(View):
+    """The list of runs, and the one under the cursor compared with another; or an experiment."""
+
+    MODE = "runs"
+    NAV = "results"
+    DEFAULT_CSS = """
+    Runs #pages { height: 1fr; }
+    Runs #list { min-height: 3; max-height: 6; }
+    Runs.-tall #list { max-height: 12; }
+    Runs #two { height: 1fr; }
+    Runs #plot { width: 1fr; height: 1fr; }
+    Runs #words { width: 1fr; height: 1fr; scrollbar-size: 1 1; }
+    Runs #comparison, Runs #arms { height: auto; }
+    Runs.-one #plot { display: none; }
+    Runs.-one.-curves #plot { display: block; }
+    Runs.-one.-curves #words { display: none; }
+    Runs.-tiny #list { max-height: 4; }
+    """
+    HELP_TEXT = """\
+A **run** is a journal, checkpoints and a pool of its own. All runs share this node's identity, its swarm and the
+settings. **●** is the run that goes on.
+
+Below the list, the run under the cursor is compared with the one marked **=** (`space` marks another): curves of own
+answers as lines, held-out accuracy as points, right answers by task, settings that differ. Which is better is told only
+if both were asked the same questions; the best evaluation of a long run looks a little better than it is.
+
+`n` begins a new run beside the others, `u` returns to the one under the cursor. Both stop a running node after its
+round.
+
+`w` watches an experiment of `sapo experiment` while it runs: how far it is, and the arms so far.
+"""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "new", "New run", id="runs.new", tooltip="Begin a run beside the others"),
+        Binding("u", "use", "Go on", id="runs.use", tooltip="Return to this run"),
+        Binding("space", "mark", "Compare", id="runs.mark", tooltip="Compare others with this run"),
+        Binding("w", "watch", "Watch", id="runs.watch", tooltip="Watch an experiment"),
+        Binding("v", "view", "Curves or words", show=False, id="runs.view"),
+        Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
+        Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),
+        Binding("escape", "back", "Back to the runs", show=False, id="runs.back"),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._histories: dict[str, History] = {}
+        self._compared = ""
+        self._experiment = ""
+        self._read: tuple[object, ...] = ()
+
+    def content(self) -> ComposeResult:
+        """The list, the comparison, the experiment."""
+        with ContentSwitcher(initial="all", id="pages"):
+            with Vertical(id="all"):
+                yield RunList(id="list")
+                with Horizontal(id="two"):
+                    yield RunsPlot(id="plot", classes="panel")
+                    with VerticalScroll(id="words", classes="panel", can_focus=False) as words:
+                        words.border_title = "Compared"
+                        yield Static(id="comparison", markup=False)
+            with VerticalScroll(id="experiment", classes="panel", can_focus=False):
+                yield Static(id="arms", markup=False)
+        yield JobLine(id="job")
+
+    def on_mount(self) -> None:
+        """Begin in the list, and look at an experiment again and again."""
+        self.list.focus()
+        self.set_interval(WATCH_SECONDS, self._look_again)
+
+    def on_resize(self) -> None:
+        """Arrange curves and words."""
+        self.set_class(self.app.size.width < BOTH or self.app.size.height < 20, "-one")
+
+    @property
+    def list(self) -> RunList:
+        """The list."""
+        return self.query_one(RunList)
+
+    @property
+    def in_experiment(self) -> bool:
+        """Whether an experiment is shown."""
+        return self.query_one("#pages", ContentSwitcher).current == "experiment"
+
+    def node_changed(self, change: Change) -> None:
+        """Read again after an evaluation, and after a node has started or ended."""
+        state = self.sapo.state
+        now = (state.standing, len(state.history.held_out), state.round // 10)
+        if change == Change.ALL or now != self._read:
+            self._read = now
+            self._load()
+
+    @work(group="runs-read", exclusive=True)
+    async def _load(self) -> None:
+        """Read all runs."""
+        try:
+            runs = await asyncio.to_thread(self.sapo.launcher.runs)
+        except SapoError as error:
+            self._fail(error)
+            return
+        if not self.is_mounted:
+            return
+        self._histories.clear()
+        names = [run.name for run in runs]
+        if self._compared not in names:
+            self._compared = next((run.name for run in runs if run.current), "")
+        self.list.show(runs, self._compared)
+        self._compare()
+
+    @work(group="runs-compare", exclusive=True)
+    async def _compare(self) -> None:
+        """Show the run under the cursor beside the marked one."""
+        run, other = self.list.chosen, self._other
+        if run is None:
+            return
+        self.query_one("#comparison", Static).update(comparison_text(run, other))
+        shown = [run] if other is None else [run, other]
+        try:
+            for view in shown:
+                if view.name not in self._histories:
+                    reply = await asyncio.to_thread(self.sapo.launcher.run_history, view.name)
+                    self._histories[view.name] = History.from_reply(reply)
+        except SapoError as error:
+            self._fail(error)
+            return
+        if self.is_mounted:
+            histories = [(view.name, self._histories.get(view.name, History())) for view in shown]
+            self.query_one(RunsPlot).show(histories)
+
+    @property
+    def _other(self) -> RunView | None:
+        """The run to compare with: the marked one, or any other if that is under the cursor."""
+        chosen = self.list.chosen
+        others = [run for run in self.list.runs if run is not chosen]
+        marked = [run for run in others if run.name == self._compared]
+        return next(iter((*marked, *others)), None)
+
+    def _fail(self, error: SapoError) -> None:
+        if self.is_mounted:
+            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+
+    def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
+        """Compare another run."""
+        message.stop()
+        self._compare()
+
+    # Keys.
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Enable each key only where it does something."""
+        if not self.is_mounted:
+            return True
+        if action == "back":
+            return self.in_experiment
+        return not (action in IN_RUNS and self.in_experiment)
+
+    def action_mark(self) -> None:
+        """Compare others with the run under the cursor."""
+        if (run := self.list.chosen) is not None:
+            self._compared = run.name
+            self.list.show(self.list.runs, run.name)
+            self._compare()
+
+    def action_view(self) -> None:
+        """Show curves or words, where not both fit."""
+        self.toggle_class("-curves")
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll the words."""
+        self.query_one("#experiment" if self.in_experiment else "#words").scroll_relative(y=lines, animate=False)
+
+    def action_back(self) -> None:
+        """Return to the runs."""
+        self._experiment = ""
+        self.query_one("#pages", ContentSwitcher).current = "all"
+        self.list.focus()
+        self.refresh_bindings()
+
+    @work(group="runs-change")
+    async def action_new(self) -> None:
+        """Begin a run."""
+        names = {run.name for run in self.list.runs}
+        proposed = next(name for number in range(2, len(names) + 3) if (name := f"run-{number}") not in names)
+        if name := await self.app.push_screen_wait(Ask("A new run beside the old one", NEW, proposed)):
+            await self._change("new", name)
+
+    @work(group="runs-change")
+    async def action_use(self) -> None:
+        """Return to the run under the cursor."""
+        run = self.list.chosen
+        if run is None or run.current:
+            self.notify("this run goes on already", timeout=3)
+        elif await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", USE, run.name, fixed=True)):
+            await self._change("use", run.name)
+
+    async def _change(self, verb: str, name: str) -> None:
+        """Stop the node after its round, change the run, and start the node."""
+        app, line = self.sapo, self.query_one(JobLine)
+        if line.busy:
+            return
+        if app.state.standing is Standing.ATTACHED:
+            try:
+                await app.request("stop", {"when": "after_round"})
+            except SapoError as error:
+                self._fail(error)
+                return
+            line.say("the node finishes its round and saves ...", "busy")
+            while app.state.standing is Standing.ATTACHED:
+                await asyncio.sleep(LOOK_SECONDS)
+        if app.state.standing is not Standing.ENDED:
+            line.say("the node is starting: try again when it runs", "bad")
+            return
+        job = app.launcher.job("runs", verb, name)
+        line.begin(job, f"changing to {name}", lambda result: self._changed(name))
+
+    def _changed(self, name: str) -> None:
+        self.query_one(JobLine).say(f"✓ the node starts the run {name}", "good")
+        self._compared = ""
+        self._load()
+        self.sapo.keeper.start()
+
+    @work(group="runs-watch", exclusive=True)
+    async def action_watch(self) -> None:
+        """Watch an experiment."""
+        proposed = next(iter(sorted(Path.cwd().glob("sapo-experiment-*"))), Path.cwd())
+        directory = await self.app.push_screen_wait(Ask("Watch an experiment", WATCH, str(proposed)))
+        if directory:
+            self._experiment = str(Path(directory).expanduser().absolute())
+            self.query_one("#arms", Static).update("reading ...")
+            self.query_one("#experiment").border_title = printable(self._experiment)
+            self.query_one("#pages", ContentSwitcher).current = "experiment"
+            self.refresh_bindings()
+            self._look()
+
+    def _look_again(self) -> None:
+        if self._experiment and self.is_current:
+            self._look()
+
+    @work(group="runs-look", exclusive=True)
+    async def _look(self) -> None:
+        """Read the experiment."""
+        directory = self._experiment
+        try:
+            state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
+        except SapoError as error:
+            text = printable(f"{error.message}; {error.remedy}")
+            if self.is_mounted:
+                self.query_one("#arms", Static).update(text)
+            return
+        if self.is_mounted and directory == self._experiment:
+            self.query_one("#arms", Static).update(experiment_text(state, max(36, self.app.size.width - 5)))

@@ -1,0 +1,115 @@
+"""Two runs in words, and an experiment so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from sapo_edge.control.runs import RunView, compare_best, differing
+from sapo_edge.plain import counted, printable
+from sapo_edge.tui.node.launcher import ArmRow, ExperimentState
+from sapo_edge.tui.widgets.bars import add_bar, percent
+
+ONE = "There is one run. n begins another beside it: then both are compared here, and u returns to this one."
+OTHER_QUESTIONS = "They were not asked the same questions, so which is better is not told."
+NAMES = 14
+"""Most columns of a task's or a setting's name."""
+BAR = 20
+"""Columns of the bar of an experiment's progress."""
+
+
+def best_text(run: RunView) -> str:
+    """The best held-out accuracy, in a few columns."""
+    return "-" if run.best is None else f"{run.best.right / max(1, run.best.questions):.2f}"
+
+
+def comparison_text(run: RunView, other: RunView | None) -> Text:
+    """What one run learned, and how it differs from another one.
+
+    Args:
+        run: under the cursor.
+        other: to compare with; None if there is none.
+    """
+    text = Text()
+    if other is None:
+        text.append(f"{ONE}\n\n")
+        _add_tasks(text, (run,))
+        return text
+    text.append(f"{printable(run.name)} against {printable(other.name)}\n", "bold")
+    style, sentence = verdict(run, other)
+    text.append(f"{sentence}\n\n", style)
+    _add_tasks(text, (run, other))
+    _add_settings(text, run, other)
+    return text
+
+
+def verdict(run: RunView, other: RunView) -> tuple[str, str]:
+    """A style, and which run's best adapter is better."""
+    gain = compare_best(other, run)
+    if gain is None:
+        return "", OTHER_QUESTIONS
+    value, low, high = (f"{100 * number:+.0f}" for number in (gain.value, gain.low, gain.high))
+    figures = f"{value} points of 100 (95 %: {low} to {high})"
+    if gain.low > 0:
+        return "green", f"▲ It is better: {figures}"
+    return ("red", f"▼ It is worse: {figures}") if gain.high < 0 else ("yellow", f"• Too close to tell: {figures}")
+
+
+def _add_tasks(text: Text, runs: Sequence[RunView]) -> None:
+    """Right answers now by task, a column for each run."""
+    tasks = [{task.name: task for task in run.report.tasks} if run.report else {} for run in runs]
+    names = dict.fromkeys(name for known in tasks for name in known)
+    if not names:
+        return
+    text.append("Right answers by task\n", "bold")
+    text.append(f"  {'':{NAMES}}", "dim").append("".join(f"{printable(run.name)[:8]:>9}" for run in runs) + "\n", "dim")
+    for name in names:
+        text.append(f"  {printable(name)[:NAMES]:{NAMES}}")
+        for known in tasks:
+            task = known.get(name)
+            text.append(f"{'-' if task is None else percent(task.now, task.questions):>9}")
+        text.append("\n")
+    text.append("\n")
+
+
+def _add_settings(text: Text, run: RunView, other: RunView) -> None:
+    differences = differing(run, other)
+    text.append("What differs\n", "bold")
+    if not differences:
+        text.append("  no setting: chance alone\n", "dim")
+    for name, first, second in differences:
+        text.append(f"  {printable(name)[: NAMES + 8]}: {printable(first)[:60]}")
+        text.append(" | ", "dim").append(f"{printable(second)[:60]}\n")
+
+
+def experiment_text(state: ExperimentState, width: int) -> Text:
+    """How far an experiment is, and a table of its arms.
+
+    Args:
+        state: of the experiment.
+        width: columns of a line.
+    """
+    text = Text(no_wrap=True, overflow="ellipsis")
+    running = sum(len(arm.running) for setting in state.settings for arm in setting.arms)
+    add_bar(text, state.share, BAR, "green")
+    text.append(f" {100 * state.share:.0f} %  ")
+    text.append(f"{state.finished} of {counted(state.planned, 'swarm')} finished, {running} in progress\n")
+    text.append("Differences are paired by seed; the report has their intervals.\n", "dim")
+    for setting in state.settings:
+        text.append(f"\n{printable(setting.title)}\n", "bold")
+        names = min(30, max(10, width - 44), max(len(printable(arm.name)) for arm in setting.arms))
+        text.append(f"  {'':{names}}  swarms  test accuracy  against {printable(setting.baseline)[:14]}\n", "dim")
+        for arm in setting.arms:
+            text.append(f"  {printable(arm.name)[:names]:{names}}  {_figures(arm, setting.baseline, state.seeds)}\n")
+    return text
+
+
+def _figures(arm: ArmRow, baseline: str, seeds: int) -> str:
+    accuracy = "-" if arm.accuracy is None else f"{arm.accuracy:.3f}"
+    if arm.name == baseline:
+        against = "baseline"
+    else:
+        against = "-" if arm.difference is None else f"{arm.difference:+.3f} ({counted(arm.pairs, 'pair')})"
+    rounds = ", ".join(f"round {done} of {arm.rounds}" for done in arm.running)
+    return f"{f'{arm.finished}/{seeds}':>6}  {accuracy:>13}  {against:18} {rounds}".rstrip()
