@@ -46,7 +46,7 @@ def main() -> None:
         "--keys", type=int, default=0, help="of crowd, that a hostile node keeps; 0: one, and others used once"
     )
     parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
-    parser.add_argument("--against", type=Path, help="of terminal: the source of an older app to compare with")
+    parser.add_argument("--against", type=Path, help="of terminal: an older app's source; with --home")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
     parser.add_argument("--model", action="append", choices=["0.5B", "1.7B"], help="of memory; repeatable")
@@ -118,7 +118,7 @@ def main() -> None:
         if arguments.against is None:
             terminal.run(arguments.repeats)
         else:
-            terminal.compare(arguments.against, arguments.repeats)
+            terminal.compare(arguments.against, arguments.repeats, arguments.home[0])
     if "journal" in names:
         from tests.benchmarks import journal
 

@@ -76,8 +76,8 @@ class Terminal:
             self.read(0.05)
         self.output.clear()
 
-    def press(self, keys: bytes, text: str) -> float:
-        """Seconds from a key until a text is drawn."""
+    def press(self, keys: bytes, text: str = "") -> float:
+        """Seconds from a key until a text is drawn; at once without a text."""
         self.output.clear()
         os.write(self._master, keys)
         return self.wait_for(text)
@@ -172,7 +172,7 @@ def _idle_and_memory() -> None:
         node.stop()
 
 
-def compare(other: Path, repeats: int) -> None:
+def compare(other: Path, repeats: int, home: Path) -> None:
     """Print what the app costs beside an older one, in processor time, which other programs do not lengthen.
 
     Both show the same node, paused, with 10,000 rounds and 200 peers; the two take turns.
@@ -180,16 +180,18 @@ def compare(other: Path, repeats: int) -> None:
     Args:
         other: the source of the older app.
         repeats: starts of each.
+        home: of the node; its rounds are written if it has none.
     """
-    with tempfile.TemporaryDirectory() as place:
-        node = ScriptedNode(Paths.default(Path(place)), rounds=HISTORY)
-        swarm = node.status_now["swarm"]
-        node.tell(swarm={**swarm, "peers": [{**swarm["peers"][0], "peer_id": f"{n:052d}"} for n in range(PEERS)]})
-        node.start()
-        rows: list[tuple[dict[str, float], dict[str, float]]] = []
+    node = ScriptedNode(Paths.default(home), rounds=HISTORY)
+    swarm = node.status_now["swarm"]
+    node.tell(swarm={**swarm, "peers": [{**swarm["peers"][0], "peer_id": f"{n:052d}"} for n in range(PEERS)]})
+    node.start()
+    rows: list[tuple[dict[str, float], dict[str, float]]] = []
+    try:
         for _ in range(repeats):
-            old, new = (_costs(Path(place), tree) for tree in (other, ROOT))
+            old, new = (_costs(home, tree) for tree in (other, ROOT))
             rows.append((old, new))
+    finally:
         node.stop()
     print("\n### Terminal app beside an older one\n\n| what | before | now | median of the ratios |\n|---|---|---|---|")
     for what in rows[0][0]:
@@ -203,25 +205,27 @@ def compare(other: Path, repeats: int) -> None:
 def _costs(home: Path, tree: Path) -> dict[str, float]:
     """What one start of the app costs."""
     app = Terminal(home, tree)
-    app.wait_for("Is it working?", 120)
-    first = app.used
-    # Other screens load 2 s after the start.
-    app.drain(8)
-    loaded = app.used
-    for key in SCREENS * 2:
-        os.write(app._master, key)
-        app.drain(1.5)
-    switched = app.used
-    idle = app.cpu(IDLE_SECONDS / 2)
-    costs = {
+    try:
+        app.wait_for("Is it working?", 120)
+        first = app.used
+        # Other screens load 2 s after the start.
+        app.drain(8)
+        loaded = app.used
+        for key in SCREENS * 2:
+            app.press(key)
+            app.drain(1.0)
+        switched = app.used
+        idle = app.cpu(IDLE_SECONDS / 2)
+        memory = app.process.memory_info().rss
+    finally:
+        app.close()
+    return {
         "first paint (s)": first,
         "loading the other screens after it (s)": loaded - first,
         "a switch of screens (ms)": 1000 * (switched - loaded) / len(SCREENS * 2),
         "idle (% of a core)": 100 * idle,
-        "memory (MB)": app.process.memory_info().rss / 1e6,
+        "memory (MB)": memory / 1e6,
     }
-    app.close()
-    return costs
 
 
 def _row(what: str, values: list[float], asked: str) -> None:

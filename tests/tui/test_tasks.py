@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -16,6 +19,8 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.edit import EditQuestions
+from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, mistakes_text
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
@@ -141,6 +146,67 @@ async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path:
         await pilot.press("enter")
         await until(pilot, lambda: launcher.changes[-1] == ("manifest", "arithmetic"))
     launcher.close()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+RECORDS = st.fixed_dictionaries(
+    {"question": st.text(max_size=8) | st.sampled_from(["a | b", "{", " x "]), "answer": JSON},
+    optional={"fold": JSON, "check": st.just("number") | JSON, "tolerance": JSON},
+)
+
+
+@given(st.lists(RECORDS, max_size=4))
+def test_questions_survive_the_editor(records: list[dict[str, Any]]) -> None:
+    file = "".join(f"{json.dumps(record)}\n" for record in records)
+    again = [json.loads(line) for line in to_questions(to_text(file)).splitlines()]
+    assert json.dumps(again, sort_keys=True) == json.dumps(records, sort_keys=True)
+
+
+@given(st.text(max_size=40))
+def test_no_text_breaks_the_editor(text: str) -> None:
+    to_text(text)
+    for line in to_questions(text).split("\n"):
+        assert not line or line.startswith("{")
+
+
+def test_the_editor_shows_plain_lines() -> None:
+    file = '{"question": "2 + 3?", "answer": 5, "check": "number"}\n'
+    file += '{"question": "Capital?", "answer": "Rome", "fold": true}\n'
+    assert to_text(file) == "2 + 3? | 5\nCapital? | Rome"
+    strict = '{"question": "Capital?", "answer": "Rome"}'
+    assert to_text(strict) == strict and to_questions("no answer") == '{"question": "no answer"}\n'
+
+
+@pytest.mark.asyncio
+async def test_without_an_editor_of_the_users_the_app_has_one(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    questions = tmp_path / "tasks.jsonl"
+    questions.write_text('{"question": "2 + 3?", "answer": 5, "check": "number"}\n')
+    written = JobResult({"manifest": str(tmp_path / "manifest.toml"), "questions": str(questions)})
+    launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written" in text(app, "#job"))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
+        await pilot.press("end", "enter", *"How many?", "escape")
+        await until(pilot, lambda: "not saved yet" in screen(app))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        assert questions.read_text() == (
+            '{"question": "2 + 3?", "answer": 5, "check": "number"}\n{"question": "How many?"}\n'
+        )
+        questions.write_bytes(b"\xff")
+        await pilot.press("e")
+        await until(pilot, lambda: "can't be edited here" in text(app, "#job"))
 
 
 @pytest.mark.asyncio

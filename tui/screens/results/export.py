@@ -72,7 +72,7 @@ replaced. `c` copies the first command that loads the result.
     Export.-tiny .label { margin-top: 0; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+s", "write", "Write", id="export.write"),
+        Binding("ctrl+s", "write", "Write", key_display="⏎", id="export.write"),
         Binding("c", "copy", "Copy the command", id="export.copy"),
         Binding("escape", "leave", "Close", id="export.close"),
     ]

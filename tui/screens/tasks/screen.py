@@ -24,6 +24,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import AskPath
+from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.texts import START, check_text, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View
 from sapo_edge.tui.widgets.job_line import JobLine
@@ -50,14 +51,14 @@ class TasksView(View):
     HELP_TEXT = """\
 A *manifest* says what is trained: generators of questions, or your own. `*` marks the one that the next node trains on.
 
-**Your own questions**: `n` writes a folder to begin with, `o` opens a file that you have, `e` opens your editor
-(`$EDITOR`), `v` checks, `w` lets the model try eight of them, `u` trains on them. `Enter`
+**Your own questions**: `n` writes a folder to begin with, `o` opens a file that you have, `e` edits it here,
+or in your editor if `$EDITOR` names one, `v` checks, `w` lets the model try eight of them, `u` trains on them. `Enter`
 trains on the highlighted manifest. These are the functions of `sapo tasks`.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New", id="tasks.new", tooltip="Write a folder of questions to begin with"),
         Binding("o", "open", "Open", id="tasks.open", tooltip="Take a file of questions or a manifest"),
-        Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Open the questions in your editor"),
+        Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Edit the questions, here or in $EDITOR"),
         Binding("v", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
         Binding("w", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
@@ -76,6 +77,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
         """The list, what was found, the progress."""
         manifests = OptionList(id="manifests", classes="panel", markup=False)
         manifests.border_title = "What can be trained"
+        manifests.add_option(Option("reading ...", disabled=True))
         yield manifests
         with VerticalScroll(id="told", classes="panel", can_focus=False) as panel:
             panel.border_title = "Your own questions"
@@ -150,8 +152,11 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             self.action_check()
 
     def action_edit(self) -> None:
-        """Open the questions in the user's editor."""
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "nano"
+        """Open the questions in the user's editor, or in the app's own if none is set or a browser shows the app."""
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        if not editor or self.app.is_web:
+            self._edit_here()
+            return
         try:
             with self.app.suspend():
                 subprocess.run([*shlex.split(editor), self._questions], check=False)
@@ -163,6 +168,14 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             )
         else:
             self.action_check()
+
+    def _edit_here(self) -> None:
+        try:
+            editor = EditQuestions(Path(self._questions))
+        except (OSError, ValueError) as error:
+            self.query_one(JobLine).say(f"{printable(self._questions)} can't be edited here: {printable(error)}", "bad")
+        else:
+            self.app.push_screen(editor, lambda saved: self.action_check() if saved else None)
 
     def action_check(self) -> None:
         """Find mistakes, and what may be wrong."""

@@ -17,7 +17,7 @@ MAX_ANSWERS = 6
 START = """\
 A model learns from questions whose answers a program can check.
 
-n  writes a folder with a few questions to begin with; e opens them in your editor.
+n  writes a folder with a few questions to begin with; e edits them.
 v  checks them: mistakes, and what may be wrong.
 w  lets the model try them: is there something to learn?
 u  trains on them.

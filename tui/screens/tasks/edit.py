@@ -1,0 +1,91 @@
+"""An editor for a file of questions, for those who have set no other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.widgets import Static, TextArea
+
+from sapo_edge.plain import printable
+from sapo_edge.state.durable import write_atomically
+from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
+from sapo_edge.tui.widgets.dialog import Dialog
+
+ABOUT = "One line a question: What is 2 + 3? | 5\nA line of JSON can do more: docs/manifests.md explains it."
+MAX_BYTES = 500_000
+"""Largest file that is edited here."""
+
+
+class EditQuestions(Dialog[bool]):
+    """Dismissed with whether the file was written.
+
+    Args:
+        path: the file; UTF-8, at most `MAX_BYTES`.
+
+    Raises:
+        OSError: if it can't be read.
+        ValueError: if it is too large, or no UTF-8.
+    """
+
+    HELP_TEXT = """\
+One question a line, then `|` and the answer; a number counts as equal however it is written, and a text whether its
+letters are large or small. `Ctrl+S` saves, `Esc` leaves.
+"""
+    DEFAULT_CSS = """
+    EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
+    EditQuestions #about { height: auto; color: $text-muted; }
+    EditQuestions TextArea, EditQuestions TextArea:focus { height: 1fr; border: none; padding: 0; }
+    EditQuestions #wrong { height: auto; color: $text-error; display: none; }
+    EditQuestions.-wrong #wrong { display: block; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+s", "save", "Save", priority=True, id="edit.save"),
+        Binding("escape", "leave", "Leave", priority=True, id="edit.leave"),
+    ]
+    AUTO_FOCUS = "TextArea"
+    subtitle = "Ctrl+S saves  ·  Esc leaves"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.heading = printable(path)
+        self._path = path
+        data = path.read_bytes()
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it has more than {MAX_BYTES // 1000} kB")
+        self._text = to_text(data.decode())
+        self._warned = False
+
+    def body(self) -> ComposeResult:
+        """How to write a question, the text, and what went wrong."""
+        yield Static(ABOUT, id="about", markup=False)
+        yield TextArea(self._text, show_line_numbers=True, tab_behavior="focus")
+        yield Static(id="wrong", markup=False)
+
+    def action_save(self) -> None:
+        """Write the file, and close."""
+        try:
+            write_atomically(self._path, to_questions(self.query_one(TextArea).text).encode(), 0o644)
+        except (OSError, UnicodeEncodeError) as error:
+            self._say(f"not saved: {printable(error)}")
+        else:
+            self.dismiss(True)
+
+    def action_leave(self) -> None:
+        """Close; with changes only at the second time."""
+        if self.query_one(TextArea).text == self._text or self._warned:
+            self.dismiss(False)
+        else:
+            self._warned = True
+            self._say("not saved yet: Ctrl+S saves, Esc again discards the changes")
+
+    def on_text_area_changed(self) -> None:
+        """Warn again after a change."""
+        self._warned = False
+        self.remove_class("-wrong")
+
+    def _say(self, text: str) -> None:
+        self.query_one("#wrong", Static).update(text)
+        self.add_class("-wrong")
