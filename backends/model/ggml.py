@@ -1,6 +1,7 @@
 """ggml's own conversions between number formats, from the library that llama.cpp brings.
 
-They are 5 to 50 times as fast as gguf-py's, which computes in numpy, and equal to the bit.
+They are 5 to 50 times as fast as gguf-py's, which computes in numpy, and equal to the bit. Where llama.cpp is not
+installed, gguf-py's remain.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.model.llama_library import llama_library
 
 QUANTISED_ROWS = 512
@@ -30,7 +32,9 @@ def _library() -> Any:
 
 @lru_cache(maxsize=64)
 def _widener(kind: int) -> Any:
-    """The C function (blocks, values, count) of a number format; None if the library has none."""
+    """The C function (blocks, values, count) of a number format; None if the library has none, or is not installed."""
+    if not is_installed("llama_cpp"):
+        return None
     from gguf.constants import GGMLQuantizationType
 
     name = GGMLQuantizationType(kind).name
@@ -43,7 +47,7 @@ def _widener(kind: int) -> Any:
 
 
 def can_widen(kind: int) -> bool:
-    """Whether ggml widens a number format, given as `gguf.GGMLQuantizationType`."""
+    """Whether ggml widens a number format quickly, given as `gguf.GGMLQuantizationType`."""
     return _widener(kind) is not None
 
 
@@ -51,7 +55,7 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
     """Widen blocks of a number format to float32. Other Python threads run meanwhile.
 
     Args:
-        kind: the format, which `can_widen`.
+        kind: the format.
         blocks: contiguous bytes.
         values: contiguous; receives as many values as the blocks have.
 
@@ -64,7 +68,12 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
     fits = blocks.nbytes * count == values.size * size
     if not (fits and blocks.flags.c_contiguous and values.flags.c_contiguous):
         raise ValueError(f"{blocks.nbytes} bytes in format {kind} are not {values.size} values side by side")
-    _widener(kind)(blocks.ctypes.data, values.ctypes.data, values.size)
+    if (function := _widener(kind)) is not None:
+        function(blocks.ctypes.data, values.ctypes.data, values.size)
+        return
+    from gguf.quants import dequantize
+
+    values[...] = dequantize(blocks, GGMLQuantizationType(kind)).reshape(values.shape)
 
 
 def block_size(kind: int) -> int:

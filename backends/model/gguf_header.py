@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,8 @@ MAX_ENTRIES = 1 << 16
 MAX_STRING = 1 << 20
 KEPT_ARRAY = 64
 MAX_NUMBER = 1 << 31
+MAX_TOKENS = 1 << 20
+"""Elements of an array that is read on request: vocabularies have up to half as many."""
 
 F32 = 0
 """float32, as in `gguf.GGMLQuantizationType`."""
@@ -100,6 +103,7 @@ class _Reader:
         self.file = file
         self.size = size
         self.path = path
+        self.kept = KEPT_ARRAY
 
     def take(self, count: int) -> bytes:
         if count > self.size - self.file.tell():
@@ -141,7 +145,7 @@ class _Reader:
         kind, count = self.scalar("<I"), self.scalar("<Q")
         if kind == _ARRAY:
             raise self.broken("has an array of arrays in its header")
-        if count <= KEPT_ARRAY:
+        if count <= self.kept:
             return [self.value(kind) for _ in range(count)]
         if kind == _STRING:
             self.skip_texts(count)
@@ -202,6 +206,35 @@ def parse_header(path: Path) -> GgufHeader:
             return _read(_Reader(file, size, path))
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
+    """Arrays of a GGUF file's metadata that `parse_header` leaves out.
+
+    Args:
+        path: of a file that `parse_header` accepts.
+        keys: theirs.
+
+    Raises:
+        ModelError: if one is missing or has more than `MAX_TOKENS` elements, or the file can't be read.
+    """
+    arrays: dict[str, list[Any]] = {}
+    try:
+        with path.open("rb") as file:
+            reader = _Reader(file, path.stat().st_size, path)
+            reader.take(8)
+            reader.count("tensors")
+            for _ in range(reader.count("values")):
+                key = reader.text()
+                reader.kept = MAX_TOKENS if key in keys else KEPT_ARRAY
+                value = reader.value(reader.scalar("<I"))
+                if key in keys and isinstance(value, list):
+                    arrays[key] = value
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if missing := next((key for key in keys if key not in arrays), None):
+        raise ModelError(f"{path} has no usable {missing}", "use a complete GGUF conversion of the model")
+    return arrays
 
 
 def _unreadable(path: Path, error: OSError) -> ModelError:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ctypes
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import Any
 
+from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, text_after_answer, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
@@ -21,6 +24,8 @@ END_TOKENS = frozenset(
     ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|end_of_text|>", "<|eom_id|>", "<|end|>", "</s>", "<end_of_turn>")
 )
 """Control tokens that end a completion whatever the directory declares; llama.cpp treats them alike."""
+FILE_TOKENS = frozenset(("<|fim_pad|>", "<|fim_repo|>", "<|repo_name|>", "<reponame>", "<|file_sep|>"))
+"""Control tokens of code models, which llama.cpp takes for ends as well."""
 SPACE = "\u2581"
 """SentencePiece's character for a space."""
 
@@ -29,7 +34,7 @@ def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabular
     """The tokenizer of a model.
 
     llama.cpp tokenises for GGUF files, on every backend: transformers would build a tokenizer from the file that splits
-    digits differently.
+    digits differently. Where llama.cpp is not installed, `gguf_tokenizer` takes its place for the usual families.
 
     Args:
         source: the model.
@@ -37,7 +42,9 @@ def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabular
     """
     if isinstance(source, HfDirectory):
         return HfVocabulary(source, thinking=thinking)
-    return GgufVocabulary(source, thinking=thinking)
+    if is_installed("llama_cpp"):
+        return GgufVocabulary(source, thinking=thinking)
+    return PlainGgufVocabulary(source, thinking=thinking)
 
 
 class Vocabulary(ABC):
@@ -245,17 +252,22 @@ class HfVocabulary(Vocabulary):
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelError(f"the tokenizer in {directory.path} can't be loaded ({reason})", REMEDY) from error
         self._to_bytes = _bytes_reader(decoder, directory)
+        self._end_tokens = self._find_end_tokens(_declared_ends(directory))
+        self._use(directory.path)
+
+    def _use(self, path: Path) -> None:
+        """Take what prompts and answers need from the tokenizer.
+
+        Raises:
+            ModelError: if it has no chat template or no end token.
+        """
         if not self._tokenizer.chat_template:
-            raise ModelError(f"{directory.path} has no chat template", "use an instruction-tuned model")
+            raise ModelError(f"{path} has no chat template", "use an instruction-tuned model")
         # Of several, the one for texts without tools.
         self._template = with_fixed_date(self._tokenizer.get_chat_template())
-        self._special = set(self._tokenizer.all_special_ids) | {
-            token for token, added in self._tokenizer.added_tokens_decoder.items() if added.special
-        }
-        self._end_tokens = self._find_end_tokens(directory)
         end = self._tokenizer.eos_token_id
         if end is None and not self._end_tokens:
-            raise ModelError(f"{directory.path} names no end token", REMEDY)
+            raise ModelError(f"{path} names no end token", REMEDY)
         self.declared_end = int(min(self._end_tokens) if end is None else end)
         self._pieces: dict[int, bytes] = {}
 
@@ -283,17 +295,49 @@ class HfVocabulary(Vocabulary):
         )
         return str(rendered)
 
-    def _find_end_tokens(self, directory: HfDirectory) -> frozenset[int]:
-        declared: list[Any] = [self._tokenizer.eos_token_id, directory.config.get("eos_token_id")]
-        try:
-            generation = json.loads((directory.path / "generation_config.json").read_bytes())
-            declared.append(generation.get("eos_token_id"))
-        except (OSError, ValueError, AttributeError):
-            # Many directories have none; tokenizer and configuration suffice then.
-            pass
-        ids = [token for value in declared for token in (value if isinstance(value, list) else [value])]
+    @cached_property
+    def _special(self) -> set[int]:
+        added = self._tokenizer.added_tokens_decoder.items()
+        return set(self._tokenizer.all_special_ids) | {token for token, text in added if text.special}
+
+    def _find_end_tokens(self, declared: Sequence[Any]) -> frozenset[int]:
+        values = [self._tokenizer.eos_token_id, *declared]
+        ids = [token for value in values for token in (value if isinstance(value, list) else [value])]
         usual = {token for token in self._special if self._tokenizer.convert_ids_to_tokens(token) in END_TOKENS}
         return frozenset({token for token in ids if isinstance(token, int)} | usual)
+
+
+class PlainGgufVocabulary(HfVocabulary):
+    """A GGUF file's vocabulary and chat template without llama.cpp.
+
+    Args:
+        header: of the file.
+        thinking: as in `Vocabulary`.
+
+    Raises:
+        BackendError: if only llama.cpp reads its tokenizer.
+        ModelError: if the vocabulary is damaged, or has no chat template or end token.
+    """
+
+    def __init__(self, header: GgufHeader, *, thinking: bool = False) -> None:
+        Vocabulary.__init__(self, header.model_name, thinking=thinking)
+        from sapo_edge.backends.model.gguf_tokenizer import build_tokenizer
+
+        self._tokenizer = build_tokenizer(header)
+        self._to_bytes = _byte_level
+        ends = [header.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eot", "eom")]
+        ends.append([token for token in self._special if self._tokenizer.convert_ids_to_tokens(token) in FILE_TOKENS])
+        self._end_tokens = self._find_end_tokens(ends)
+        self._use(header.path)
+
+
+def _declared_ends(directory: HfDirectory) -> list[Any]:
+    """Ids, or lists of them, that a directory's files name beside its tokenizer's."""
+    declared = [directory.config.get("eos_token_id")]
+    # Many directories have none; tokenizer and configuration suffice then.
+    with suppress(OSError, ValueError, AttributeError):
+        declared.append(json.loads((directory.path / "generation_config.json").read_bytes()).get("eos_token_id"))
+    return declared
 
 
 def _bytes_reader(decoder: str, directory: HfDirectory) -> Callable[[str], bytes]:

@@ -34,11 +34,6 @@ def look(host: Host, model: Path | None) -> Support:
         if nvidia is None:
             return Support(False, CPU, reason, CPU, remedy=how_to_install(*TORCH_PACKAGES))
         return Support(False, CPU, reason, NVIDIA, missing=reason, remedy=how_to_install(*TORCH_PACKAGES))
-    if model is not None and not model.is_dir() and not host.installed("llama_cpp"):
-        return Support(
-            False, CPU, "llama-cpp-python, which tokenises GGUF files, is not installed",
-            remedy=how_to_install("llama-cpp-python"),
-        )  # fmt: skip
     if model is not None and _quantised_for_mlx(model):
         return Support(
             False, CPU, "the model is quantised for MLX, which torch can't read",

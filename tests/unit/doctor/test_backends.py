@@ -91,6 +91,12 @@ def test_without_torch_a_trainer_has_no_learner_and_a_generator_needs_none(look:
     assert look(missing="torch", role="generator")["torch"].status == "pass"
 
 
+def test_without_llama_cpp_torch_trains_and_the_faster_way_is_a_warning(look: Look) -> None:
+    checks = look(missing="llama_cpp")
+    assert checks["backend"].status == "pass" and "torch" in checks["backend"].detail
+    assert checks["llama_cpp"].status == "warn" and "llama-cpp-python" in checks["llama_cpp"].remedy
+
+
 def test_a_missing_backend_that_the_settings_name_fails(look: Look) -> None:
     checks = look(missing="mlx", backend="mlx")
     assert checks["backend"].status == "fail" and "mlx is not installed" in checks["backend"].detail

@@ -177,13 +177,14 @@ def test_a_backend_that_the_user_set_and_that_cannot_run_is_an_error(name: str, 
     assert message in str(caught.value) and caught.value.remedy
 
 
-def test_torch_needs_llama_cpp_for_a_gguf_file_alone(tmp_path: Path) -> None:
+def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"
     file.write_bytes(b"GGUF")
-    machine = host(installed=without("llama_cpp"))
-    assert choose("torch", host=machine).name == "torch"
-    with pytest.raises(BackendError, match="tokenises GGUF files"):
-        choose("torch", file, machine)
+    choice = choose("auto", file, host(installed=without("llama_cpp")))
+    assert choice.name == "torch" and "CPU" in choice.reason
+    (missing,) = choice.missing
+    assert "two to three times as fast" in missing and "install llama-cpp-python" in missing
+    assert choose("auto", file, host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG)).missing == ()
 
 
 def test_without_any_backend_the_error_names_what_to_install() -> None:

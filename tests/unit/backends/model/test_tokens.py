@@ -7,16 +7,26 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.model.find import embedded_model
+from sapo_edge.backends.model.gguf_header import parse_header, read_arrays, read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.vocabularies import SPACE, GgufVocabulary, HfVocabulary, Vocabulary
+from sapo_edge.backends.model.vocabularies import (
+    SPACE,
+    GgufVocabulary,
+    HfVocabulary,
+    PlainGgufVocabulary,
+    Vocabulary,
+    open_vocabulary,
+)
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.policy import Message
 from tests.directories import CONTROL_TOKENS
 from tests.models import CHAT_TEMPLATE, CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
 
@@ -58,10 +68,15 @@ def merges() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One tokenizer as a GGUF file and as a directory."""
+    """One tokenizer as a GGUF file, as a directory, and as the same file without llama.cpp."""
 
     gguf: Vocabulary
     directory: Vocabulary
+    plain: Vocabulary | None = None
+
+    @property
+    def all(self) -> list[Vocabulary]:
+        return [vocabulary for vocabulary in (self.gguf, self.directory, self.plain) if vocabulary is not None]
 
 
 def byte_level(directory: Path, family: str) -> Path:
@@ -162,13 +177,14 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     file = sentence_piece(directory) if request.param == "gemma" else byte_level(directory, request.param)
     gguf = GgufVocabulary(read_header(file))
     with closing(gguf):
-        yield Pair(gguf, HfVocabulary(HfDirectory(directory)))
+        plain = None if request.param == "gemma" else PlainGgufVocabulary(read_header(file))
+        yield Pair(gguf, HfVocabulary(HfDirectory(directory)), plain)
 
 
 def assert_same(pair: Pair, text: str) -> None:
     ids = pair.gguf.tokenize(text, special=False)
-    assert pair.directory.tokenize(text, special=False) == ids
-    for vocabulary in (pair.gguf, pair.directory):
+    for vocabulary in pair.all:
+        assert vocabulary.tokenize(text, special=False) == ids
         assert b"".join(map(vocabulary.piece, ids)).decode() == text
 
 
@@ -183,7 +199,7 @@ def test_any_text_of_these_characters_is_split_alike(pair: Pair, text: str) -> N
 
 
 def test_control_tokens_are_read_in_templates_only(pair: Pair) -> None:
-    for vocabulary in (pair.gguf, pair.directory):
+    for vocabulary in pair.all:
         assert len(vocabulary.tokenize("<|im_end|>", special=True)) == 1
         assert len(vocabulary.tokenize("<|im_end|>", special=False)) > 1
 
@@ -196,3 +212,41 @@ def test_the_families_do_split_differently(tmp_path: Path) -> None:
         with closing(GgufVocabulary(read_header(byte_level(directory, family)))) as vocabulary:
             lengths[family] = tuple(len(vocabulary.tokenize(text, special=False)) for text in ("=\n", "1234"))
     assert lengths == {"qwen2": (1, 4), "llama-bpe": (1, 2), "smollm": (2, 4), "refact": (2, 4)}
+
+
+@pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed")
+def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> None:
+    header = read_header(cast(Path, embedded_model()))
+    plain = PlainGgufVocabulary(header)
+    prompt = (Message("system", "You add."), Message("user", "What is 12 + 34?<|im_end|>"))
+    with closing(GgufVocabulary(header)) as llama:
+        assert (plain.declared_end, plain.end_token) == (llama.declared_end, llama.end_token)
+        assert plain.prompt_text(prompt) == llama.prompt_text(prompt)
+        assert plain.encode_prompt(prompt) == llama.encode_prompt(prompt)
+        for token in range(llama.vocabulary_size):
+            assert (plain.piece(token), plain.ends(token)) == (llama.piece(token), llama.ends(token)), token
+        for text in TEXTS:
+            assert plain.tokenize(text, special=False) == llama.tokenize(text, special=False)
+
+
+def test_a_tokenizer_that_only_llama_cpp_reads_is_refused_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapo_edge.backends.model.vocabularies.is_installed", lambda name: False)
+    with pytest.raises(BackendError, match=r"only llama\.cpp reads") as caught:
+        open_vocabulary(read_header(sentence_piece(tmp_path)))
+    assert "llama-cpp-python" in caught.value.remedy
+
+
+def test_a_damaged_vocabulary_is_refused(tmp_path: Path) -> None:
+    file = byte_level(tmp_path, "smollm")
+    data = file.read_bytes()
+    pair = " ".join(merges()[0]).encode()
+    assert data.count(pair) >= 1
+    file.write_bytes(data.replace(pair, pair.replace(b" ", b"_")))
+    with pytest.raises(ModelError, match="damaged vocabulary"):
+        PlainGgufVocabulary(parse_header(file))
+    arrays = read_arrays(file, ("tokenizer.ggml.merges",))
+    assert len(arrays["tokenizer.ggml.merges"]) == len(merges()) + 1
+    with pytest.raises(ModelError, match="no usable missing"):
+        read_arrays(file, ("missing",))

@@ -1,0 +1,1 @@
+"""The wheel, installed, used, upgraded and removed as its users do it: `python -m tests.install`."""

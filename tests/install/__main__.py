@@ -1,0 +1,189 @@
+"""Installs the wheels with pipx and uv where no compiler is, learns, upgrades, removes: `python -m tests.install`.
+
+Times and weighs each step, and prints a table for docs/install.md. Takes minutes and 5 GB of disk for a while; nothing
+outside a temporary directory changes. The version before is built from git.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.install.weight import megabytes
+
+ROOT = Path(__file__).resolve().parents[2]
+EXTRAS = "[starter,llama]"
+BEFORE = "0df0d66"
+"""A commit whose state directories are to be continued: the newest with another list of requirements."""
+PROGRAMS = ("sh", "env", "uname", "git")
+"""What a clean machine has of the commands that an installer may call; no compiler."""
+QUICK = ("--solo", "--rounds", "1", "--set", "held_out=0", "--agree")
+
+
+@dataclass(slots=True)
+class Clean:
+    """A home directory, a PATH without a compiler, and the tools that install.
+
+    Attributes:
+        directory: everything is in it.
+        wheels: directory of `packaging/wheels.py`.
+        links: more places of wheels, as a mirror has them.
+        rows: what was measured so far: step, seconds, seconds of processors, megabytes.
+    """
+
+    directory: Path
+    wheels: Path
+    links: list[str]
+    rows: list[tuple[str, float, float, float]] = field(default_factory=list)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of every command: the settings of package mirrors alone come from outside."""
+        home = self.directory / "home"
+        passed = ("PIP_", "UV_", "SSL_", "REQUESTS_", "HTTP", "OMP_")
+        kept = {name: value for name, value in os.environ.items() if name.upper().startswith(passed)}
+        return kept | {
+            "HOME": str(home),
+            "PATH": f"{home / '.local/bin'}{os.pathsep}{self.directory / 'bin'}",
+            "LANG": "C.UTF-8",
+            "PIPX_DEFAULT_PYTHON": sys.executable,
+            "UV_CACHE_DIR": str(self.directory / "cache"),
+            "PIP_CACHE_DIR": str(self.directory / "pip-cache"),
+            "PIP_NO_COMPILE": "1",
+        }
+
+    def prepare(self) -> None:
+        """Make the directories and the tools."""
+        for name in ("home", "bin"):
+            (self.directory / name).mkdir()
+        for name in PROGRAMS:
+            if found := shutil.which(name):
+                (self.directory / "bin" / name).symlink_to(found)
+        tools = self.directory / "tools"
+        venv.create(tools, with_pip=True)
+        subprocess.run([tools / "bin/python", "-m", "pip", "install", "--quiet", "pipx", "uv"], check=True)
+        for name in ("pipx", "uv"):
+            (self.directory / "bin" / name).symlink_to(tools / "bin" / name)
+        for name in ("cc", "gcc", "c++", "g++", "clang", "make", "cmake"):
+            assert shutil.which(name, path=self.environment["PATH"]) is None, f"{name} is on the PATH"
+
+    def run(self, step: str, *command: str, weigh: Path | None = None) -> str:
+        """Run a command, which has to succeed; returns its stdout and adds a row."""
+        before, started = os.times(), time.monotonic()
+        done = subprocess.run(
+            command, env=self.environment, cwd=self.directory / "home", capture_output=True, text=True, check=False
+        )
+        seconds, after = time.monotonic() - started, os.times()
+        if done.returncode:
+            sys.exit(f"{step} failed: {' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
+        used = after.children_user + after.children_system - before.children_user - before.children_system
+        self.rows.append((step, seconds, used, megabytes(weigh) if weigh is not None else 0.0))
+        print(row(*self.rows[-1]), flush=True)
+        return done.stdout
+
+    def place(self, wheel: Path) -> list[str]:
+        """Options of pip that name the wheels to install one with, and the versions that the tests passed with."""
+        wheels = self.wheels
+        if wheel.parent != wheels:
+            # Slim wheels lack what the version before needs.
+            wheels = self.directory / "native"
+            wheels.mkdir(exist_ok=True)
+            for path in self.wheels.glob("*.whl"):
+                if "+" not in path.name and not path.name.startswith("sapo_edge"):
+                    shutil.copy(path, wheels)
+        links = [word for link in (str(wheels), *self.links) for word in ("--find-links", link)]
+        return [*links, "-c", str(ROOT / "constraints.txt")]
+
+
+def row(step: str, seconds: float, used: float, weight: float) -> str:
+    """A row of the table."""
+    return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
+
+
+def pipx(clean: Clean) -> None:
+    """Install with pipx over the version before, learn, export, remove."""
+    environment = clean.directory / "home/.local/share/pipx/venvs/sapo-edge"
+
+    def install(step: str, wheel: Path, *options: str) -> None:
+        clean.run(
+            step, "pipx", "install", *options, f"{wheel}{EXTRAS}",
+            f"--pip-args={' '.join(clean.place(wheel))}", weigh=environment,
+        )  # fmt: skip
+
+    _live(clean, "pipx", install, ("pipx", "uninstall", "sapo-edge"), environment)
+
+
+def uv(clean: Clean) -> None:
+    """The same with uv."""
+    environment = clean.directory / "home/.local/share/uv/tools/sapo-edge"
+
+    def install(step: str, wheel: Path, *options: str) -> None:
+        python = ("--python", sys.executable)
+        clean.run(
+            step, "uv", "tool", "install", *python, *clean.place(wheel), *options, f"{wheel}{EXTRAS}", weigh=environment
+        )  # fmt: skip
+
+    _live(clean, "uv tool", install, ("uv", "tool", "uninstall", "sapo-edge"), environment)
+
+
+def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[str, ...], environment: Path) -> None:
+    """What an owner does with the program from its installation to its removal."""
+    (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
+    old = before(clean.directory / "before", BEFORE)
+    install(f"{tool}: install the version before", old)
+    sapo = str(clean.directory / "home/.local/bin/sapo")
+    home = ("--home", str(clean.directory / f"home/node-{tool.replace(' ', '-')}"))
+    clean.run(f"{tool}: its first round", sapo, "run", *QUICK, *home, weigh=environment)
+    install(f"{tool}: replace it by this version", wheel, "--force")
+    clean.run(f"{tool}: `sapo doctor`", sapo, "doctor", *home)
+    goal = [word.replace("1", "2") for word in QUICK]
+    clean.run(f"{tool}: the next round, from its state", sapo, "run", *goal, *home, weigh=environment)
+    rounds = clean.run(f"{tool}: `sapo history`", sapo, "history", *home).splitlines()
+    assert [line.partition(",")[0] for line in rounds] == ["round", "1", "2"], rounds
+    clean.run(f"{tool}: `sapo export`", sapo, "export", "--to", "peft", f"{home[1]}-adapter", *home)
+    clean.run(f"{tool}: remove it", *removal)
+    install(f"{tool}: install this version", wheel)
+    clean.run(f"{tool}: its first round", sapo, "run", *QUICK, home[0], f"{home[1]}-new", weigh=environment)
+    clean.run(f"{tool}: remove it", *removal)
+    assert not environment.exists() and not Path(sapo).exists(), "something of the program is left"
+
+
+def before(directory: Path, commit: str) -> Path:
+    """The wheel of an earlier commit."""
+    if not directory.exists():
+        source = directory / "source"
+        source.mkdir(parents=True)
+        archive = subprocess.run(["git", "-C", str(ROOT), "archive", commit], check=True, capture_output=True).stdout
+        subprocess.run(["tar", "-x", "-C", str(source)], input=archive, check=True)
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(directory)]
+        subprocess.run([*pip, str(source)], check=True)
+    return next(directory.glob("*.whl"))
+
+
+def main() -> None:
+    """Do what is named, in a clean environment of its own."""
+    parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
+    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", []])
+    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
+    parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
+    arguments = parser.parse_args()
+    tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv}
+    with tempfile.TemporaryDirectory(prefix="sapo-install-") as directory:
+        clean = Clean(Path(directory), arguments.wheels.resolve(), arguments.find_links)
+        clean.prepare()
+        print("| step | seconds | seconds of processors | MB on disk |\n|---|---|---|---|")
+        for name in arguments.tools or tools:
+            tools[name](clean)
+
+
+if __name__ == "__main__":
+    main()
