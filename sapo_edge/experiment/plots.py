@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.experiment.measures import TEST, Measures, Series, mean, moving_average
-from sapo_edge.experiment.statistics import ArmResult, SettingResult, interval
+from sapo_edge.experiment.plan import Arm
+from sapo_edge.experiment.statistics import SettingResult, interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,6 +34,7 @@ _STYLE: Any = {
     "svg.hashsalt": "sapo-edge",
 }  # fmt: skip
 _BASELINE_DASHES = (0, (4, 2))
+_BAND = 0.2  # opacity
 _WIDTH = 8.0  # inches; 800 pixels at the resolution of a screen
 _DPI = 160  # of the PNG: sharp on dense screens too
 
@@ -127,7 +129,8 @@ def _styles(result: SettingResult) -> dict[str, dict[str, Any]]:
     """Colour and dashes of each arm, the same in all diagrams; arms with panels of their own need one colour."""
     others = [arm.name for arm in result.setting.arms if arm.name != result.setting.baseline]
     colors = [COLORS[0]] * len(others) if _has_panels(result) else COLORS
-    baseline = {"color": BASELINE_COLOR, "linestyle": _BASELINE_DASHES, "linewidth": 2.0}
+    # On top: its gaps show a curve that runs along it.
+    baseline = {"color": BASELINE_COLOR, "linestyle": _BASELINE_DASHES, "linewidth": 2.0, "zorder": 3.0}
     styles = {name: {"color": color, "linewidth": 2.0} for name, color in zip(others, colors, strict=False)}
     return {result.setting.baseline: baseline, **styles}
 
@@ -136,9 +139,10 @@ def _has_panels(result: SettingResult) -> bool:
     return len(result.setting.arms) > TOGETHER
 
 
-def _label(arm: ArmResult, width: int) -> str:
-    text = arm.arm.name if arm.arm.title in {"", arm.arm.name} else f"{arm.arm.name}: {arm.arm.title}"
-    return textwrap.fill(text, width)
+def _label(arm: Arm, width: int) -> str:
+    text = arm.name if arm.title in {"", arm.name} else f"{arm.name}: {arm.title}"
+    # A number and its unit stay in one line.
+    return textwrap.fill(text.replace(" %", "\N{NO-BREAK SPACE}%"), width)
 
 
 def _figure(height: float) -> Figure:
@@ -155,7 +159,7 @@ def _draw(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -> 
     styles = _styles(result)
     for arm in result.arms:
         if arm.arm.name in curves:
-            _line(axes, curves[arm.arm.name], styles[arm.arm.name], _label(arm, 30))
+            _line(axes, curves[arm.arm.name], styles[arm.arm.name], _label(arm.arm, 30))
     axes.set(xlabel=chart.x, ylabel=chart.y)
     axes.set_title(f"{chart.title}\n{_subtitle(result)}", loc="left")
     _limits(axes, list(curves.values()))
@@ -178,7 +182,7 @@ def _panels(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -
         if baseline is not None:
             _line(axes, baseline, {**styles[result.setting.baseline], "linewidth": 1.4}, "")
         _line(axes, curves[arms[index].arm.name], styles[arms[index].arm.name], "")
-        axes.set_title(_label(arms[index], 34), fontsize=9, loc="left")
+        axes.set_title(_label(arms[index].arm, 34), fontsize=9, loc="left")
         axes.tick_params(labelbottom=index + columns >= len(arms))
     _limits(grid[0, 0], list(curves.values()))
     note = f"; dashed black: {result.setting.baseline}, the baseline" if baseline is not None else ""
@@ -192,19 +196,22 @@ def _panels(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -
 def _subtitle(result: SettingResult) -> str:
     counts = sorted({len(arm.swarms) for arm in result.arms if arm.swarms})
     swarms = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-    return textwrap.fill(f"{result.setting.title}; mean and 95 % band of {swarms} swarms", 62)
+    return f"{textwrap.fill(result.setting.title, 62)};\nmean and 95 % band of {swarms} swarms"
 
 
 def _line(axes: Axes, curve: Curve, style: Mapping[str, Any], label: str) -> None:
-    axes.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=0.13, linewidth=0)
+    axes.fill_between(curve.x, curve.low, curve.high, color=style["color"], alpha=_BAND, linewidth=0)
     marker: dict[str, Any] = {"marker": "o", "markersize": 3.5} if len(curve.x) <= 25 else {}
     axes.plot(curve.x, curve.y, label=label, **style, **marker)
 
 
 def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     top = max(max(curve.high) for curve in curves)
     axes.set_ylim(0, max(0.05, top * 1.06))
     axes.set_xlim(0, max(1.0, 1.01 * max(curve.x[-1] for curve in curves)))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.xaxis.set_major_formatter("{x:,.0f}")
 
 
@@ -224,7 +231,8 @@ def _dots(result: SettingResult) -> Figure:
         axes.plot([test.estimate.value], [row], "o", color=color, markersize=8)
         if arm.arm.name == result.setting.baseline:
             axes.axvline(test.estimate.value, color=BASELINE_COLOR, linewidth=1, linestyle=_BASELINE_DASHES, zorder=0)
-    axes.set_yticks(range(len(arms)), [_label(arm, 42) for arm in arms])
+    # Small: three lines fit into a row.
+    axes.set_yticks(range(len(arms)), [_label(arm.arm, 48) for arm in arms], fontsize="small")
     axes.set_ylim(len(arms) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.set_xlabel("test accuracy after the last round")
