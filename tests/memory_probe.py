@@ -60,7 +60,7 @@ def open_policy(
     if backend == "torch":
         from sapo_edge.backends.pytorch.policy import TorchPolicy
 
-        return TorchPolicy(find_model(model), device="cpu", threads=1, trainable=trainable)
+        return TorchPolicy(find_model(model), device="cpu", threads=1, trainable=trainable, precision="auto")
     if backend == "mlx":
         from sapo_edge.backends.apple.policy import MlxPolicy
 
@@ -69,7 +69,13 @@ def open_policy(
     from sapo_edge.state.paths import Paths
 
     return LlamaCppPolicy(
-        find_model(model), cache=Paths.default().cache, workspace=directory, threads=1, trainable=trainable, size=size
+        find_model(model),
+        cache=Paths.default().cache,
+        workspace=directory,
+        threads=1,
+        trainable=trainable,
+        precision="auto",
+        size=size,
     )
 
 

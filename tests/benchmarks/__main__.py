@@ -18,6 +18,7 @@ def main() -> None:
         "draw",
         "evaluation",
         "update",
+        "products",
         "node",
         "bandwidth",
         "exports",
@@ -36,7 +37,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*known, []])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--threads", type=int, default=0, help="of evaluation; 0: one a core")
+    parser.add_argument("--threads", type=int, default=0, help="of evaluation and update; 0: one a core")
     parser.add_argument("--minutes", type=float, default=10.0, help="of churn; of relay, once all have joined")
     parser.add_argument("--members", type=int, default=1000, help="of relay")
     parser.add_argument("--nodes", type=int, default=10000, help="of the largest swarm of crowd")
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument(
         "--keys", type=int, default=0, help="of crowd, that a hostile node keeps; 0: one, and others used once"
     )
-    parser.add_argument("--shape", default="8x8x64", help="of trl: questions x answers x tokens")
+    parser.add_argument("--shape", default="8x8x64", help="of trl and update: questions x answers x tokens")
     parser.add_argument("--against", type=Path, help="of terminal: an older app's source; with --home")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
@@ -86,7 +87,12 @@ def main() -> None:
     if "update" in names:
         from tests.benchmarks import update
 
-        update.run(arguments.repeats)
+        count, answers, length = map(int, arguments.shape.split("x"))
+        update.run(arguments.repeats, count, answers, length, arguments.threads)
+    if "products" in names:
+        from tests.benchmarks import products
+
+        products.run(arguments.repeats)
     if "node" in names:
         from tests.benchmarks import node
 

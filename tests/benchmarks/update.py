@@ -1,10 +1,14 @@
-"""One update of 8 groups of 8 x 64 tokens on 100-token prompts: packed as a node does it, and on padded batches."""
+"""One update of groups of answers on 100-token prompts: packed as a node does it, on padded batches, and its floor.
+
+Figures are processor time of all threads, in which other programs take little part.
+"""
 
 from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,26 +16,39 @@ import numpy as np
 import torch
 from peft import get_peft_model
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack, packs
+from sapo_edge.backends.llama.plan import ROOMY
+from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
+from sapo_edge.backends.pytorch.packed import PackedLinear
+from sapo_edge.backends.pytorch.place import PACK_TOKENS
+from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
-from tests.benchmarks.measure import interleaved, report, seconds
+from tests.benchmarks.measure import interleaved, processor_seconds, report
 
-GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 100
+PROMPT = 100
+SHARED, SHORT = 70, 16
+"""Tokens that prompts of the manifest `starter` begin with, and of its answers."""
+FORMATS = ("bfloat16", "float32") if multiplies_bfloat16() else ("float32",)
+"""Number formats of products, the fastest first."""
 
 
-def groups() -> list[EncodedGroup]:
-    """Random tokens; no two prompts have a beginning in common, which is the packing's worst case."""
+def groups(count: int, answers: int, tokens: int, shared: int = 0) -> list[EncodedGroup]:
+    """Groups of random tokens, whose prompts have so many tokens in common; none is the packing's worst case."""
     rng = random.Random(0)
-    some = partial(lambda count: tuple(rng.randrange(100, 40_000) for _ in range(count)))
+
+    def some(count: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(100, 40_000) for _ in range(count))
+
+    beginning = some(shared)
     made = []
-    for _ in range(GROUPS):
-        answers = tuple(EncodedAnswer(some(TOKENS), rng.choice((-1.0, 1.0)), None) for _ in range(ANSWERS))
-        made.append(EncodedGroup(some(PROMPT), answers))
+    for _ in range(count):
+        group = tuple(EncodedAnswer(some(tokens), rng.choice((-1.0, 1.0)), None) for _ in range(answers))
+        made.append(EncodedGroup(beginning + some(PROMPT - shared), group))
     return made
 
 
@@ -86,24 +103,83 @@ def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[st
     return found
 
 
-def run(repeats: int) -> None:
-    """Print the table and the largest relative difference of the gradients."""
-    learner = TorchLearner(read_header(find_model("")), LoraSettings(), available_cores())
-    batch = groups()
-    learner.update(batch[:2], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
-    packed = packed_gradient(learner, batch)
-    plain = plain_model(learner)
+def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable[[], None]:
+    """The products with frozen weights that an update can't do without, on weights that are wide already."""
+    linear = {name: module for name, module in learner.trunk.named_modules() if isinstance(module, PackedLinear)}
+    dtype = getattr(torch, learner.place.products)
+    weights = [torch.randn(module.packed.shape).to(dtype) for module in linear.values()]
+    output = learner.model.base_model.model.lm_head.packed
+    output_weight = output.rows(np.arange(output.shape[0]))
+    layouts = [pack(members) for members in packs(batch, learner.pack_tokens)]
+
+    def both(rows: int, weight: torch.Tensor) -> None:
+        wide_linear(torch.ones(rows, weight.shape[1]), weight, None)
+        wide_product(torch.ones(rows, weight.shape[0]), weight)
+
+    def compute() -> None:
+        for layout in layouts:
+            for weight in weights:
+                both(len(layout.token_ids), weight)
+            with by_onednn(learner.place.products):
+                for start in range(0, len(layout.targets), learner.place.logit_rows):
+                    both(min(learner.place.logit_rows, len(layout.targets) - start), output_weight)
+
+    return compute
+
+
+def compared(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> str:
+    """How far the first gradient is from the second."""
+    one, other = (
+        np.concatenate([some[n].ravel().astype(np.float64) for n in sorted(second)]) for some in (first, second)
+    )
+    lengths = np.linalg.norm(one), np.linalg.norm(other)
+    return (
+        f"L2 of the difference {np.linalg.norm(one - other) / lengths[1]:.1e}, cosine "
+        f"{one @ other / lengths[0] / lengths[1]:.5f}, norm {lengths[0] / lengths[1]:.4f}"
+    )
+
+
+def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> None:
+    """Print the tables, and how far the gradients are from the padded one.
+
+    Args:
+        repeats: of each.
+        count, answers, tokens: groups, answers to each, and their length.
+        threads: 0: one a core.
+    """
+    threads = threads or available_cores()
+    header, batch = read_header(find_model("")), groups(count, answers, tokens)
+    learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}
+    fastest = learners[FORMATS[0]]
+    fastest.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
+    for learner in learners.values():
+        learner._set_state(fastest._state())
+    plain = plain_model(fastest)
     padded_gradient(plain, batch)
     padded = gradients(adapter_parameters(plain))
-    whole = np.sqrt(sum(float((value.astype(np.float64) ** 2).sum()) for value in padded.values()))
-    apart = np.sqrt(sum(float(((packed[name] - padded[name]).astype(np.float64) ** 2).sum()) for name in padded))
-    candidates = {
-        "sapo-edge (packed)": lambda: seconds(lambda: packed_gradient(learner, batch)),
-        "padded batch, transformers and PEFT": lambda: seconds(lambda: padded_gradient(plain, batch)),
+    differences = {name: compared(packed_gradient(learner, batch), padded) for name, learner in learners.items()}
+    candidates: dict[str, Callable[[], object]] = {
+        f"sapo-edge ({name})": partial(packed_gradient, learner, batch) for name, learner in learners.items()
     }
-    figures = interleaved(candidates, repeats)
-    title = (
-        f"Update of {GROUPS} groups of {ANSWERS} x {TOKENS} tokens, prompts of {PROMPT}, {available_cores()} threads"
+    candidates |= {f"floor: products in {name}": products_alone(learner, batch) for name, learner in learners.items()}
+    candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
+    _report(
+        f"Update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}", candidates, repeats, threads
     )
-    report(title, "s", figures, "sapo-edge (packed)", higher_is_better=False)
-    print(f"\nRelative difference of the two gradients (L2 of the difference / L2): {apart / whole:.1e}")
+    for name, difference in differences.items():
+        print(f"\nGradient of {name} and the padded one: {difference}")
+    short = groups(count, answers, SHORT, SHARED)
+
+    def in_packs(size: int) -> None:
+        fastest.pack_tokens = size
+        packed_gradient(fastest, short)
+
+    sizes = {f"packs of {size}": partial(in_packs, size) for size in (ROOMY.pack_tokens, PACK_TOKENS)}
+    title = f"Update of {count} groups of {answers} x {SHORT} tokens, prompts of {PROMPT} with {SHARED} in common"
+    _report(title, sizes, repeats, threads)
+
+
+def _report(title: str, candidates: Mapping[str, Callable[[], object]], repeats: int, threads: int) -> None:
+    timed = {name: partial(processor_seconds, candidate) for name, candidate in candidates.items()}
+    figures = interleaved(timed, repeats)
+    report(f"{title}, {threads} threads", "s", figures, next(iter(candidates)), higher_is_better=False)
