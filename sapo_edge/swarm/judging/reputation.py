@@ -16,7 +16,8 @@ each established neighbour has a small part to itself, and another one for what 
 identities therefore get no more than one, and keep nobody of another network from becoming established. In a large
 swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
 fill it, and keys that are used again have an author's rate. A newcomer that finds no room there waits as long as an
-author whose rounds are like this node's takes to send a rollout, so that who tries more often is hardly heard earlier.
+author whose rounds are like this node's takes to send a rollout, and `ESTABLISHED_SECONDS` at least, so that who tries
+more often is hardly heard earlier.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -324,8 +325,10 @@ class Reputation:
                 return
             now = self._now()
             until = self._postponed.get(author, -math.inf)
+            # At first a node believes in few authors, and who tries most would be heard first.
+            wait = max(ESTABLISHED_SECONDS, GENEROUS / self._room.author)
             # Set again in any case: whoever goes on sending is not forgotten.
-            self._postponed[author] = until if now < until else now + GENEROUS / self._room.author
+            self._postponed[author] = until if now < until else now + wait
 
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""

@@ -499,6 +499,12 @@ def test_an_established_author_or_one_in_a_small_swarm_waits_for_nothing(clock: 
     assert not reputation.allows("newcomer", "neighbour")
     clock.now += 0.2 * GENEROUS / room.author
     assert reputation.allows("newcomer", "neighbour")
+    reputation = Reputation(clock, room_among(clock, 100.0))
+    reputation.postpone("newcomer")
+    clock.now += ESTABLISHED_SECONDS - 1.0
+    assert not reputation.allows("newcomer", "neighbour")
+    clock.now += 2.0
+    assert reputation.allows("newcomer", "neighbour")
     small = Reputation(clock, room_among(clock, float(FEW)))
     small.postpone("newcomer")
     assert small.allows("newcomer", "neighbour")
