@@ -98,7 +98,8 @@ def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
     if "config.json" not in files:
         ggufs = [file for file in sorted(files) if file.endswith(".gguf")]
         remedy = "name one: " + " ".join(str(HubName(name.repository, file)) for file in ggufs) if ggufs else FORM
-        raise ModelError(f"the model {name} has no config.json", remedy)
+        problem = "is a repository of GGUF files" if ggufs else "has no config.json"
+        raise ModelError(f"the model {name} {problem}", remedy)
     return sorted((file for path, file in files.items() if belongs(path)), key=lambda file: file.size or 0)
 
 

@@ -197,5 +197,6 @@ def _hub_name(name: str) -> HubName:
     from sapo_edge.backends.hub.name import FORM, HUB, HubName
 
     if not name.startswith(HUB):
-        raise ModelError(f"{name} is no name of a model on the hub", f"give {FORM}")
+        remedy = f"did you mean {HUB}{name}? The form is {FORM}" if "/" in name else f"give {FORM}"
+        raise ModelError(f"{name} is no name of a model on the hub", remedy)
     return HubName.parse(name)

@@ -33,7 +33,7 @@ PREVIEW_SEED = 0
 """Of the questions and of the sampling of a preview, so that two previews can be compared."""
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Your own questions: write, check and preview them.")
-File = Annotated[Path, typer.Argument(help="The TOML file of a manifest.")]
+File = Annotated[Path, typer.Argument(help="The TOML file of a manifest, or its directory.")]
 
 
 @app.command()
@@ -67,7 +67,9 @@ def new(
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="The TOML file of a manifest, or a file of questions (.jsonl).")],
+    file: Annotated[
+        Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
+    ],
     model: Model = None,
     home: Home = None,
     json: Json = False,
@@ -76,6 +78,7 @@ def check(
     from sapo_edge.tasks.questions import split_questions
     from sapo_edge.tasks.review import read_own, remarks
 
+    file = _in_directory(file)
     try:
         manifest, placed = read_own(file)
     except ManifestError as error:
@@ -125,6 +128,7 @@ def preview(
     """Show a prompt as the model gets it, what the model answers now, and whether there is anything to learn."""
     from sapo_edge.tasks.source import TaskSource
 
+    file = _in_directory(file)
     if not file.is_file():
         raise ManifestError(f"there is no file {file}", "give the path of a manifest's TOML file")
     flags = {"manifest": str(file), "model": model, "backend": backend, "threads": threads}
@@ -190,6 +194,12 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
         mark = "*" if manifest.digest == used else " "
         print(f"{mark} {kind:8} {printable(use)}  {named}{counted(len(manifest.tasks), 'task')}{own}")
     narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
+
+
+def _in_directory(file: Path) -> Path:
+    """The manifest of a directory that `new` made; any other path as it is."""
+    inside = file / FILES[0]
+    return inside if inside.is_file() else file
 
 
 def _with_all_mistakes(error: ManifestError, file: Path, *, as_json: bool) -> ManifestError:

@@ -1,4 +1,4 @@
-"""Files of own questions: one JSON object a line, beside the manifest that names them.
+"""Files of own questions, beside the manifest that names them: one JSON object a line, or a table as CSV.
 
 Errors name file and line, and never quote the file: it might be another than its owner meant.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
+from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
 from sapo_edge.tasks.texts import require
 
@@ -21,6 +23,11 @@ MAX_FILE_BYTES = 2 * 1024 * 1024
 """Largest file; JSON may write one byte of text as six."""
 MAX_MISTAKES = 100
 """Most mistakes that are collected."""
+JSON_LINES = ".jsonl"
+TABLE = ".csv"
+SUFFIXES = (JSON_LINES, TABLE)
+"""How the names of files of questions end."""
+FORM = '{"question": "...", "answer": "..."}'
 EXAMPLE = "example"
 """As `split`: the question is a worked example, and neither trained on nor held out."""
 
@@ -74,8 +81,13 @@ def read_questions(path: Path) -> list[tuple[OwnQuestion, bool, int]]:
     questions, mistakes = read_lines(path)
     if mistakes:
         raise mistakes[0]
-    require(bool(questions), f"{path} has no questions", "write one JSON object a line")
+    remedy = "write one a line below the names of the columns" if _is_table(path) else "write one JSON object a line"
+    require(bool(questions), f"{path} has no questions", remedy)
     return questions
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() == TABLE
 
 
 def read_lines(path: Path) -> tuple[list[tuple[OwnQuestion, bool, int]], list[ManifestError]]:
@@ -86,12 +98,13 @@ def read_lines(path: Path) -> tuple[list[tuple[OwnQuestion, bool, int]], list[Ma
     """
     questions: list[tuple[OwnQuestion, bool, int]] = []
     mistakes: list[ManifestError] = []
-    for number, line in enumerate(_read_file(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
-        if not line.strip():
-            continue
+    data = _read_file(path)
+    for number, content in read_rows(data, str(path)) if _is_table(path) else _lines(data, str(path)):
+        where = f"{path}, line {number}"
         try:
             require(len(questions) < MAX_QUESTIONS, f"{path} has too many questions", f"keep at most {MAX_QUESTIONS}")
-            questions.append((*_read_line(line, f"{path}, line {number}"), number))
+            record = _parse(content, where) if isinstance(content, bytes) else content
+            questions.append((*_read_record(record, where), number))
         except ManifestError as error:
             mistakes.append(error)
             if len(mistakes) == MAX_MISTAKES or len(questions) == MAX_QUESTIONS:
@@ -110,13 +123,43 @@ def _read_file(path: Path) -> bytes:
     return data
 
 
-def _read_line(line: bytes, where: str) -> tuple[OwnQuestion, bool]:
+def _lines(data: bytes, where: str) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not empty, each with its number.
+
+    Raises:
+        ManifestError: if the whole file is of another form.
+    """
+    require(not data.startswith((b"\xff\xfe", b"\xfe\xff")), f"{where} is UTF-16", "save it as UTF-8")
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    remedy = "write each object on a line of its own, without the brackets and the commas between"
+    require(not data.lstrip().startswith(b"["), f"{where} is one JSON list", remedy)
+    lines = [(number, line) for number, line in enumerate(data.split(b"\n"), start=1) if line.strip()]
+    plain = lines and not any(line.lstrip().startswith(b"{") for _, line in lines)
+    remedy = f"write one object a line: {FORM}; a table of a spreadsheet needs a name that ends in {TABLE}"
+    require(not plain, f"{where} has no JSON objects", remedy)
+    yield from lines
+
+
+def _parse(line: bytes, where: str) -> object:
     try:
-        record = json.loads(line.decode("utf-8"))
+        text = line.decode("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{where} is not UTF-8", "save the file as UTF-8") from error
+    try:
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        remedy = 'write one JSON object a line: {"question": "...", "answer": "..."}'
-        raise ManifestError(f"{where} is not valid JSON", remedy) from error
-    return _read_record(record, where)
+        raise ManifestError(f"{where} is not valid JSON", _json_remedy(text)) from error
+
+
+def _json_remedy(text: str) -> str:
+    """What is most likely wrong with a line."""
+    if text.endswith(","):
+        return "leave out the comma at its end"
+    if "\r" in text:
+        return "end lines with LF or CR LF"
+    if text.startswith("{'") or "\u201c" in text:
+        return 'write texts between plain double quotes: "'
+    return f"write one JSON object a line: {FORM}"
 
 
 def is_beside(name: str) -> bool:

@@ -12,7 +12,7 @@ from sapo_edge.policy import Prompt
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import folded
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, read_tables
-from sapo_edge.tasks.question_file import MAX_MISTAKES, is_beside, read_lines, read_questions
+from sapo_edge.tasks.question_file import MAX_MISTAKES, SUFFIXES, is_beside, read_lines, read_questions
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.texts import require
 
@@ -54,12 +54,12 @@ def read_own(path: Path) -> tuple[Manifest, list[Placed]]:
     """A manifest with its own questions, worked examples included; or questions alone, in a manifest around them.
 
     Args:
-        path: a TOML file, or one of questions, whose name ends in ".jsonl".
+        path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
 
     Raises:
         ManifestError: if a file can't be read or is not valid; naming file and line.
     """
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() in SUFFIXES:
         read = read_questions(path)
         questions = tuple(question for question, is_example, _ in read if not is_example)
         require(bool(questions), f"{path} has only worked examples", "add questions to train on")
@@ -74,9 +74,9 @@ def find_mistakes(path: Path) -> list[ManifestError]:
     """What is wrong with the lines of questions: at most `MAX_MISTAKES` errors.
 
     Args:
-        path: a TOML file, or one of questions, whose name ends in ".jsonl".
+        path: a TOML file, or one of questions, whose name ends in one of `SUFFIXES`.
     """
-    if path.suffix == ".jsonl":
+    if path.suffix.lower() in SUFFIXES:
         return _mistakes_in(path)
     try:
         tasks = read_tables(path).get("tasks")

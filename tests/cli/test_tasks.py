@@ -80,6 +80,7 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
     questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
     assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: answer is missing; add answer")
+    assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: answer is missing")
     assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: answer is missing")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from sapo_edge.tasks.checks import Choice, Exact, Number, Pattern, Set
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
+from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, place, split_questions
 from sapo_edge.tasks.source import TaskSource
 
@@ -108,6 +113,81 @@ def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -
         load_manifest(path)
     assert f"{tmp_path / 'tasks.jsonl'}, line 3: " in str(caught.value).replace("line 3 is", "line 3: it is")
     assert message in caught.value.message and caught.value.message.isprintable()
+
+
+COLUMNS = ("question", "answer", "check", "fold", "tolerance", "choices", "pattern", "split")
+
+
+def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ",", ending: str = "\r\n") -> Path:
+    """Write records as a spreadsheet does."""
+
+    def cell(value: object) -> str:
+        return "|".join(value) if isinstance(value, list) else str(value)
+
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        rows = csv.writer(file, delimiter=delimiter, lineterminator=ending)
+        rows.writerow(COLUMNS)
+        rows.writerows([cell(record.get(name, "")) for name in COLUMNS] for record in records)
+    return path
+
+
+@pytest.mark.parametrize(("delimiter", "ending"), [(",", "\r\n"), (";", "\r\n"), ("\t", "\n")])
+def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delimiter: str, ending: str) -> None:
+    records: list[dict[str, Any]] = [
+        {"question": 'Say "a, b; c"', "answer": "a,\nb", "fold": True, "split": "example"},
+        {"question": "1 + 1 =?", "answer": "2", "check": "number", "tolerance": 0.5},
+        {"question": "Grün?", "answer": "B", "check": "choice", "choices": ["A", "B"]},
+        {"question": "a: z", "answer": "x, y", "check": "set"},
+        {"question": "A date", "answer": "2026-01-31", "check": "regex", "pattern": "2026-.*", "split": "test"},
+    ]
+    write(tmp_path, *records)
+    expected = [pair[:2] for pair in read_questions(tmp_path / "tasks.jsonl")]
+    path = table(tmp_path / "Tasks.CSV", records, delimiter, ending)
+    assert [pair[:2] for pair in read_questions(path)] == expected
+    path = write(tmp_path, manifest=MANIFEST.replace("tasks.jsonl", "Tasks.CSV"))
+    assert load_manifest(path).own_questions == 4
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"", "has no columns question and answer"),
+    (b"How many?;3\r\n", "has no columns question and answer"),
+    (b"question;answer\r\n", "has no questions"),
+    (b"question;answer\r\n\r\nWhy?;\r\n", "line 3: answer is missing"),
+    (b"question;answer\r\nWhy?;1;2\r\n", "line 2 has more cells"),
+    (b'question;answer\r\n"Why?;1\r\n', "is not valid CSV"),
+    (b"question;answer\r\nWh\xff?;1\r\n", "is not UTF-8"),
+    (b"question,answer,check,tolerance\nWhy?,1,number,much\n", "line 2: tolerance is not"),
+    (b"question,answer,notes\nWhy?,1,mine\n", "line 2: unknown key notes"),
+])  # fmt: skip
+def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "tasks.csv").write_bytes(content)
+    with pytest.raises(ManifestError, match=message) as caught:
+        read_questions(tmp_path / "tasks.csv")
+    assert caught.value.remedy
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=60), st.booleans())
+def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
+    with suppress(ManifestError):
+        for _, record in read_rows((b"question,answer\n" if named else b"") + data, "tasks.csv"):
+            assert set(record) <= {"question", "answer"}
+
+
+@pytest.mark.parametrize(("content", "message", "remedy"), [
+    ('{"question": "a", "answer": "b"}'.encode("utf-16"), "is UTF-16", "save it as UTF-8"),
+    (b'[\n{"question": "a", "answer": "b"}\n]\n', "is one JSON list", "without the brackets"),
+    (b"question;answer\na;b\n", "has no JSON objects", r"ends in \.csv"),
+    (b'{"question": "a", "answer": "b"},\n', "line 1 is not valid JSON", "comma at its end"),
+    (b"{'question': 'a', 'answer': 'b'}\n", "line 1 is not valid JSON", "double quotes"),
+    ('{\u201cquestion\u201d: \u201ca\u201d}'.encode(), "line 1 is not valid JSON", "double quotes"),
+    ('{"question": "\u00fc", "answer": "b"}'.encode("latin-1"), "line 1 is not UTF-8", "save the file as UTF-8"),
+])  # fmt: skip
+def test_a_file_of_another_form_is_recognised(tmp_path: Path, content: bytes, message: str, remedy: str) -> None:
+    (tmp_path / "tasks.jsonl").write_bytes(content)
+    with pytest.raises(ManifestError, match=message) as caught:
+        read_questions(tmp_path / "tasks.jsonl")
+    assert re.search(remedy, caught.value.remedy)
 
 
 @pytest.mark.parametrize("name", ["../tasks.jsonl", "/etc/passwd", ".", "", "a/tasks.jsonl", "none.jsonl", "a\\u0000b"])

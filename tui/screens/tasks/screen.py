@@ -32,7 +32,7 @@ from sapo_edge.tui.widgets.job_line import JobLine
 FOLDER = "my-questions"
 """Name of the proposed folder in the user's home directory."""
 NEW = "A folder is created with a manifest and a few questions, which you replace with your own."
-OPEN = "The TOML file of a manifest, or a file of questions (.jsonl)."
+OPEN = "The TOML file of a manifest, or a file of questions (.jsonl, .csv)."
 HAS_RUN = "this home has a run on other tasks, which continues; begin another one with: sapo --home DIR run --manifest"
 
 
@@ -208,7 +208,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
     async def _use(self, name: str) -> None:
         """Train on a manifest, unless this home has a run on another one."""
         line = self.query_one(JobLine)
-        if name.endswith(".jsonl"):
+        if name.endswith((".jsonl", ".csv")):
             line.say("questions alone can't be trained on: n writes a manifest for them", "bad")
             return
         try:

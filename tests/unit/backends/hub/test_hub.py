@@ -77,7 +77,7 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
 @pytest.mark.parametrize(
     ("name", "problem", "remedy"),
     [
-        ("hf:someone/tiny-GGUF", "has no config.json", "hf:someone/tiny-GGUF:tiny-Q4_0.gguf"),
+        ("hf:someone/tiny-GGUF", "is a repository of GGUF files", "hf:someone/tiny-GGUF:tiny-Q4_0.gguf"),
         ("hf:someone/tiny-GGUF:Q5_K", "has no GGUF file of this name", "tiny-Q4_0.gguf"),
         ("hf:someone/tiny-GGUF:Q", "has several GGUF files of this name", "tiny-Q4_0.gguf tiny-Q8_0.gguf"),
         ("hf:someone/tiny-GGUF:F16", "is one part of a larger file", "smaller format"),

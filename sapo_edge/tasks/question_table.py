@@ -1,0 +1,59 @@
+"""Own questions from a spreadsheet: a CSV file whose first line names the columns, as a JSON object names its keys."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.texts import require
+
+DELIMITERS = ",;\t"
+"""Where a comma separates decimals, spreadsheets write semicolons."""
+CHOICES = "|"
+"""Separates choices in a cell."""
+_TRUTH = {"true": True, "false": False, "1": True, "0": False}
+
+
+def read_rows(data: bytes, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
+
+    Raises:
+        ManifestError: if it is not a table in UTF-8, or a row has more cells than the first.
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{where} is not UTF-8", 'save it as "CSV UTF-8"') from error
+    first = text.partition("\n")[0]
+    delimiter = max(DELIMITERS, key=first.count)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        columns = [name.strip().lower() for name in next(rows, [])]
+        remedy = "name the columns in the first line: question, answer, and others if you need them"
+        require({"question", "answer"} <= set(columns), f"{where} has no columns question and answer", remedy)
+        for row in rows:
+            place = f"{where}, line {rows.line_num}"
+            cells = [cell.strip() for cell in row]
+            fits = not any(cells[len(columns) :])
+            require(fits, f"{place} has more cells than the first line", 'put texts that have a delimiter in "quotes"')
+            if any(cells):
+                pairs = zip(columns, cells, strict=False)
+                yield rows.line_num, {name: _value(name, cell) for name, cell in pairs if name and cell}
+    except csv.Error as error:
+        raise ManifestError(f"{where}, line {rows.line_num} is not valid CSV: {error}", "correct the line") from error
+
+
+def _value(column: str, cell: str) -> Any:
+    """A cell as JSON would have it; as it is where it means nothing, so that the question's own check says so."""
+    if column == "choices":
+        return [choice.strip() for choice in cell.split(CHOICES)]
+    if column == "fold":
+        return _TRUTH.get(cell.lower(), cell)
+    if column == "tolerance":
+        with suppress(ValueError):
+            return float(cell)
+    return cell
