@@ -1,10 +1,65 @@
-"""Memory that is free on this machine."""
+"""Memory of this machine, or of the control group that a service manager or a container gives this process."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+"""Where Linux shows control groups."""
+OWN_GROUPS = Path("/proc/self/cgroup")
+"""The groups of this process."""
+# Version 2, then version 1: limit, use, and in `memory.stat` the cached files that the kernel gives back when asked.
+_FILES = {
+    "": ("memory.max", "memory.current", "inactive_file"),
+    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def free_memory(limit: int = 0) -> int:
     """Bytes of memory that may be taken: `limit`, as somebody who knows better says; those that are free if it is 0."""
     import psutil
 
-    return limit or int(psutil.virtual_memory().available)
+    available = int(psutil.virtual_memory().available)
+    return limit or min([available, *(most - used for most, used in _groups())])
+
+
+def total_memory() -> int:
+    """Bytes of memory that this process could have if nothing else ran."""
+    import psutil
+
+    return min([int(psutil.virtual_memory().total), *(most for most, _ in _groups())])
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """Limit and use, in bytes, of each group with a limit that this process is in, directly or further up."""
+    try:
+        lines = OWN_GROUPS.read_text("utf-8").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            root, names = CGROUPS / "memory", _FILES["memory"]
+        elif not controllers:
+            root, names = CGROUPS, _FILES[""]
+        else:
+            continue
+        group = root / path.lstrip("/")
+        # In a container the path may be that of the host; its own group is then the root.
+        for place in (group, *group.parents) if group.is_dir() else (root,):
+            if (found := _read(place, *names)) is not None:
+                yield found
+            if place == root:
+                break
+
+
+def _read(group: Path, limit: str, use: str, cached: str) -> tuple[int, int] | None:
+    try:
+        most = int((group / limit).read_text("ascii"))
+        used = int((group / use).read_text("ascii"))
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
+        return most, max(0, used - int(statistics.get(cached, 0)))
+    except (OSError, ValueError):
+        # No limit: the file is missing or says "max".
+        return None
