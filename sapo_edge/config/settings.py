@@ -318,6 +318,15 @@ class Settings:
         high=200,
         unit="questions",
     )
+    save_every: int = _setting(
+        0,
+        "Save a checkpoint when the last one is so old, at evaluations and at the end; a crash loses the rounds since. "
+        "0: after every round.",
+        low=0,
+        high=1440,
+        unit="minutes",
+        live=True,
+    )
     keep_checkpoints: int = _setting(
         3, "Newest checkpoints to keep, besides the best one.", low=1, high=1000, unit="checkpoints"
     )

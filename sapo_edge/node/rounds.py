@@ -124,7 +124,9 @@ class Node:
         self._seen_held_out = False
         self._is_in_round = False
         self._received = 0
-        self._pool_saved = time.monotonic()
+        self._pool_saved = self._checkpoint_saved = time.monotonic()
+        # Finished rounds since the last checkpoint, which a crash would lose.
+        self._unsaved = 0
         self._reported_counts: dict[str, int] = {}
         self._lacks_external = False
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
@@ -190,6 +192,7 @@ class Node:
                         self.after_first_round()
                     self._save_pool_if_due()
                     self._roll_back_if_asked()
+            self._save_unsaved()
             if self.stop.finish.is_set():
                 reason = "asked to stop"
             else:
@@ -197,7 +200,10 @@ class Node:
                 done, reason = True, f"all {self.settings.rounds} rounds are done"
         except Cancelled:
             self.interrupted = self._is_in_round
-            lost = "the round in progress is lost"
+            if not self.interrupted:
+                self._save_unsaved()
+            unsaved = f" and {counted(self._unsaved, 'round')} since the last checkpoint" if self._unsaved else ""
+            lost = f"the round in progress{unsaved} {'are' if unsaved else 'is'} lost"
             reason = f"stopped immediately; {lost if self.interrupted else 'no round is lost'}"
         self._roll_back_if_asked()
         self._save_pool()
@@ -265,11 +271,13 @@ class Node:
         counters = {} if self.trains else {GENERATOR_CURSOR: self.cursor, GENERATOR_ROUND: number}
         self.store.journal.record(event, journaled_rollouts(result, settings.update.external_rule), counters)
         self._emit(event)
-        if self.trains:
+        self._unsaved += self.trains
+        saves = self.trains and self._must_save()
+        if saves:
             self._save_checkpoint()
         self._finished += 1
         self._is_in_round = False
-        if self.trains:
+        if saves:
             try:
                 if self._is_due(number):
                     self._validate()
@@ -441,14 +449,27 @@ class Node:
             return
         assert self.store.latest is not None
         self.policy.load(self.store.latest.directory)
-        self.round = target
+        self.round, self._unsaved = target, 0
         self.best = self.store.checkpoints.best(self.store.latest)
         self.comparison = self.store.journal.last_comparison()
         self.recent.clear()
         self.recent.extend(self.store.journal.rounds(RECENT))
         self._emit(event)
 
+    def _must_save(self) -> bool:
+        """Whether the round that was just finished gets a checkpoint: see the setting `save_every`."""
+        is_old = time.monotonic() - self._checkpoint_saved >= 60 * self.settings.save_every
+        ends = self.stop.finish.is_set() or not self._has_rounds_left()
+        return is_old or ends or self.store.latest is None or self._is_due(self.round)
+
+    def _save_unsaved(self) -> None:
+        """Save the rounds since the last checkpoint, before the node ends in order."""
+        if self._unsaved:
+            self._save_checkpoint()
+            self._emit_checkpoint()
+
     def _save_checkpoint(self) -> None:
+        self._checkpoint_saved, self._unsaved = time.monotonic(), 0
         checkpoint = Checkpoint(
             self.round,
             self.policy.model_digest,

@@ -333,6 +333,39 @@ def test_accuracies_with_another_library_are_not_compared(machine: Machine, monk
     assert report is not None and report.before == first.correct and report.tasks, "details of the first one are kept"
 
 
+def test_checkpoints_are_as_rare_as_the_owner_wants(machine: Machine) -> None:
+    rare = replace(SETTINGS, save_every=60, rounds=5, evaluate_every=3)
+    assert machine.start(rare).done
+    saved = [event.round for event in machine.of(events.CheckpointSaved) if isinstance(event, events.CheckpointSaved)]
+    assert saved == [1, 3, 5], "the first one, at the evaluation, at the end"
+
+    def stop_after_7(machine: Machine) -> None:
+        machine.node.between_rounds = lambda: machine.node.stop.after_round() if machine.node.round == 7 else None
+
+    stopped = machine.start(replace(rare, rounds=9, evaluate_every=0), prepare=stop_after_7)
+    assert (stopped.rounds, machine.rounds) == (2, [6, 7])
+    with Store(machine.paths) as store:
+        assert store.latest is not None and store.latest.round == 7, "an orderly stop saves"
+    machine.start(replace(rare, rounds=7))
+    assert machine.rounds == [], "nothing is repeated"
+
+
+def test_a_crash_repeats_the_rounds_since_the_last_checkpoint(machine: Machine) -> None:
+    def crash_in_3(machine: Machine) -> None:
+        def crash() -> None:
+            if machine.node.round == 2:
+                raise RuntimeError("power")
+
+        machine.node.between_rounds = crash
+
+    rare = replace(SETTINGS, save_every=60, rounds=4)
+    with pytest.raises(RuntimeError):
+        machine.start(rare, prepare=crash_in_3)
+    machine.start(rare)
+    assert machine.rounds == [2, 3, 4]
+    assert any("will be repeated" in event.text for event in machine.events if isinstance(event, events.Notice))
+
+
 def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
     machine.start(prepare=lambda machine: machine.node.stop.immediately())
     assert machine.rounds == [] and "generate" not in machine.policy.log
