@@ -32,6 +32,7 @@ from sapo_edge.cli import (
     run,
     runs,
     service,
+    setup,
     start,
     swarm,
     tasks,
@@ -93,7 +94,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "stop": control.stop, "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer,
     "doctor": doctor.doctor, "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths,
     "serve": serve, "relay": relay.relay, "history": history.history, "man": manual.man, "backup": backup.backup,
-    "restore": backup.restore, "uninstall": uninstall.uninstall,
+    "restore": backup.restore, "uninstall": uninstall.uninstall, "setup": setup.setup,
 }  # fmt: skip
 for name, command in _COMMANDS.items():
     app.command(name)(command)

@@ -19,7 +19,7 @@ PREFIX = "SAPO_EDGE_"
 """Prefix of all environment variables of the program."""
 FILE_VERSION = 1
 """Version of `config.toml`; a file without `version` is of version 1. A higher one is of a newer sapo-edge."""
-OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE"})
+OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE", "SAPO_EDGE_PROFILE", "SAPO_EDGE_INVITE"})
 """Variables with the prefix that are not settings."""
 
 

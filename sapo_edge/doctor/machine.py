@@ -8,9 +8,11 @@ import platform
 import shutil
 from typing import TYPE_CHECKING
 
+from sapo_edge.backends.machine.memory import total_memory
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
 from sapo_edge.doctor.check import Check, Status
+from sapo_edge.doctor.profile import PROFILES, URGENT, choose_profile
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
 from sapo_edge.state.paths import Paths
@@ -44,6 +46,7 @@ def examine(
         _state(paths),
         _disk(paths),
         _memory(settings, shape),
+        profile_check(settings, total_memory()),
         _processor(settings),
     ]
 
@@ -100,6 +103,26 @@ def _memory(settings: Settings, shape: RoundShape | None) -> Check:
     if shape is None:
         return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`, which fetches it")
     return memory_check(settings, shape)
+
+
+def profile_check(settings: Settings, memory: int) -> Check:
+    """Check that a small machine has the settings that such machines need.
+
+    Args:
+        settings: of the node.
+        memory: that this process may have, bytes.
+    """
+    name = choose_profile(memory)
+    if not name:
+        return Check("profile", Status.PASS, "none needed: this machine is large enough for the defaults")
+    profile = PROFILES[name]
+    values = settings.as_dict()
+    other = [setting for setting, value in profile.settings.items() if values[setting] != value]
+    detail = f"{name}: {profile.summary}"
+    if not other:
+        return Check("profile", Status.PASS, detail)
+    remedy = f"`sapo setup` sets {', '.join(other)} for a machine of this size"
+    return Check("profile", Status.WARN if name in URGENT else Status.PASS, detail, remedy)
 
 
 def _processor(settings: Settings) -> Check:

@@ -1,0 +1,133 @@
+"""`sapo setup`: a machine without a screen, or ten of them, set up by one file or by environment variables."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sapo_edge.cli.options import Home
+from sapo_edge.cli.output import narrate
+from sapo_edge.errors import ConfigError
+from sapo_edge.plain import size
+from sapo_edge.state.durable import reported
+from sapo_edge.state.paths import Paths
+
+MAX_BYTES = 64 * 1024
+"""Largest file."""
+SERVICES = ("none", "user", "system")
+"""Whose service runs the node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a machine is to become.
+
+    Attributes:
+        profile: "auto", "none", or the name of one.
+        invite: of the swarm to join; "" for the open swarm of the manifest.
+        service: one of `SERVICES`.
+        settings: by name; they win over the profile's.
+    """
+
+    profile: str = "auto"
+    invite: str = ""
+    service: str = "none"
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        from sapo_edge.doctor.profile import PROFILES
+
+        for name, value, allowed in (
+            ("profile", self.profile, ("auto", "none", *PROFILES)),
+            ("service", self.service, SERVICES),
+        ):
+            if value not in allowed:
+                raise ConfigError(f"{name} = {value!r} is not allowed", f"give one of {', '.join(allowed)}")
+
+
+def setup(
+    file: Annotated[Path | None, typer.Argument(help="TOML with profile, invite, service and settings.")] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(help="auto, none, 512mb, 1gb, 2gb, 4gb or 8gb; default: auto.", envvar="SAPO_EDGE_PROFILE"),
+    ] = None,
+    invite: Annotated[
+        str | None, typer.Option(help="Of the swarm to join.", envvar="SAPO_EDGE_INVITE", show_envvar=True)
+    ] = None,
+    home: Home = None,
+) -> None:
+    """Write settings for this machine, join a swarm, install a service; a second time it changes only what differs."""
+    plan = read_plan(file, {"profile": profile, "invite": invite})
+    paths = Paths.default(home)
+    _write_settings(paths, plan)
+    if plan.invite:
+        _join(home, plan.invite)
+    if plan.service != "none":
+        from sapo_edge.cli import service
+
+        service.install(system=plan.service == "system", home=home)
+    else:
+        narrate('`sapo start` starts the node; service = "user" or "system" in the file starts it with the machine')
+
+
+def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
+    """The plan of a file, with what flags or the environment say instead.
+
+    Raises:
+        ConfigError: if the file can't be read, is no TOML, or has something else in it.
+    """
+    values: dict[str, object] = {}
+    if file is not None:
+        with reported("read", file, "name another file"), file.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+        try:
+            if len(data) > MAX_BYTES:
+                raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            values = tomllib.loads(data.decode("utf-8-sig"))
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{file} can't be used: {error or 'nested too deep'}", "correct it") from error
+    values |= {name: value for name, value in flags.items() if value}
+    settings = values.pop("settings", {})
+    texts = {name: value for name, value in values.items() if isinstance(value, str)}
+    unknown = [name for name in values if name not in ("profile", "invite", "service") or name not in texts]
+    if unknown or not isinstance(settings, dict):
+        name = unknown[0] if unknown else "settings"
+        remedy = "it may have the texts profile, invite and service, and a table [settings] as in config.toml"
+        raise ConfigError(f"{file or 'the environment'}: {name!r} is not understood", remedy)
+    return Plan(**texts, settings=settings)
+
+
+def _write_settings(paths: Paths, plan: Plan) -> None:
+    """Write what differs into `config.toml`, the file's settings after the profile's."""
+    from sapo_edge.backends.machine.memory import total_memory
+    from sapo_edge.config.layers import check_name, read_file, set_value
+    from sapo_edge.doctor.profile import PROFILES, choose_profile
+
+    memory = total_memory()
+    name = choose_profile(memory) if plan.profile == "auto" else plan.profile
+    chosen = PROFILES[name].settings if name in PROFILES else {}
+    if chosen:
+        narrate(f"profile {name} ({size(memory)} of memory here): {PROFILES[name].summary}")
+    for setting in plan.settings:
+        check_name(setting)
+    before = read_file(paths.config_file)
+    for setting, value in {**chosen, **plan.settings}.items():
+        if before.get(setting) != value:
+            set_value(paths.config_file, setting, str(value))
+            print(f"{setting} = {value}")
+
+
+def _join(home: Path | None, invite: str) -> None:
+    from sapo_edge.cli.swarm import join
+    from sapo_edge.cli.workspace import open_workspace
+
+    workspace = open_workspace(home)
+    before = workspace.membership.current
+    swarm = join(workspace.paths, workspace.membership, invite)
+    if before is None or before.id != swarm.id:
+        print(f"joined {swarm.name}")
