@@ -1,0 +1,124 @@
+"""The container, the Debian package and the formula: what can be checked without installing them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from sapo_edge.config.layers import OTHER_VARIABLES, PREFIX
+from sapo_edge.config.settings import SETTINGS
+from tests.unit.test_docs import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+PACKAGING = ROOT / "packaging"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+INSTRUCTION = re.compile(r"^([A-Z]+)\s+((?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def stages() -> dict[str, list[tuple[str, str]]]:
+    """Instructions of each stage of the Dockerfile, those of its base first."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    text = re.sub(r"^#.*\n", "", (PACKAGING / "Dockerfile").read_text(), flags=re.MULTILINE)
+    for name, value in INSTRUCTION.findall(text):
+        if name == "FROM":
+            base, stage = re.fullmatch(r"(\S+) AS (\S+)", value).groups()  # type: ignore[union-attr]
+            current = found[stage] = list(found.get(base, ()))
+        else:
+            current.append((name, value.replace("\\\n", " ")))
+    return found
+
+
+@pytest.mark.parametrize("stage", ["node", "relay"])
+def test_a_container_runs_a_command_that_exists_and_not_as_root(stage: str) -> None:
+    instructions = stages()[stage]
+    values = dict(instructions)
+    assert values["USER"] == "10001" and instructions.index(("USER", "10001")) > max(
+        index for index, (name, _) in enumerate(instructions) if name == "RUN"
+    )
+    command = json.loads(values["ENTRYPOINT"]) + json.loads(values["CMD"])
+    options = {option for parameter in COMMANDS[" ".join(command[:2])].params for option in parameter.opts}
+    assert {word for word in command[2:] if word.startswith("--")} <= options
+    assert values["VOLUME"] == "/data" and "SAPO_EDGE_HOME=/data" in values["ENV"]
+    (extras,) = re.findall(r"\[([a-z,]+)\]\"", " ".join(value for name, value in instructions if name == "RUN"))
+    assert set(extras.split(",")) <= set(EXTRAS)
+
+
+def test_a_container_is_made_of_files_that_exist() -> None:
+    for name, value in stages()["wheels"]:
+        if name == "COPY":
+            assert all((ROOT / source).exists() for source in value.split()[:-1]), value
+    kinds = re.findall(r"wheels\.py --to /wheels (.*)", (PACKAGING / "Dockerfile").read_text())
+    assert kinds and all(f"\n{kind} " in (PACKAGING / "wheels.py").read_text() for kind in kinds[0].split())
+    text = (PACKAGING / "Dockerfile").read_text()
+    variables = set(re.findall(rf"{PREFIX}[A-Z_]+", text)) - OTHER_VARIABLES
+    assert {name.removeprefix(PREFIX).lower() for name in variables} <= set(SETTINGS)
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
+def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for name in (
+        "sapo_edge-9.8-py3-none-any.whl",
+        "sapo_edge-9.8+core-py3-none-any.whl",
+        "libp2p-0.8.1+sapo-py3-none-any.whl",
+    ):
+        (wheels / name).write_bytes(name.encode())
+    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(wheels), "--to", str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    package = tmp_path / "sapo-edge_9.8_all.deb"
+    assert built.stdout == f"{package}\n"
+    fields = run("dpkg-deb", "--field", str(package))
+    assert "Version: 9.8\n" in fields and "python3-venv" in fields and "Architecture: all" in fields
+    listed = run("dpkg-deb", "--contents", str(package))
+    assert "+core" not in listed and all(line.split()[1] == "root/root" for line in listed.splitlines())
+    run("dpkg-deb", "--raw-extract", str(package), str(tmp_path / "root"))
+    root = tmp_path / "root"
+    held = [path.name for path in (root / "usr/share/sapo-edge").iterdir()]
+    assert sorted(held) == ["libp2p-0.8.1+sapo-py3-none-any.whl", "sapo_edge-9.8-py3-none-any.whl"]
+    scripts = [
+        root / "DEBIAN/postinst",
+        root / "DEBIAN/prerm",
+        root / "usr/bin/sapo",
+        root / "usr/sbin/sapo-edge-install",
+    ]
+    for script in scripts:
+        assert script.stat().st_mode & 0o777 == 0o755
+        run("sh", "-n", str(script))
+    assert "sapo_edge-9.8-py3-none-any.whl[llama,starter]" in scripts[3].read_text()
+    assert {"llama", "starter"} <= set(EXTRAS)
+    launched = subprocess.run([str(scripts[2])], capture_output=True, text=True, check=False)
+    assert launched.returncode == 1 and "sapo-edge-install" in launched.stderr
+
+
+def test_without_wheels_there_is_no_package(tmp_path: Path) -> None:
+    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(tmp_path), "--to", str(tmp_path)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 1 and "wheels.py first" in result.stderr
+
+
+def test_the_formula_names_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "sapo_edge-9.8.tar.gz").write_bytes(b"archive")
+    command = [sys.executable, str(PACKAGING / "homebrew.py")]
+    url = "https://example.org/sapo_edge-9.8.tar.gz"
+    text = run(*command, url, str(tmp_path / "sapo_edge-9.8.tar.gz"))
+    assert f'url "{url}"' in text and hashlib.sha256(b"archive").hexdigest() in text
+    assert text.count("\n  def ") == 1 and text.count(" do\n") == 2 and text.endswith("end\n")
+    for wrong in ("http://example.org/x", 'https://example.org/"#{x}'):
+        refused = subprocess.run(
+            [*command, wrong, str(tmp_path / "sapo_edge-9.8.tar.gz")], capture_output=True, check=False
+        )
+        assert refused.returncode == 1
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
