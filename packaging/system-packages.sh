@@ -2,7 +2,7 @@
 # Checks what pip can't install: a C++ compiler for llama-cpp-python, the headers of GMP and Python for fastecdsa, which
 # libp2p needs (both are source distributions on Linux), and Python's venv module.
 # Installs it with apt where that needs no password; otherwise names the command and ends.
-# Usage: system-packages.sh PYTHON
+# Usage: system-packages.sh PYTHON; with COMPILE=no only what compiles nothing
 set -u
 python=${1:-python3}
 
@@ -12,15 +12,18 @@ if ! "$python" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/
 fi
 
 missing=""
-command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"
-command -v make >/dev/null 2>&1 || missing="$missing make"
 "$python" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
-if [ "$(uname -s)" = Linux ] && command -v c++ >/dev/null 2>&1; then
-    echo '#include <gmp.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$missing libgmp-dev"
-    headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
-    [ -e "$headers/Python.h" ] || missing="$missing $("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
-elif [ "$(uname -s)" = Linux ]; then
-    missing="$missing libgmp-dev python3-dev"
+command -v make >/dev/null 2>&1 || missing="$missing make"
+if [ "${COMPILE:-yes}" != no ]; then
+    command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"
+    if [ "$(uname -s)" = Linux ] && command -v c++ >/dev/null 2>&1; then
+        echo '#include <gmp.h>' | c++ -E -x c++ - >/dev/null 2>&1 || missing="$missing libgmp-dev"
+        headers=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+        [ -e "$headers/Python.h" ] ||
+            missing="$missing $("$python" -c 'import sys; print("python%d.%d-dev" % sys.version_info[:2])')"
+    elif [ "$(uname -s)" = Linux ]; then
+        missing="$missing libgmp-dev python3-dev"
+    fi
 fi
 [ -z "$missing" ] && exit 0
 
@@ -31,6 +34,7 @@ if command -v apt-get >/dev/null 2>&1; then
         run="sudo -n"
     else
         echo "sapo-edge needs system packages. Install them with: sudo apt-get install$missing" >&2
+        echo "Without a compiler, 'make run COMPILE=no' trains, too, slower." >&2
         exit 1
     fi
     echo "installing system packages:$missing" >&2

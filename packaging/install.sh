@@ -1,0 +1,31 @@
+#!/bin/sh
+# Installs this clone into an environment, and says every 20 seconds what pip is doing.
+# Where llama.cpp, or something else, can't be compiled, or with COMPILE=no, torch samples instead.
+# Usage: install.sh PYTHON EXTRAS, in the root of the repository
+set -u
+python=$1
+extras=$2
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+pip_install() {
+    "$python" -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt "$@" >"$log" 2>&1 &
+    pid=$!
+    seconds=0
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 1
+        seconds=$((seconds + 1))
+        [ $((seconds % 20)) = 0 ] && echo "  $seconds s: $(tail -n 1 "$log" | cut -c 1-100)"
+    done
+    wait "$pid"
+}
+
+if [ "${COMPILE:-yes}" != no ]; then
+    pip_install --editable ".[$extras]" && exit 0
+    grep -q 'Failed building wheel for' "$log" || { cat "$log" >&2; exit 1; }
+    grep 'Failed building wheel for' "$log" >&2
+    echo "not everything can be compiled here: installing without llama.cpp, so that torch samples, slower" >&2
+fi
+"$python" packaging/wheels.py slim || exit 1
+without=$(echo "$extras" | sed 's/,llama//')
+pip_install --find-links dist --editable ".[$without]" || { cat "$log" >&2; exit 1; }
