@@ -101,6 +101,15 @@ def test_without_its_identity_it_becomes_another_node(paths: Paths, tmp_path: Pa
     assert not made.has_identity and b"identity" not in (tmp_path / "backup.zip").read_bytes()
 
 
+def test_settings_alone_come_back(tmp_path: Path) -> None:
+    paths, target = Paths.default(tmp_path / "home"), Paths.default(tmp_path / "other")
+    paths.create()
+    paths.config_file.write_text("own = 6\n")
+    write_backup(paths, tmp_path / "backup.zip")
+    restore_backup(target, tmp_path / "backup.zip")
+    assert target.config_file.read_text() == "own = 6\n"
+
+
 def test_a_running_node_is_left_alone(paths: Paths, tmp_path: Path) -> None:
     write_backup(paths, tmp_path / "backup.zip")
     target = Paths.default(tmp_path / "other")
