@@ -73,7 +73,7 @@ DEFENCES = (
         (_REPUTATION_TESTS + "test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known",),
     ),
     Defence(
-        "a newcomer that finds no room waits as long as after a rollout",
+        "a newcomer that finds no room waits",
         _REPUTATION,
         "            if self._now() < self._postponed.get(author, -math.inf):\n                return False\n",
         "",
