@@ -23,6 +23,15 @@ from sapo_edge.plain import duration
 
 RECENT = 10
 """Rounds over which the time of a round is averaged."""
+IDLE = 3
+"""Rounds without anything to learn after which the owner is told what to do."""
+FEW = 0.05
+"""Share of questions with a signal below which hardly anything is learned; the terminal app's, too."""
+TOO_HARD = (
+    "its answers are nearly always wrong. `sapo tasks preview` shows them; more worked examples, easier questions, or "
+    "a fresh start with --head-start 20 may help"
+)
+TOO_EASY = "its answers are nearly always right: ask harder questions"
 
 
 class Narrator:
@@ -45,6 +54,7 @@ class Narrator:
         )
         self._task = self._bar.add_task("", total=1, visible=False, unit="")
         self._times: deque[float] = deque(maxlen=RECENT + 1)
+        self._last: deque[events.RoundFinished] = deque(maxlen=IDLE)
         self._base: events.HeldOut | None = None
         self._paused_at: float | None = None
 
@@ -111,6 +121,17 @@ class Narrator:
             seconds = (self._times[-1] - self._times[0]) / max(len(self._times) - 1, 1)
             figures.append(f"{duration(seconds * (self.rounds - event.round))} left")
         self.say(f"{number:13} {'  '.join(figures)}")
+        self._last.append(event)
+        self._advise()
+
+    def _advise(self) -> None:
+        """Say why nothing is learned, if that is so for `IDLE` rounds; once in as many."""
+        groups = sum(event.groups for event in self._last)
+        if len(self._last) < IDLE or sum(event.informative for event in self._last) >= FEW * groups:
+            return
+        reward = sum(event.reward_own for event in self._last) / IDLE
+        self.say(f"hardly anything to learn in {IDLE} rounds: {TOO_HARD if reward < 0.5 else TOO_EASY}")
+        self._last.clear()
 
     def _count_pause(self, *, paused: bool) -> None:
         """Leave pauses out of the estimate of the time left."""
