@@ -247,11 +247,13 @@ def _create_user(plan: ServicePlan) -> None:
 
 
 def _hand_over(plan: ServicePlan) -> None:
-    """Give the service's directories and the consent to its user, and nothing else in them."""
+    """Give the service's directories, the consent and the swarms to its user, and nothing else in them."""
     import shutil
 
-    root = plan.paths.state.parent
-    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent):
+    root, state = plan.paths.state.parent, plan.paths.state
+    # Root may have joined a swarm for it.
+    swarms = (state / "swarms.json", state / "manifests", *(state / "manifests").glob("*.manifest"))
+    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, *swarms):
         if place.exists():
             shutil.chown(place, plan.user, plan.user)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import size
+from sapo_edge.service.plan import SYSTEM_HOME
 from sapo_edge.state.durable import reported
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 MAX_BYTES = 64 * 1024
 """Largest file."""
@@ -63,6 +65,8 @@ def setup(
 ) -> None:
     """Write settings for this machine, join a swarm, install a service; a second time it changes only what differs."""
     plan = read_plan(file, {"profile": profile, "invite": invite})
+    if plan.service == "system" and home is None and not os.environ.get(HOME_VARIABLE, "").strip():
+        home = SYSTEM_HOME
     paths = Paths.default(home)
     _write_settings(paths, plan)
     if plan.invite:

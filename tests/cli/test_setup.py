@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.machine import memory
+from sapo_edge.cli import service, setup
 from sapo_edge.config.layers import resolve
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.profile import LARGE, MIB, PROFILES, choose_profile
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
+from tests.unit.service.plans import plan
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 
@@ -65,6 +67,33 @@ def test_variables_do_what_a_file_does(invoke: Invoke, tmp_path: Path, monkeypat
     assert invoke("config", "get", "role", "--home", tmp_path).out == "generator\n", "and it is no wrong setting"
     monkeypatch.setenv("SAPO_EDGE_PROFILE", "3gb")
     assert_refused(invoke("setup", "--home", tmp_path), 2, "512mb, 1gb")
+
+
+def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[dict[str, object]] = []
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    monkeypatch.setattr(setup, "SYSTEM_HOME", tmp_path / "system")
+    monkeypatch.setattr(service, "install", lambda **options: installed.append(options))
+    (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n')
+    assert invoke("setup", tmp_path / "sapo.toml").code == 0
+    assert installed == [{"system": True, "home": tmp_path / "system"}]
+    assert (tmp_path / "system" / "config" / "config.toml").exists()
+
+
+def test_what_root_prepared_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed: list[Path] = []
+    monkeypatch.setattr("shutil.chown", lambda place, user, group: changed.append(place))
+    paths = Paths.default(tmp_path)
+    paths.create()
+    kept = paths.state / "manifests" / "ab.manifest"
+    kept.parent.mkdir()
+    for file in (kept, paths.state / "swarms.json", paths.state / "identity"):
+        file.write_text("")
+    service._hand_over(plan(tmp_path, user="sapo-edge"))
+    assert {kept, kept.parent, paths.state / "swarms.json", paths.state} <= set(changed)
+    assert paths.identity not in changed
 
 
 @pytest.mark.parametrize(
