@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.install.platforms import resolve
 from tests.install.weight import megabytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,11 +173,14 @@ def before(directory: Path, commit: str) -> Path:
 def main() -> None:
     """Do what is named, in a clean environment of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", []])
+    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", "platforms", []])
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
     tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv}
+    if "platforms" in arguments.tools:
+        resolve(arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))
+        return
     with tempfile.TemporaryDirectory(prefix="sapo-install-") as directory:
         clean = Clean(Path(directory), arguments.wheels.resolve(), arguments.find_links)
         clean.prepare()
