@@ -382,6 +382,14 @@ class SapoApp(App[ExitCode]):
             self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
         return super().switch_mode(mode)
 
+    async def ask_both(self, question: str) -> None:
+        """Show the chat with a question that is not sent yet, for the model before training and the one of now."""
+        from sapo_edge.tui.screens.chat.screen import ChatView
+
+        await self.switch_mode("chat")
+        if isinstance(self.screen, ChatView):
+            self.screen.propose(question)
+
     async def action_go_back(self) -> None:
         """Show the main screen before, where Esc does nothing else."""
         if self._before and not self.screen.is_modal:

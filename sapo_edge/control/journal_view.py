@@ -50,7 +50,19 @@ ORDER BY round
 """
 _ROLLOUTS = """
 SELECT round, position, entry, question, answers, rewards, author, time, own
-FROM rollouts WHERE (round, position) < (?, ?) ORDER BY round DESC, position DESC
+FROM rollouts WHERE (round, position) < (?, ?) {} ORDER BY round DESC, position DESC
+"""
+# Others' rollouts with a right answer, of a task at which every own answer of that round failed.
+_GAVE = """
+AND own = 0 AND EXISTS (SELECT 1 FROM json_each(rewards) WHERE value >= 1)
+AND EXISTS (
+    SELECT 1 FROM rollouts AS mine
+    WHERE mine.round = rollouts.round AND mine.own AND mine.entry = rollouts.entry
+)
+AND NOT EXISTS (
+    SELECT 1 FROM rollouts AS mine, json_each(mine.rewards)
+    WHERE mine.round = rollouts.round AND mine.own AND mine.entry = rollouts.entry AND value >= 1
+)
 """
 _EVALUATED = ("round", "accuracy", "low", "high", "questions", "split", "question_set")
 _ROUNDS = """
@@ -76,6 +88,7 @@ class RolloutQuery:
         informative: whether their answers differ in reward; None for either.
         search: text in the question or an answer, ignoring case; "" for any.
         entry: name of a manifest's entry; None for any.
+        gave: only those of others with a right answer, of a task at which every own answer of that round failed.
     """
 
     limit: int = 20
@@ -85,6 +98,7 @@ class RolloutQuery:
     informative: bool | None = None
     search: str = ""
     entry: str | None = None
+    gave: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +135,7 @@ class RolloutSummary:
             "round": self.round,
             "position": self.position,
             "entry": self.entry,
-            "question": self.question[:QUESTION_CHARACTERS],
+            "question": _shortened(self.question),
             "answers": len(self.rewards),
             "reward_mean": math.fsum(self.rewards) / len(self.rewards),
             "reward_best": max(self.rewards),
@@ -131,6 +145,12 @@ class RolloutSummary:
             "name": readable_name(self.author),
             "time": self.time,
         }
+
+
+def _shortened(question: str) -> str:
+    """A question without its middle if it is long: questions of one task often differ at their end alone."""
+    half = QUESTION_CHARACTERS // 2
+    return question if len(question) <= QUESTION_CHARACTERS else f"{question[: half - 1]}…{question[-half:]}"
 
 
 def past_events(journal: Journal, count: int) -> list[Event]:
@@ -209,10 +229,11 @@ class JournalReader:
             StateError: if the journal can't be read.
         """
         until = time.monotonic() + SCAN_SECONDS
+        select = _ROLLOUTS.format(_GAVE if query.gave else "")
         page: list[RolloutSummary] = []
         last: tuple[int, int] | None = None
         with reading(self._path) as connection:
-            for row in connection.execute(_ROLLOUTS, query.before or (_LAST, _LAST)):
+            for row in connection.execute(select, query.before or (_LAST, _LAST)):
                 if last is not None and (len(page) >= query.limit or time.monotonic() >= until):
                     return page, last
                 last = row[:2]

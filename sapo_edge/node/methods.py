@@ -79,7 +79,7 @@ def _points(params: Mapping[str, Any]) -> int:
 
 
 def _query(params: Mapping[str, Any]) -> RolloutQuery:
-    _allow_only(params, "limit", "before", "origin", "author", "informative", "search", "entry")
+    _allow_only(params, "limit", "before", "origin", "author", "informative", "search", "entry", "gave")
     limit = _integer("limit", params.get("limit", DEFAULT_ROLLOUTS), 1, MAX_ROLLOUTS)
     before: tuple[int, int] | None = None
     match params.get("before"):
@@ -97,7 +97,10 @@ def _query(params: Mapping[str, Any]) -> RolloutQuery:
     author = None if params.get("author") is None else _text("author", params["author"], MAX_NAME_BYTES)
     search = _text("search", params.get("search", ""), MAX_SEARCH_CHARACTERS)
     entry = None if params.get("entry") is None else _text("entry", params["entry"], MAX_NAME_BYTES)
-    return RolloutQuery(limit, before, cast(Origin, origin), author, informative, search, entry)
+    gave = params.get("gave", False)
+    if not isinstance(gave, bool):
+        raise _bad("gave", "give true or false")
+    return RolloutQuery(limit, before, cast(Origin, origin), author, informative, search, entry, gave)
 
 
 def _rollout(node: NodeControl, params: Mapping[str, Any]) -> object:

@@ -567,3 +567,27 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *key
             await read(pilot, screen)
 
     return bool(snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=before))
+
+
+@pytest.mark.asyncio
+async def test_the_same_question_then_and_now_and_what_the_swarm_gave(launcher: FakeLauncher) -> None:
+    async with opened(launcher, (60, 20)) as (pilot, screen):
+        await pilot.press("w")
+        await until(pilot, lambda: "The swarm gave nothing here" in picture(pilot.app))
+        assert "w what the swarm gave" in picture(pilot.app)
+        await pilot.press("w", "t")
+        await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.entry == "chain_sum")
+        await pilot.press("y")
+        await until(pilot, lambda: "2 questions are kept: 2 became right" in picture(pilot.app))
+        assert "gcd" not in picture(pilot.app) and "then ✗" in " ".join(picture(pilot.app).split())
+        await pilot.press("escape", "enter")
+        await read(pilot, screen)
+        # What tells the question from others stays visible, whatever is scrolled.
+        distinct = screen.browser.list.distinct(screen.detail.row)  # type: ignore[arg-type]
+        assert f"Question: {distinct}" in picture(pilot.app) and "State" not in distinct
+        await pilot.press("v")
+        await until(pilot, lambda: distinct in picture(pilot.app) and "Question" not in picture(pilot.app))
+        await pilot.press("y")
+        await until(pilot, lambda: pilot.app.current_mode == "chat")
+        await until(pilot, lambda: "State the final answer" in picture(pilot.app))
+        assert not launcher.chats or not launcher.chats[-1].asked

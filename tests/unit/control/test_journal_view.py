@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sapo_edge.control import journal_view as journal_reader
-from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full, past_events
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, RolloutSummary, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import StateError
@@ -99,7 +101,7 @@ def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) ->
     assert reader.history(10)["bucket"] == 4
     found = reader.history(10, (15, 24))
     assert found["bucket"] == 1 and found["round"] == [*range(15, 25)]
-    assert close(found["reward_own"], [figures(finished(number))[0] for number in range(15, 25)])
+    assert close(found["reward_own"], [mean([figures(finished(number))[0]]) for number in range(15, 25)])
     assert reader.history(10, (90, 99))["round"] == []
 
 
@@ -179,6 +181,38 @@ def places(reader: JournalReader, query: RolloutQuery) -> list[tuple[int, int]]:
     raise AssertionError("there is no end")
 
 
+def made(sequence: int, entry: str, rewards: Sequence[float], *, mine: bool) -> JournaledRollout:
+    """A rollout of a task with rewards."""
+    rollout = make_rollout("me" if mine else "other", sequence, ["text"] * len(rewards))
+    rollout = replace(rollout, ref=replace(rollout.ref, entry=entry))
+    return JournaledRollout(rollout, tuple(rewards), (0.0,) * len(rewards), own=mine)
+
+
+def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Journal) -> None:
+    none, half, right = (0.0, 0.0), (0.5, 0.9), (0.0, 1.0)
+    journal.record(finished(1), [
+        made(1, "lost", none, mine=True), made(2, "lost", half, mine=True), made(3, "won", none, mine=True),
+        made(4, "won", right, mine=True),
+        made(5, "lost", right, mine=False), made(6, "lost", half, mine=False), made(7, "won", right, mine=False),
+        made(8, "unasked", right, mine=False),
+    ])  # fmt: skip
+    # Another round has own failures of its own.
+    journal.record(finished(2), [made(9, "won", none, mine=True), made(10, "won", right, mine=False)])
+    reader = JournalReader(journal.path)
+    assert places(reader, RolloutQuery(gave=True)) == [(2, 1), (1, 4)]
+    assert places(reader, RolloutQuery(limit=1, gave=True, entry="lost")) == [(1, 4)]
+    assert places(reader, RolloutQuery(gave=True, origin="own")) == []
+
+
+@given(st.text(max_size=600))
+def test_a_long_question_keeps_both_ends(question: str) -> None:
+    shown = RolloutSummary(1, 0, "sums", question, (1.0,), True, "me", 0.0).as_dict()["question"]
+    if len(question) <= 200:
+        assert shown == question
+    else:
+        assert len(shown) == 200 and question.startswith(shown[:99]) and question.endswith(shown[-100:])
+
+
 ALL = [(number, position) for number in (5, 4, 3, 2, 1) for position in (2, 1, 0)]
 
 
@@ -234,8 +268,8 @@ def test_a_summary_tells_what_a_list_shows(journal: Journal) -> None:
     journal.record(finished(1), [other(7, author="friend", question="q" * 500, texts=("a", "b", "c"))])
     ((summary,), _) = JournalReader(journal.path).rollouts(RolloutQuery())
     assert summary.as_dict() == {
-        "round": 1, "position": 0, "entry": "sums", "question": "q" * 200, "answers": 3, "reward_mean": 0.5,
-        "reward_best": 0.5, "informative": False, "own": False, "author": "friend",
+        "round": 1, "position": 0, "entry": "sums", "question": f"{'q' * 99}…{'q' * 100}", "answers": 3,
+        "reward_mean": 0.5, "reward_best": 0.5, "informative": False, "own": False, "author": "friend",
         "name": summary.as_dict()["name"], "time": 1.5,
     }  # fmt: skip
     assert summary.as_dict()["name"].count("-") == 2

@@ -241,6 +241,12 @@ without a question, or with `l`. The conversation is forgotten then.
             else:
                 self._put(question)
 
+    def propose(self, question: str) -> None:
+        """Put a question of the training into the question box, to be asked as a task."""
+        if not self.query_one(AskOptions).as_task:
+            self.action_task()
+        self._put(printable(question, lines=True)[:MAX_QUESTION])
+
     def action_task(self) -> None:
         """Ask as in training, or without its prompt."""
         self.query_one(AskOptions).toggle_task()

@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.plain import counted, printable
-from sapo_edge.state.detail import Example
-from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns, percent
+from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text
 
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
-MAX_QUESTION = 240
-"""Most characters shown of a question."""
 FAIR = "These questions chose nothing and were never trained on."
 CHOSEN = "These questions chose the best checkpoint, so they flatter it a little: v asks others."
 NOTHING = (
@@ -84,28 +81,9 @@ def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
 def _add_examples(text: Text, report: Report) -> None:
     if not report.examples:
         return
-    changes = [(before.right, now.right) for before, now in report.examples]
-    learned, lost = changes.count((False, True)), changes.count((True, False))
     text.append("\nQuestions, answered then and now\n", "bold")
-    kept = f"{counted(len(changes), 'question is', 'questions are')} kept: {learned} became right, {lost} wrong"
-    text.append(f"{kept}; changed ones first\n", "dim")
-    for before, now in report.examples[:EXAMPLES]:
-        question = " ".join(printable(before.question, lines=True).split())
-        cut = "…" if len(question) > MAX_QUESTION else ""
-        text.append(f"  {question[:MAX_QUESTION]}{cut}\n")
-        for name, example in (("then", before), ("now", now)):
-            text.append(f"    {name:5}")
-            text.append(*(("✓ ", "bold green") if example.right else ("✗ ", "bold red")))
-            text.append(f"{_answer(example)}\n")
-
-
-def _answer(example: Example) -> str:
-    """The answer of a model, without its explanation if it has a form."""
-    answer = extract_answer(example.answer)
-    if answer is not None:
-        return " ".join(printable(answer, lines=True).split())[:MAX_QUESTION] or "(empty)"
-    said = " ".join(printable(example.answer, lines=True).split())
-    return f"no answer, it said: {said[:80]}" if said else "no answer"
+    text.append(f"{changes_text(report.examples)}; changed ones first\n", "dim")
+    add_examples(text, report.examples[:EXAMPLES])
 
 
 def _add_adapter(text: Text, outcome: Outcome) -> None:

@@ -21,6 +21,10 @@ MAX_SEARCH = 200
 MARGIN = 40
 """Rows below the visible ones that are loaded ahead."""
 NO_MATCH = "No rollout matches.\n\nx clears all filters, / searches for another text."
+NOTHING_GIVEN = (
+    "The swarm gave nothing here: in no stored round others had a right answer to a task at which all own answers "
+    "failed.\n\nw shows all rollouts again."
+)
 NONE_YET = "No rollout yet.\n\nThe questions and answers of a round appear here when it is finished."
 
 
@@ -114,6 +118,10 @@ class RolloutBrowser(Vertical):
     def filter_informative(self) -> None:
         """Show only informative rollouts, or all."""
         self.filter(replace(self.pages.filter, informative=not self.pages.filter.informative))
+
+    def filter_gave(self) -> None:
+        """Show only what others had right where all own answers failed, or all."""
+        self.filter(replace(self.pages.filter, gave=not self.pages.filter.gave))
 
     def filter_entry(self) -> None:
         """Show only the task of the chosen row, or all."""
@@ -234,6 +242,8 @@ class RolloutBrowser(Vertical):
             return f"{printable(self._failure.message)}\n\n{printable(self._failure.remedy)}; g tries again."
         if not pages.complete:
             return f"Searching, round {pages.looked} ..." if pages.looked else "Loading ..."
+        if pages.filter == Filter(gave=True):
+            return NOTHING_GIVEN
         return NONE_YET if pages.filter == Filter() else NO_MATCH
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:

@@ -96,6 +96,7 @@ class RolloutDetail(Vertical, can_focus=True):
     RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
     RolloutDetail #reading { height: 1fr; scrollbar-size: 1 1; }
+    RolloutDetail #reading { border-subtitle-color: $text-muted; }
     RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
     RolloutDetail #asked:focus, RolloutDetail #reading:focus { border: round $primary; }
@@ -143,9 +144,16 @@ class RolloutDetail(Vertical, can_focus=True):
     def alone(self, on: bool) -> None:
         self.set_class(on, "-alone")
 
-    def expect(self, row: Row) -> None:
-        """Show what the list knows of a rollout until the node has sent it."""
+    def expect(self, row: Row, distinct: str) -> None:
+        """Show what the list knows of a rollout until the node has sent it.
+
+        Args:
+            row: of the list.
+            distinct: what tells its question from others of its task; it stays visible while the question is scrolled.
+        """
         self.row = row
+        self.query_one("#asked").border_title = Content(f"Question: {distinct}")
+        self.query_one("#reading").border_subtitle = Content(distinct)
         self._update_title()
         self.query_one("#question", Static).update(Content(row.question))
         self.fail("loading ...")

@@ -55,6 +55,10 @@ class RolloutList(CursorList):
         self._ends = {entry: shared_ends(texts) for entry, texts in questions.items()}
         self.take(len(rows), shift=shift, cursor=cursor)
 
+    def distinct(self, row: Row) -> str:
+        """What tells a question from others of its task."""
+        return without_ends(row.question, self._ends.get(row.entry, ("", "")))
+
     def cell(self, index: int, key: str) -> tuple[str, str]:
         """One cell."""
         if index >= len(self._rows):
@@ -80,8 +84,7 @@ class RolloutList(CursorList):
             case "time":
                 return format_time(row.time)[5:16], "muted"
             case _:
-                question = without_ends(row.question, self._ends.get(row.entry, ("", "")))
-                return question, "" if row.informative else "muted"
+                return self.distinct(row), "" if row.informative else "muted"
 
 
 class FilterChip(Static):
@@ -114,7 +117,7 @@ class FilterBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         """A chip for each filter, and the note at the right."""
-        for action in ("origin", "informative", "entry", "author", "search"):
+        for action in ("origin", "informative", "entry", "author", "search", "gave"):
             yield FilterChip(action)
         yield FilterChip("newest", "note")
 
@@ -132,14 +135,19 @@ class FilterBar(Horizontal):
             "entry": (f"t {printable(filter.entry)[:20]}" if filter.entry else "t any task", bool(filter.entry)),
             "author": (f"a {printable(filter.name)[:20]}" if filter.author else "a anybody", bool(filter.author)),
             "search": (f'/ "{printable(filter.search)[:20]}"' if filter.search else "/ search", bool(filter.search)),
+            "gave": ("w what the swarm gave" if filter.gave else "w swarm", filter.gave),
         }
         is_wide = self.app.size.width >= NARROW
         self.display = is_wide or bool(note) or any(active for _, active in chips.values())
+        # Active filters come first; of the others as many as fit.
+        room = self.app.size.width - sum(len(text) + 2 for text, active in chips.values() if active)
         for action, (text, active) in chips.items():
             chip = self.query_one(f".{action}", FilterChip)
             chip.update(text)
             chip.set_class(active, "-set")
-            chip.display = active or is_wide
+            fits = is_wide and len(text) + 2 <= room
+            room -= 0 if active or not fits else len(text) + 2
+            chip.display = active or fits
         chip = self.query_one(".note", FilterChip)
         chip.update(note)
         chip.set_class(new, "-set")

@@ -29,6 +29,7 @@ class Filter:
         author, name: peer id and readable name of the only author; empty for any.
         entry: the only task, by the name of the manifest's entry; empty for any.
         search: text in question or answers; empty for any.
+        gave: only what others had right where all own answers failed.
     """
 
     origin: str = "any"
@@ -37,6 +38,7 @@ class Filter:
     name: str = ""
     entry: str = ""
     search: str = ""
+    gave: bool = False
 
     def params(self) -> dict[str, Any]:
         """The parameters of the control method `rollouts`."""
@@ -45,6 +47,8 @@ class Filter:
             params["origin"] = self.origin
         if self.informative:
             params["informative"] = True
+        if self.gave:
+            params["gave"] = True
         for name in ("author", "entry", "search"):
             if value := getattr(self, name):
                 params[name] = value

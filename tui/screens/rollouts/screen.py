@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from rich.text import Text
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import ContentSwitcher
+from textual.containers import VerticalScroll
+from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
@@ -19,10 +22,13 @@ from sapo_edge.tui.screens.rollouts.detail import RolloutDetail, parse_answers
 from sapo_edge.tui.screens.rollouts.pages import Filter
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
+from sapo_edge.tui.widgets.then_and_now import all_examples_text
 
-IN_LIST = frozenset({"open", "search", "newest", "origin", "informative", "entry", "author", "clear"})
+IN_LIST = frozenset(
+    {"open", "search", "newest", "origin", "informative", "entry", "author", "gave", "then_and_now", "clear"}
+)
 """Actions of the list."""
-IN_DETAIL = frozenset({"back", "neighbour", "copy", "reorder", "whole"})
+IN_DETAIL = frozenset({"neighbour", "copy", "reorder", "whole", "ask"})
 """Actions of one rollout."""
 
 
@@ -32,6 +38,8 @@ class Rollouts(View):
     MODE = "rollouts"
     DEFAULT_CSS = """
     Rollouts #pages { height: 1fr; }
+    Rollouts #examples { height: 1fr; scrollbar-size: 1 1; }
+    Rollouts #then { height: auto; }
     Rollouts.-tall #asked { max-height: 10; }
     Rollouts.-tiny #asked { max-height: 2; }
     """
@@ -43,7 +51,11 @@ A **rollout** is one question with all its answers. The list has those of the la
 nothing to learn.
 
 **Filters**: `o` own or others, `i` only those that teach, `t` only the task and `a` only the author of the chosen line
-(press again for all), `/` text in question or answers. `x` clears all filters.
+(press again for all), `/` text in question or answers, `w` what the swarm gave: questions that others answered right,
+of a task at which all own answers of that round failed. `x` clears all filters.
+
+`y` shows held-out questions with the answers before training and now, of the task that is filtered. In a rollout, `y`
+puts its question into the chat, where both models answer it: the one before training, and the one of now.
 
 In a rollout, the **advantage** says how much better an answer was than the others of its group. `r` changes the order
 of the answers; `v` or Enter shows one answer alone. Tab goes to question and answer, to scroll them.
@@ -56,6 +68,9 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         Binding("i", "informative", "Only what teaches", show=False, id="rollouts.informative"),
         Binding("t", "entry", "Only this task", show=False, id="rollouts.task"),
         Binding("a", "author", "Only this author", show=False, id="rollouts.author"),
+        Binding("w", "gave", "What the swarm gave", show=False, id="rollouts.gave"),
+        Binding("y", "then_and_now", "Then and now", id="rollouts.then", tooltip="The same questions, before and now"),
+        Binding("y", "ask", "Ask both now", id="rollouts.ask", tooltip="Both models answer this question in the chat"),
         Binding("x", "clear", "Clear all filters", show=False, id="rollouts.clear"),
         Binding("escape", "back", "Back", id="rollouts.back"),
         Binding("j,n", "neighbour(1)", "Next", id="rollouts.next"),
@@ -68,12 +83,15 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     def __init__(self) -> None:
         super().__init__()
         self._link: Link | None = None
+        self._question = ""
 
     def content(self) -> ComposeResult:
         """The list, and one rollout."""
         with ContentSwitcher(initial="browser", id="pages"):
             yield RolloutBrowser(self._ask, id="browser")
             yield RolloutDetail(id="detail")
+            with VerticalScroll(id="examples", classes="panel"):
+                yield Static(id="then", markup=False)
 
     def on_mount(self) -> None:
         """Start in the list."""
@@ -92,7 +110,12 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     @property
     def in_detail(self) -> bool:
         """Whether one rollout is shown."""
-        return self.query_one("#pages", ContentSwitcher).current == "detail"
+        return self.page == "detail"
+
+    @property
+    def page(self) -> str | None:
+        """What is shown: "browser", "detail" or "examples"."""
+        return self.query_one("#pages", ContentSwitcher).current
 
     def node_changed(self, change: Change) -> None:
         """Load the rollouts of another node, or of a new round."""
@@ -142,9 +165,11 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         if not self.is_mounted:
             return True
         if action in IN_LIST:
-            return not self.in_detail and not self.browser.searching
+            return self.page == "browser" and not self.browser.searching
         if action in IN_DETAIL:
-            return self.in_detail
+            return self.page == "detail"
+        if action == "back":
+            return self.page != "browser"
         return True
 
     def action_open(self) -> None:
@@ -204,6 +229,35 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         """Show only informative rollouts, or all."""
         self.browser.filter_informative()
 
+    def action_gave(self) -> None:
+        """Show only what others had right where all own answers failed, or all."""
+        self.browser.filter_gave()
+
+    def action_then_and_now(self) -> None:
+        """Show held-out questions with the answers before training and now."""
+        self.query_one("#pages", ContentSwitcher).current = "examples"
+        self.query_one("#examples").focus()
+        self.query_one("#then", Static).update("reading ...")
+        self.refresh_bindings()
+        self._read_examples()
+
+    @work(group="examples", exclusive=True)
+    async def _read_examples(self) -> None:
+        try:
+            outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
+        except SapoError as error:
+            text: Text | str = printable(f"{error.message}; {error.remedy}")
+        else:
+            pairs = () if outcome.report is None else outcome.report.examples
+            text = all_examples_text(pairs, self.browser.pages.filter.entry)
+        if self.is_mounted:
+            self.query_one("#then", Static).update(text)
+
+    async def action_ask(self) -> None:
+        """Put the question into the chat, where both models answer it."""
+        if self._question:
+            await self.sapo.ask_both(self._question)
+
     def action_entry(self) -> None:
         """Show only the task of the chosen line, or all."""
         self.browser.filter_entry()
@@ -226,7 +280,8 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     def _show(self) -> None:
         row = self.browser.chosen
         assert row is not None
-        self.detail.expect(row)
+        self._question = ""
+        self.detail.expect(row, self.browser.list.distinct(row))
         self.run_worker(self._fetch(), name="rollout", group="detail", exclusive=True)
 
     async def _fetch(self) -> None:
@@ -239,4 +294,5 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             return
         # Escaping thousands of control characters takes a while.
         answers = await asyncio.to_thread(parse_answers, rollout["answers"])
+        self._question = str(rollout["question"])
         self.detail.show(row, rollout["question"], rollout["ground_truth"], answers)

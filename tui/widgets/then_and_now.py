@@ -1,0 +1,67 @@
+"""Held-out questions with the answers before training and now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from sapo_edge.plain import counted, printable
+from sapo_edge.state.detail import Example
+from sapo_edge.tasks.answers import extract_answer
+
+MAX_QUESTION = 240
+"""Most characters shown of a question."""
+NONE = (
+    "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
+    "Each evaluation keeps its first 12 answers."
+)
+
+Pairs = Sequence[tuple[Example, Example]]
+"""The answers to the same question, before and now."""
+
+
+def changes_text(pairs: Pairs) -> str:
+    """How many became right, and wrong."""
+    changes = [(before.right, now.right) for before, now in pairs]
+    learned, lost = changes.count((False, True)), changes.count((True, False))
+    return f"{counted(len(changes), 'question is', 'questions are')} kept: {learned} became right, {lost} wrong"
+
+
+def all_examples_text(pairs: Pairs, entry: str) -> Text:
+    """All questions that are kept.
+
+    Args:
+        pairs: those that changed first.
+        entry: the only task; empty for all.
+    """
+    kept = [pair for pair in pairs if entry in ("", pair[0].entry)]
+    if not pairs:
+        return Text(NONE, "dim")
+    text = Text()
+    of = f" of the task {printable(entry)}" if entry else ""
+    text.append(f"Held-out questions{of}, before training and now\n", "bold")
+    text.append(f"{changes_text(kept)}\n\n", "dim")
+    add_examples(text, kept)
+    return text
+
+
+def add_examples(text: Text, pairs: Pairs) -> None:
+    """Append questions, each with both answers."""
+    for before, now in pairs:
+        question = " ".join(printable(before.question, lines=True).split())
+        cut = "…" if len(question) > MAX_QUESTION else ""
+        text.append(f"  {question[:MAX_QUESTION]}{cut}\n")
+        for name, example in (("then", before), ("now", now)):
+            text.append(f"    {name:5}")
+            text.append(*(("✓ ", "bold green") if example.right else ("✗ ", "bold red")))
+            text.append(f"{_answer(example)}\n")
+
+
+def _answer(example: Example) -> str:
+    """The answer of a model, without its explanation if it has a form."""
+    answer = extract_answer(example.answer)
+    if answer is not None:
+        return " ".join(printable(answer, lines=True).split())[:MAX_QUESTION] or "(empty)"
+    said = " ".join(printable(example.answer, lines=True).split())
+    return f"no answer, it said: {said[:80]}" if said else "no answer"
