@@ -40,7 +40,8 @@ INSTALL = """\
 set -e
 python3 -m venv /opt/sapo-edge
 /opt/sapo-edge/bin/pip install --quiet --disable-pip-version-check --find-links /{share} \\
-    --extra-index-url https://download.pytorch.org/whl/cpu '/{share}/{wheel}[{extras}]'
+    --constraint /{share}/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \\
+    '/{share}/{wheel}[{extras}]'
 """
 POSTINST = """\
 #!/bin/sh
@@ -107,6 +108,7 @@ def build(own: Path, wheels: list[Path], extras: str, to: Path) -> Path:
         share.mkdir(parents=True)
         for wheel in wheels:
             shutil.copyfile(wheel, share / wheel.name)
+        shutil.copyfile(ROOT / "constraints.txt", share / "constraints.txt")
         copyright = root / "usr/share/doc/sapo-edge/copyright"
         copyright.parent.mkdir(parents=True)
         shutil.copyfile(ROOT / "LICENSE", copyright)

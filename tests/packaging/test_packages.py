@@ -84,7 +84,8 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     run("dpkg-deb", "--raw-extract", str(package), str(tmp_path / "root"))
     root = tmp_path / "root"
     held = [path.name for path in (root / "usr/share/sapo-edge").iterdir()]
-    assert sorted(held) == ["libp2p-0.8.1+sapo-py3-none-any.whl", "sapo_edge-9.8-py3-none-any.whl"]
+    assert sorted(held) == ["constraints.txt", "libp2p-0.8.1+sapo-py3-none-any.whl", "sapo_edge-9.8-py3-none-any.whl"]
+    assert "--constraint /usr/share/sapo-edge/constraints.txt" in (root / "usr/sbin/sapo-edge-install").read_text()
     scripts = [
         root / "DEBIAN/postinst",
         root / "DEBIAN/prerm",
