@@ -27,12 +27,14 @@ from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
 from sapo_edge.backends.pytorch.packed import PackedLinear
 from sapo_edge.backends.pytorch.place import PACK_TOKENS
 from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
-from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
+from sapo_edge.policy import PUBLISHED, CallHandle, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, processor_seconds, report
 
 PROMPT = 100
-SHARED, SHORT = 70, 16
-"""Tokens that prompts of the manifest `starter` begin with, and of its answers."""
+SHORT_GROUPS, SHARED, SHORT = 8, 70, 16
+"""Groups, tokens that prompts of the manifest `starter` begin with, and tokens of its answers."""
+SETTINGS = UpdateSettings(external_rule=PUBLISHED)
+"""The rule for external tokens would leave next to nothing of random ones."""
 FORMATS = ("bfloat16", "float32") if multiplies_bfloat16() else ("float32",)
 """Number formats of products, the fastest first."""
 
@@ -98,7 +100,7 @@ def packed_gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[st
 
     step = learner._step
     learner._step = keep  # type: ignore[method-assign, assignment]
-    learner.update(batch, UpdateSettings(), CallHandle())
+    learner.update(batch, SETTINGS, CallHandle())
     learner._step = step  # type: ignore[method-assign]
     return found
 
@@ -151,7 +153,7 @@ def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> No
     header, batch = read_header(find_model("")), groups(count, answers, tokens)
     learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}
     fastest = learners[FORMATS[0]]
-    fastest.update(batch[:1], UpdateSettings(learning_rate=1e-3), CallHandle())  # B is no longer zero
+    fastest.update(batch[:1], replace(SETTINGS, learning_rate=1e-3), CallHandle())  # B is no longer zero
     for learner in learners.values():
         learner._set_state(fastest._state())
     plain = plain_model(fastest)
@@ -168,14 +170,16 @@ def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> No
     )
     for name, difference in differences.items():
         print(f"\nGradient of {name} and the padded one: {difference}")
-    short = groups(count, answers, SHORT, SHARED)
+    short = groups(SHORT_GROUPS, answers, SHORT, SHARED)
 
     def in_packs(size: int) -> None:
         fastest.pack_tokens = size
         packed_gradient(fastest, short)
 
     sizes = {f"packs of {size}": partial(in_packs, size) for size in (ROOMY.pack_tokens, PACK_TOKENS)}
-    title = f"Update of {count} groups of {answers} x {SHORT} tokens, prompts of {PROMPT} with {SHARED} in common"
+    title = (
+        f"Update of {SHORT_GROUPS} groups of {answers} x {SHORT} tokens, {SHARED} of {PROMPT} of the prompts in common"
+    )
     _report(title, sizes, repeats, threads)
 
 
