@@ -68,7 +68,7 @@ AT_WORK = (
     Shot("commands", (ESCAPE, CTRL_P), "Search"),
 )
 """Pictures of a node that has trained, in order."""
-FRESH = (Shot("first-run", (), "Processor"),)
+FRESH = (Shot("first-run", (), "ready"),)
 """The picture of a machine on which nobody has agreed to anything."""
 
 

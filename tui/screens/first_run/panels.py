@@ -216,7 +216,8 @@ class Plan(Vertical):
         self._battery = findings.battery and on_battery
         self.on_resize()
         problems = [f"{row.name}: {row.value}" for row in findings.rows if not row.good]
-        values = [row.value for row in findings.rows if row.name in ("Model", "Processor", "Memory")]
+        # The rest of each is among the details.
+        values = [row.value.partition(",")[0] for row in findings.rows if row.name in ("Model", "Processor", "Memory")]
         text = f"✗ {'; '.join(problems)}" if problems else f"✓ ready: {'; '.join(values)}"
         self.query_one("#ready", Waiting).done(printable(text))
 
