@@ -18,7 +18,6 @@ from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import AwaitMount
-from textual.widgets import Input, TextArea
 
 from sapo_edge import events
 from sapo_edge.errors import ConfigError, ExitCode, NoNodeError, SapoError
@@ -221,6 +220,9 @@ class SapoApp(App[ExitCode]):
 
     def _show_results(self) -> None:
         """Show what a finished run has learned, unless the user is in a dialog or types."""
+        # TextArea's module is large, and the dashboard needs none.
+        from textual.widgets import Input, TextArea
+
         if self.screen.is_modal or isinstance(self.focused, Input | TextArea):
             self.notify("The run has ended: key 8 shows what was learned.", timeout=10)
         else:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from sapo_edge.cli.output import discard_output, priority
 from sapo_edge.errors import ExitCode, SapoError
-from sapo_edge.installing import extra_of, how_to_install, how_to_install_extra
 
 
 def run_to_end(action: Callable[[], object]) -> int | str | None:
@@ -49,5 +48,8 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
 
 def _remedy(package: str) -> str:
     """All that the missing package's extra brings: who lacks one lacks the others."""
+    # Reads what is installed, which takes a good part of a command's start.
+    from sapo_edge.installing import extra_of, how_to_install, how_to_install_extra
+
     extra = extra_of(package)
     return how_to_install(package) if extra is None else f"{how_to_install_extra(extra)} (the extra `{extra}`)"

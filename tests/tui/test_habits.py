@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,15 @@ async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
         await pilot.press("f2")
         await until(pilot, lambda: isinstance(app.screen, WordsScreen))
         assert "held-out" in picture(app).partition("Other words")[0]
+
+
+def test_the_first_picture_needs_neither_journal_nor_editor() -> None:
+    modules = ("cli.main", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
+    imports = ", ".join(f"sapo_edge.{module}" for module in modules)
+    late = {"packaging.requirements", "sqlite3", "textual.widgets._text_area"}
+    code = f"import sys, {imports}; print(*({late!r} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_the_head_says_how_long_a_node_has_been_starting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from sapo_edge.control.report import Report
-from sapo_edge.control.runs import RunView
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.machine import Load
+
+if TYPE_CHECKING:
+    # These load the journal, which the first picture does without.
+    from sapo_edge.control.report import Report
+    from sapo_edge.control.runs import RunView
 
 Network = Literal["solo", "swarm", "invite", "joined"]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.control.report import TaskCourse
 from sapo_edge.evaluate import wilson_interval
 from sapo_edge.plain import printable
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import TaskCourse
 
 MOST_BAR = 40
 """Most columns of a bar."""

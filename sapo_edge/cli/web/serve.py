@@ -17,7 +17,6 @@ from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.signals import ending_signals
 from sapo_edge.errors import SapoError
-from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
@@ -53,6 +52,8 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     try:
         from sapo_edge.cli.web.server import PageServer
     except ModuleNotFoundError as error:
+        from sapo_edge.installing import how_to_install_extra
+
         raise SapoError(
             "the app in a browser needs textual-serve, which is not installed",
             how_to_install_extra("serve"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import ContentSwitcher, Static
 
-from sapo_edge.control.report import TaskCourse
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import curve_colors
@@ -29,6 +28,9 @@ from sapo_edge.tui.screens.dashboard.texts import (
 )
 from sapo_edge.tui.screens.dashboard.window import Window
 from sapo_edge.tui.screens.view import Change, View
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import TaskCourse
 
 MOODS = {"good": "▲", "bad": "▼", "unsure": "•", "early": "•"}
 """A mark for each verdict."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from sapo_edge.care.power import Source
-from sapo_edge.control.report import TaskCourse
 from sapo_edge.plain import counted, duration, printable, size
 from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
@@ -17,6 +16,9 @@ from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.bars import add_tasks
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import TaskCourse
 
 PHASES = {"generate": "answers", "update": "update", "evaluate": "held-out"}
 """Names of the phases."""
