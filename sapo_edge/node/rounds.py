@@ -402,7 +402,7 @@ class Node:
         if latest and latest.manifest_digest != manifest and (name := shipped_name(latest.manifest_digest)):
             raise CheckpointError(
                 f"{latest.directory} was made with another manifest, {name}",
-                f"continue with --manifest {name}, or use --home for a new state directory",
+                f"continue with --manifest {name}, or begin another run with `sapo runs new`",
             )
         checkpoint, self.round = self.store.resume(model_digest=self.policy.model_digest, manifest_digest=manifest)
         # A trainer does not repeat the questions that it answered as a generator.
@@ -411,7 +411,7 @@ class Node:
             if checkpoint.seed != self.seed:
                 raise ConfigError(
                     f"this state was made with seed {checkpoint.seed}, not {self.seed}",
-                    f"give --seed {checkpoint.seed}, or --home for a new state directory",
+                    f"give --seed {checkpoint.seed}, or begin another run with `sapo runs new`",
                 )
             self.policy.load(checkpoint.directory)
             self.cursor = max(self.cursor, int(checkpoint.cursor["tasks"]))

@@ -100,7 +100,7 @@ class Checkpoint:
             if expected != actual:
                 raise CheckpointError(
                     f"{self.directory} was made with another {name}",
-                    "continue with the one it was made with, or use --home for a new state directory",
+                    "continue with the one it was made with, or begin another run with `sapo runs new`",
                 )
 
     def verify_files(self) -> None:
@@ -190,5 +190,5 @@ def _digest(body: Mapping[str, Any]) -> str:
 def _damaged(directory: Path, problem: str) -> CheckpointError:
     return CheckpointError(
         f"the checkpoint {directory} is damaged ({problem})",
-        "use an earlier checkpoint, or start a new state directory with --home",
+        "use an earlier checkpoint, or begin another run with `sapo runs new`",
     )

@@ -70,7 +70,7 @@ def test_without_checkpoints_there_is_no_latest_and_no_best(checkpoints: Checkpo
 def test_another_model_or_manifest_is_rejected_with_a_remedy(checkpoints: Checkpoints) -> None:
     checkpoint = checkpoints.save(state(1), write)
     checkpoint.check_origin("model", "manifest")
-    with pytest.raises(CheckpointError, match=r"another model; .*--home"):
+    with pytest.raises(CheckpointError, match=r"another model; .*sapo runs new"):
         checkpoint.check_origin("other", "manifest")
     with pytest.raises(CheckpointError, match="another manifest"):
         checkpoint.check_origin("model", "other")
