@@ -20,7 +20,7 @@ ADVANCED: Mapping[str, tuple[str, ...]] = {
     "The model": ("backend", "quantise", "precision", "thinking", "role", "seed", "nice"),
     "The round": (
         "own", "external", "protect", "questions", "answers", "strategy", "temperature", "max_tokens",
-        "evaluate_every", "held_out", "keep_checkpoints",
+        "evaluate_every", "held_out", "keep_checkpoints", "save_every",
     ),
     "Learning": (
         "head_start", "learning_rate", "warmup", "decay_after", "epochs", "kl", "clip_low", "clip_high",
