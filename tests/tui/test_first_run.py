@@ -94,7 +94,7 @@ async def test_everything_that_matters_fits_80_by_24(launcher: FakeLauncher) -> 
     async with app.run_test(size=(80, 24)) as pilot:
         await looked(pilot, app)
         seen = screen(app)
-        for words in ("You get", "a better model", "until you stop it", "about 10 minutes", "warmth, noise, power",
+        for words in ("You get", "a better model", "until you stop it", "took 10 minutes", "warmth, noise, power",
                       "pauses on battery", "above 90 °C", "✓ ready: SmolLM2"):  # fmt: skip
             assert words in " ".join(seen.replace("│", "").split()), words
         await pilot.press("d")
@@ -128,7 +128,7 @@ async def test_what_it_costs_follows_the_settings(launcher: FakeLauncher) -> Non
     app = made(launcher)
     async with app.run_test(size=(100, 24)) as pilot:
         await looked(pilot, app)
-        assert "40 rounds; on 2 cores" in screen(app) and "pauses" not in text(app, "#cost")
+        assert "40 rounds; 40 rounds took" in screen(app) and "pauses" not in text(app, "#cost")
         assert "Never" in screen(app) and app.screen.query_one("#body").max_scroll_y == 0
         await pilot.press("f2")
         await until(pilot, lambda: "What the words mean" in screen(app))

@@ -60,7 +60,7 @@ COST = (
     "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
 )
 """What learning costs, likewise."""
-SPEED = "on 2 cores, 40 rounds take about 10 minutes"
+SPEED = "40 rounds took 10 minutes on 2 cores"
 """How long learning takes, as measured for the README."""
 
 
