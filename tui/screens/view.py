@@ -158,10 +158,15 @@ class View(Screen[None]):
         self._theme_shown = self.app.theme
         self.refresh_node(Change.ALL)
 
+    @property
+    def has_widgets(self) -> bool:
+        """Whether there is something to draw on."""
+        # While the app ends, a mounted screen may have lost its widgets already; `display` is then false.
+        return self.is_mounted and self.display
+
     def refresh_node(self, change: Change) -> None:
         """Show changes, the head first."""
-        # While the app ends, a mounted screen may have lost its widgets already; `display` is then false.
-        if not (self.is_mounted and self.display):
+        if not self.has_widgets:
             return
         if change & (Change.STANDING | Change.STATUS | Change.ROUND | Change.PROGRESS):
             self.query_one("#head", Head).show(self.sapo.state)

@@ -203,7 +203,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         limits = plot.window.limits(self.sapo.state.history.last_round)
         with contextlib.suppress(SapoError):
             reply = await asyncio.to_thread(self.sapo.launcher.history, limits)
-            if self.is_mounted and limits == plot.window.limits(self.sapo.state.history.last_round):
+            if self.has_widgets and limits == plot.window.limits(self.sapo.state.history.last_round):
                 self._part = Curves.from_reply(reply)
                 plot.show(self.sapo.state.history, self._part)
 
@@ -213,7 +213,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         with contextlib.suppress(SapoError):
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             self._tasks = () if outcome.report is None else outcome.report.tasks
-            if self.is_mounted:
+            if self.has_widgets:
                 self._show_tasks()
 
     def _show_tasks(self) -> None:

@@ -118,10 +118,10 @@ runs, compares two, begins a new one beside the old one, and watches an experime
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
         except SapoError as error:
-            if self.is_mounted:
+            if self.has_widgets:
                 self.query_one("#report", Static).update(printable(f"{error.message}; {error.remedy}"))
             return
-        if not self.is_mounted:
+        if not self.has_widgets:
             return
         if self._outcome is None or outcome.adapter_round != self._outcome.adapter_round:
             # The test belongs to another adapter.
@@ -131,7 +131,7 @@ runs, compares two, begins a new one beside the old one, and watches an experime
         self.refresh_bindings()
 
     def _show(self) -> None:
-        if self._outcome is None or not self.is_mounted:
+        if self._outcome is None or not self.has_widgets:
             return
         panel = self.query_one("#learned")
         rounds = self._outcome.last_round
@@ -146,7 +146,7 @@ runs, compares two, begins a new one beside the old one, and watches an experime
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Dim what needs an adapter, a curve, or an idle line."""
-        busy = self.is_mounted and self.query_one(JobLine).busy
+        busy = self.has_widgets and self.query_one(JobLine).busy
         if action == "stop":
             return busy
         outcome = self._outcome

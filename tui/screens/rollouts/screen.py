@@ -162,7 +162,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enable each key only where it does something."""
-        if not self.is_mounted:
+        if not self.has_widgets:
             return True
         if action in IN_LIST:
             return self.page == "browser" and not self.browser.searching
@@ -250,7 +250,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         else:
             pairs = () if outcome.report is None else outcome.report.examples
             text = all_examples_text(pairs, self.browser.pages.filter.entry)
-        if self.is_mounted:
+        if self.has_widgets:
             self.query_one("#then", Static).update(text)
 
     async def action_ask(self) -> None:

@@ -139,7 +139,7 @@ round.
         except SapoError as error:
             self._fail(error)
             return
-        if not self.is_mounted:
+        if not self.has_widgets:
             return
         self._histories.clear()
         names = [run.name for run in runs]
@@ -164,7 +164,7 @@ round.
         except SapoError as error:
             self._fail(error)
             return
-        if self.is_mounted:
+        if self.has_widgets:
             histories = [(view.name, self._histories.get(view.name, History())) for view in shown]
             self.query_one(RunsPlot).show(histories)
 
@@ -177,7 +177,7 @@ round.
         return next(iter((*marked, *others)), None)
 
     def _fail(self, error: SapoError) -> None:
-        if self.is_mounted:
+        if self.has_widgets:
             self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
@@ -189,7 +189,7 @@ round.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Enable each key only where it does something."""
-        if not self.is_mounted:
+        if not self.has_widgets:
             return True
         if action == "back":
             return self.in_experiment
@@ -285,8 +285,8 @@ round.
             state = await asyncio.to_thread(self.sapo.launcher.experiment, Path(directory))
         except SapoError as error:
             text = printable(f"{error.message}; {error.remedy}")
-            if self.is_mounted:
+            if self.has_widgets:
                 self.query_one("#arms", Static).update(text)
             return
-        if self.is_mounted and directory == self._experiment:
+        if self.has_widgets and directory == self._experiment:
             self.query_one("#arms", Static).update(experiment_text(state, max(36, self.app.size.width - 5)))
