@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import sqlite3
 import struct
 import tempfile
@@ -44,14 +45,16 @@ INDEX = "backup.json"
 """Name of the index, the last file of an archive: bytes and SHA-256 of each file."""
 MAX_FILES = 20_000
 """Most files of an archive."""
-MAX_BYTES = 2**32 - 2
-"""Largest archive: longer ones need an extension of ZIP, whose lengths nothing bounds."""
+MAX_BYTES = 2**31 - 1
+"""Largest archive: in longer ones `zipfile` writes an extension of the format, whose lengths nothing bounds here."""
 MAX_SETTINGS_BYTES = 1024 * 1024
 """Largest `config.toml` that is restored."""
 
 _MAX_INDEX_BYTES = 8 * 1024 * 1024
+_MAX_FILE_BYTES = 2**40
 _MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 _CHUNK = 1024 * 1024
+_RESTORING = ".restoring-"
 _SETTINGS = "config/config.toml"
 _JOURNAL = ("journal", "journal.sqlite")
 _IDENTITIES = ("identity", "relay-identity")
@@ -100,7 +103,7 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
         with_identity: whether the secret keys of node and relay are in it.
 
     Raises:
-        StateError: if the file exists or can't be written, or something can't be read.
+        StateError: if the file exists, can't be written or would be too large, or something can't be read.
     """
     if file.exists():
         raise StateError(f"{file} exists", "name another file: a backup is never overwritten")
@@ -111,8 +114,11 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
                 backup = _write(paths, stream, Path(name).parent, with_identity=with_identity)
                 stream.flush()
                 os.fsync(stream.fileno())
-                if stream.tell() > MAX_BYTES:
-                    raise StateError("the backup is larger than 4 GiB", "remove checkpoints: `sapo checkpoints remove`")
+                if stream.tell() > MAX_BYTES or len(backup.files) > MAX_FILES:
+                    raise StateError(
+                        f"the backup would have more than 2 GiB, or more than {MAX_FILES} files",
+                        "remove checkpoints (`sapo checkpoints remove`) or a run (`sapo runs remove`)",
+                    )
             os.rename(name, file)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -178,10 +184,12 @@ def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
     places += [paths.run_of(run).directory / name for run in run_names(paths) for name in _OF_RUN]
     for place in places:
         for root in sorted(place.iterdir()) if place.is_dir() else [place]:
-            # What is hidden is half-written; what was set aside is not used any more.
-            if _PART.fullmatch(root.name) and (place.name != "checkpoints" or re.fullmatch(r"round-\d+", root.name)):
+            # What was set aside is not used any more.
+            if place.name != "checkpoints" or re.fullmatch(r"round-\d+", root.name):
                 found = sorted(root.rglob("*")) if root.is_dir() else [root]
-                yield {_name_of(paths, path): path for path in found if path.is_file() and not path.is_symlink()}
+                names = {_name_of(paths, path): path for path in found if path.is_file() and not path.is_symlink()}
+                # What is hidden is half-written; with any other name, nothing of the backup could be restored.
+                yield {name: path for name, path in names.items() if _is_known(name)}
 
 
 def _name_of(paths: Paths, path: Path) -> str:
@@ -252,7 +260,7 @@ def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
         if version != FORMAT_VERSION:
             raise ValueError("another version")
         files = {
-            _checked_name(name): (check_integer("bytes", size), check_text("digest", digest))
+            name: (check_integer("bytes", size, 0, _MAX_FILE_BYTES), check_text("digest", digest))
             for name, (size, digest) in (
                 (name, check_list("a file", entry)) for name, entry in check_map("files", record.get("files")).items()
             )
@@ -260,26 +268,22 @@ def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
         program, moment = check_text("program", record.get("program")), check_number("time", record.get("time"))
     except RecursionError as error:
         raise ValueError("its index is nested too deep") from error
-    if not 0 < len(files) <= MAX_FILES or any(size < 0 for size, _ in files.values()):
+    if not 0 < len(files) <= MAX_FILES:
         raise ValueError("it has no files, or too many")
+    if not all(map(_is_known, files)):
+        raise ValueError("it has a file that no backup has")
     return Backup(program, moment, files)
 
 
-def _checked_name(name: str) -> str:
-    """A name that a backup may hold.
-
-    Raises:
-        ValueError: for any other one, such as a path that leads outside.
-    """
+def _is_known(name: str) -> bool:
+    """Whether a backup may hold a file of this name; not one whose path leads outside."""
     parts = tuple(name.split("/"))
     if name == _SETTINGS:
-        return name
+        return True
     inner = parts[3:] if parts[1:2] == ("runs",) else parts[1:]
     known = inner == _JOURNAL or inner[:1] in {(kept,) for kept in _OF_RUN}
     known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*_IDENTITIES, *_KEPT)})
-    if not known or len(parts) > _MAX_PARTS or not all(_PART.fullmatch(part) for part in parts):
-        raise ValueError("it has a file that no backup has")
-    return name
+    return known and len(parts) <= _MAX_PARTS and all(_PART.fullmatch(part) for part in parts)
 
 
 def _refuse_existing(paths: Paths, backup: Backup) -> None:
@@ -298,7 +302,10 @@ def _target(paths: Paths, name: str) -> Path:
 
 
 def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
-    with tempfile.TemporaryDirectory(dir=paths.state, prefix=".restoring-") as name:
+    # A killed restore left copies there, the secret key among them.
+    for leftover in paths.state.glob(f"{_RESTORING}*"):
+        shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(dir=paths.state, prefix=_RESTORING) as name:
         temporary = Path(name)
         for member in backup.files:
             _extract(archive, member, backup.files[member], temporary / member)

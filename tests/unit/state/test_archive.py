@@ -6,7 +6,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -121,6 +121,36 @@ def test_a_running_node_is_left_alone(paths: Paths, tmp_path: Path) -> None:
     lock.release()
 
 
+def test_a_backup_that_could_not_be_restored_is_not_written(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert archive.MAX_BYTES <= cast(Any, zipfile).ZIP64_LIMIT, "beyond it, the end of the file is of another form"
+    for name, limit in (("MAX_BYTES", 1000), ("MAX_FILES", 5)):
+        with monkeypatch.context() as patch:
+            patch.setattr(archive, name, limit)
+            with pytest.raises(StateError, match=f"{limit} files|more than 2 GiB"):
+                write_backup(paths, tmp_path / "backup.zip")
+        assert not list(tmp_path.glob("*backup.zip*"))
+
+
+def test_a_file_that_is_half_written_does_not_spoil_the_backup(paths: Paths, tmp_path: Path) -> None:
+    for name in (".adapter.tmp", "my notes"):
+        (paths.checkpoints / "round-000002" / name).write_bytes(b"half")
+    write_backup(paths, tmp_path / "backup.zip")
+    made = restore_backup(Paths.default(tmp_path / "other"), tmp_path / "backup.zip")
+    assert any("round-000002" in name for name in made.files) and not any("adapter.tmp" in name for name in made.files)
+
+
+def test_what_a_killed_restore_left_is_removed(paths: Paths, tmp_path: Path) -> None:
+    write_backup(paths, tmp_path / "backup.zip")
+    target = Paths.default(tmp_path / "other")
+    left = target.state / ".restoring-left" / "state"
+    left.mkdir(parents=True)
+    (left / "identity").write_bytes(b"secret")
+    restore_backup(target, tmp_path / "backup.zip")
+    assert not left.parent.exists()
+
+
 def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
     paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +199,7 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
         lambda record: record["files"]["state/identity"].append(1),
         lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
         lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
+        lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
     ],
 )  # fmt: skip
 def test_what_is_not_a_backup_changes_nothing(
