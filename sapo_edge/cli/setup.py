@@ -107,9 +107,13 @@ def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
 
 
 def _write_settings(paths: Paths, plan: Plan) -> None:
-    """Write what differs into `config.toml`, the file's settings after the profile's."""
+    """Write what differs into `config.toml`, the file's settings after the profile's.
+
+    Raises:
+        ConfigError: if a setting is unknown or its value not allowed; nothing is written then.
+    """
     from sapo_edge.backends.machine.memory import total_memory
-    from sapo_edge.config.layers import check_name, read_file, set_value
+    from sapo_edge.config.layers import read_file, set_values
     from sapo_edge.doctor.profile import PROFILES, choose_profile
 
     memory = total_memory()
@@ -117,13 +121,11 @@ def _write_settings(paths: Paths, plan: Plan) -> None:
     chosen = PROFILES[name].settings if name in PROFILES else {}
     if chosen:
         narrate(f"profile {name} ({size(memory)} of memory here): {PROFILES[name].summary}")
-    for setting in plan.settings:
-        check_name(setting)
     before = read_file(paths.config_file)
-    for setting, value in {**chosen, **plan.settings}.items():
-        if before.get(setting) != value:
-            set_value(paths.config_file, setting, str(value))
-            print(f"{setting} = {value}")
+    values = {name: value for name, value in {**chosen, **plan.settings}.items() if before.get(name) != value}
+    # All at once: two of them may fit each other, and not what the file has.
+    for setting, value in set_values(paths.config_file, values, "set-up").items() if values else ():
+        print(f"{setting} = {value}")
 
 
 def _join(home: Path | None, invite: str) -> None:

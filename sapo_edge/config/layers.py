@@ -130,26 +130,45 @@ def set_value(file: Path, name: str, value: str | None) -> int | float | str | N
         The value as stored.
 
     Raises:
-        ConfigError: if the setting is unknown, the value is not allowed or contradicts another one in the file, or the
-            file can't be read or written. The file is then unchanged.
+        ConfigError: as `set_values`.
+    """
+    name = name.replace("-", "_")
+    return set_values(file, {name: value})[name]
+
+
+def set_values(
+    file: Path, values: Mapping[str, object], source: str = "command line"
+) -> dict[str, int | float | str | None]:
+    """Write several settings into `config.toml` at once, as `set_value` writes one.
+
+    Args:
+        file: created, with its directory, if missing.
+        values: by setting name; numbers may come as text. None removes a setting from the file.
+        source: of the values, for messages.
+
+    Returns:
+        The values as stored.
+
+    Raises:
+        ConfigError: if a setting is unknown, a value is not allowed or contradicts another one in the file, or the file
+            can't be read or written. The file is then unchanged.
     """
     import tomlkit.exceptions
 
-    name = name.replace("-", "_")
-    _check_names([name], "command line")
-    checked = None if value is None else SETTINGS[name].check(value, "command line")
+    _check_names(values, source)
+    checked = {name: None if value is None else SETTINGS[name].check(value, source) for name, value in values.items()}
     after = read_file(file)
     before = _read_text(file)
     try:
         document = tomlkit.parse(before)
     except tomlkit.exceptions.TOMLKitError as error:
         raise ConfigError(f"{file} can't be edited: {error}", "edit it by hand") from error
-    if checked is None:
-        after.pop(name, None)
-        document.pop(name, None)
-    else:
-        after[name] = checked
-        document[name] = checked
+    for name, value in checked.items():
+        if value is None:
+            after.pop(name, None)
+            document.pop(name, None)
+        else:
+            after[name] = document[name] = value
     check_together(
         Settings(**{key: SETTINGS[key].check(item, f"file {file}") for key, item in after.items()}),  # type: ignore[arg-type]
         dict.fromkeys(after, f"file {file}"),
