@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -106,9 +109,18 @@ def _services(paths: Paths) -> Iterator[Item]:
         if system and os.geteuid() != 0:
             continue
         for file in sorted(directory.glob(f"*{ending}")) if directory.is_dir() else ():
-            text = "" if file.is_symlink() else file.read_text("utf-8", "replace")
-            if mark in text and str(paths.state) in text:
+            if file.is_symlink() or not file.is_file():
+                continue
+            with reported("read", file, "change its permissions"):
+                text = file.read_text("utf-8", "replace")
+            if mark in text and _names(text, paths.state):
                 yield Item("service", file, file.stat().st_size, partial(manager.remove, file.stem))
+
+
+def _names(text: str, state: Path) -> bool:
+    """Whether the text of a unit or a property list names this directory, and not one whose name begins like it."""
+    plain = html.unescape(text).replace("%%", "%")
+    return re.search(rf"(?<![\w./-]){re.escape(str(state))}(?![\w.-])", plain) is not None
 
 
 def _completion(home: Path) -> Iterator[Item]:
@@ -144,8 +156,13 @@ def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:
 
 
 def _size(place: Path) -> int:
-    files = place.rglob("*") if place.is_dir() else [place]
-    return sum(path.lstat().st_size for path in files if path.is_symlink() or path.is_file())
+    total = 0
+    inside = [os.path.join(directory, name) for directory, _, names in os.walk(place) for name in names]
+    for path in inside if place.is_dir() else [place]:
+        # A running node replaces files meanwhile.
+        with suppress(FileNotFoundError):
+            total += os.lstat(path).st_size
+    return total
 
 
 def _remove_tree(place: Path) -> None:

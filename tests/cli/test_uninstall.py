@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli import uninstall
 from sapo_edge.service import systemd
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.store import Store
@@ -32,7 +34,8 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     (tmp_path / ".bashrc").write_text(f"alias a=b\nsource '{script}'\nalias c=d\n")
     units = tmp_path / "config" / "systemd" / "user"
     units.mkdir(parents=True)
-    for name, state in (("mine", paths.state), ("other", tmp_path / "elsewhere" / "state")):
+    others = {"other": tmp_path / "elsewhere" / "state", "longer": Path(f"{paths.state}-2") / "state"}
+    for name, state in {"mine": paths.state, **others}.items():
         (units / f"{name}.service").write_text(f"# Written by `sapo service install`\nDescription={state}\n")
     (units / "foreign.service").write_text(f"Description={paths.state}\n")
     return paths
@@ -44,7 +47,7 @@ def test_a_dry_run_lists_everything_and_removes_nothing(invoke: Invoke, person: 
     assert result.code == 0 and sorted(tmp_path.rglob("*")) == before
     for part in ("mine.service", "sapo.sh", ".bashrc", str(person.config), str(person.cache), "journal", "kept"):
         assert part in result.out
-    assert "other.service" not in result.out and "foreign.service" not in result.out
+    assert not [name for name in ("other", "longer", "foreign") if f"{name}.service" in result.out]
     assert f"kept{' ' * 20}{person.identity}" in result.out and "uninstall sapo-edge" in result.err
     listed = json.loads(invoke("uninstall", "--dry-run", "--identity", "--json").out)
     assert listed["kept"] == [] and str(person.state) in [item["path"] for item in listed["items"]]
@@ -63,6 +66,12 @@ def test_it_removes_what_it_lists_and_keeps_the_key(
     assert person.identity.read_bytes() == key and not person.config.exists() and not person.cache.exists()
     assert (tmp_path / ".bashrc").read_text() == "alias a=b\nalias c=d\n"
     assert invoke("uninstall", "--yes", "--identity").code == 0 and not person.state.exists()
+
+
+def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "kept").write_bytes(b"12345")
+    monkeypatch.setattr(os, "walk", lambda place: [(str(place), [], ["kept", "gone"])])
+    assert uninstall._size(tmp_path) == 5 and uninstall._size(tmp_path / "kept") == 5
 
 
 def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
