@@ -63,7 +63,14 @@ def begin_run(paths: Paths, name: str) -> None:
     with _locked(paths):
         if name in run_names(paths):
             raise ConfigError(f"there is a run {name} already", "choose another name; `sapo runs list` shows them")
-        _choose(paths, name)
+        try:
+            _choose(paths, name)
+        except BaseException:
+            with suppress(OSError, StateError):
+                # A current run keeps its journal: it has the numbers that must not be used twice.
+                if paths.run_name != name:
+                    _delete(paths, name)
+            raise
 
 
 def use_run(paths: Paths, name: str) -> None:
@@ -91,16 +98,21 @@ def remove_run(paths: Paths, name: str) -> None:
         _check_exists(paths, name)
         if name == paths.run_name:
             raise ConfigError(f"{name} is the run that goes on", "choose another one first with `sapo runs use`")
-        run = paths.run_of(name)
-        with reported("remove", run.directory):
-            if name != FIRST_RUN:
-                shutil.rmtree(run.directory)
-                return
-            # The other files there belong to all runs. Without its journal the run is gone.
-            for directory in (run.checkpoints, run.journal.parent):
-                shutil.rmtree(directory, ignore_errors=not directory.exists())
-            for file in (run.pool, run.rollback):
-                file.unlink(missing_ok=True)
+        with reported("remove", paths.run_of(name).directory):
+            _delete(paths, name)
+
+
+def _delete(paths: Paths, name: str) -> None:
+    """Delete what belongs to a run alone."""
+    run = paths.run_of(name)
+    if name != FIRST_RUN:
+        shutil.rmtree(run.directory)
+        return
+    # The other files there belong to all runs. Without its journal the run is gone.
+    for directory in (run.checkpoints, run.journal.parent):
+        shutil.rmtree(directory, ignore_errors=not directory.exists())
+    for file in (run.pool, run.rollback):
+        file.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
+from sapo_edge.state import runs
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import SEQUENCE, Journal
 from sapo_edge.state.lock import StateLock
@@ -118,3 +120,22 @@ def test_a_damaged_choice_is_told_and_can_be_made_again(paths: Paths, content: b
         _ = paths.journal
     use_run(paths, FIRST_RUN)
     assert train(paths, 1, 4) == 4
+
+
+def test_a_run_that_could_not_be_begun_is_not_there(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    train(paths, 1, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "write_atomically", fail)
+        with pytest.raises(StateError, match="No space left"):
+            begin_run(paths, "other")
+    assert run_names(paths) == [FIRST_RUN]
+    begin_run(paths, "other")
+    remove_run(paths, FIRST_RUN)
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "write_atomically", fail)
+        with pytest.raises(StateError, match="No space left"):
+            begin_run(paths, FIRST_RUN)
+    assert run_names(paths) == ["other"] and paths.identity.exists(), "what belongs to all runs stays"
