@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,15 @@ class _LogFile(RotatingFileHandler):
     """A rotating file that reports a write error once, not with a traceback per line."""
 
     failed = False
+
+    def _open(self) -> TextIOWrapper:
+        stream = super()._open()
+        # A power cut tears the last line: what follows must not become a part of it.
+        with open(self.baseFilename, "rb") as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                stream.write("" if file.read() == b"\n" else "\n")
+        return stream
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         if not self.failed:

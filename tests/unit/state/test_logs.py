@@ -53,6 +53,16 @@ def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.Cap
     assert capsys.readouterr().err == ""
 
 
+def test_a_torn_last_line_does_not_take_the_next_one_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "log"
+    for torn in (b'{"time":1,"lev', b"whole\n"):
+        file.write_bytes(torn)
+        logs.configure("error", file, stderr=False)
+        logging.getLogger("sapo_edge.node").info("next")
+        first, second = file.read_text().splitlines()
+        assert first == torn.decode().strip() and json.loads(second)["text"] == "next"
+
+
 def test_events_and_errors_are_one_line_each_and_read_as_before(tmp_path: Path) -> None:
     logs.configure("error", tmp_path / "log", stderr=False)
     event = to_json(Notice(level="warning", text='a "word"\n{"time":', time=5.5))
