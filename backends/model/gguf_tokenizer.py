@@ -47,9 +47,11 @@ def build_tokenizer(header: GgufHeader) -> Any:
         raise BackendError(f"only llama.cpp reads the tokenizer of {header.path}", how_to_install("llama-cpp-python"))
     lists = read_arrays(header.path, (TOKENS, TYPES, MERGES))
     texts, types = lists[TOKENS], lists[TYPES]
-    merges = [tuple(merge.split(" ")) for merge in lists[MERGES]]
-    known = {text: token for token, text in enumerate(texts)}
-    if len(texts) != len(types) or any(len(merge) != 2 or "".join(merge) not in known for merge in merges):
+    merges: list[Any] = [tuple(str(merge).split(" ")) for merge in lists[MERGES]]
+    known = {str(text): token for token, text in enumerate(texts)}
+    # The library's own errors for these have no class.
+    fits = all(len(merge) == 2 and known.keys() >= {*merge, "".join(merge)} for merge in merges)
+    if not fits or len(texts) != len(types) or not all(isinstance(text, str) for text in texts):
         raise ModelError(f"{header.path} has a damaged vocabulary", "use a complete GGUF conversion of the model")
     tokenizer = Tokenizer(models.BPE(vocab=known, merges=merges, ignore_merges=kind == "llama-bpe"))
     split: list[Any] = [pre_tokenizers.Digits(individual_digits=True)] if kind in EACH_DIGIT else []

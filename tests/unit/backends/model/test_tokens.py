@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapo_edge.backends.model import gguf_tokenizer
 from sapo_edge.backends.model.find import embedded_model
 from sapo_edge.backends.model.gguf_header import parse_header, read_arrays, read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
@@ -243,10 +244,20 @@ def test_a_damaged_vocabulary_is_refused(tmp_path: Path) -> None:
     data = file.read_bytes()
     pair = " ".join(merges()[0]).encode()
     assert data.count(pair) >= 1
-    file.write_bytes(data.replace(pair, pair.replace(b" ", b"_")))
-    with pytest.raises(ModelError, match="damaged vocabulary"):
-        PlainGgufVocabulary(parse_header(file))
+    for damaged in (pair.replace(b" ", b"_"), b" " + pair.replace(b" ", b"")):
+        file.write_bytes(data.replace(pair, damaged))
+        with pytest.raises(ModelError, match="damaged vocabulary"):
+            PlainGgufVocabulary(parse_header(file))
     arrays = read_arrays(file, ("tokenizer.ggml.merges",))
     assert len(arrays["tokenizer.ggml.merges"]) == len(merges()) + 1
     with pytest.raises(ModelError, match="no usable missing"):
         read_arrays(file, ("missing",))
+
+
+def test_a_vocabulary_of_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    header = read_header(byte_level(tmp_path, "smollm"))
+    for texts, pairs in (([1], []), (["a"], [5])):
+        lists = {gguf_tokenizer.TOKENS: texts, gguf_tokenizer.TYPES: [NORMAL], gguf_tokenizer.MERGES: pairs}
+        monkeypatch.setattr(gguf_tokenizer, "read_arrays", lambda *_, lists=lists: lists)
+        with pytest.raises(ModelError, match="damaged vocabulary"):
+            gguf_tokenizer.build_tokenizer(header)
