@@ -22,7 +22,8 @@ def read_rows(data: bytes, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
 
     Raises:
-        ManifestError: if it is not a table in UTF-8, or a row has more cells than the first.
+        ManifestError: if it is not a table in UTF-8, has no columns of these names or two of one, or a row has more
+            cells than the first.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -35,6 +36,9 @@ def read_rows(data: bytes, where: str) -> Iterator[tuple[int, dict[str, Any]]]:
         columns = [name.strip().lower() for name in next(rows, [])]
         remedy = "name the columns in the first line: question, answer, and others if you need them"
         require({"question", "answer"} <= set(columns), f"{where} has no columns question and answer", remedy)
+        named = [name for name in columns if name]
+        twice = f"{where} has two columns of one name"
+        require(len(named) == len(set(named)), twice, "name each column once; a column without a name is left out")
         for row in rows:
             place = f"{where}, line {rows.line_num}"
             cells = [cell.strip() for cell in row]

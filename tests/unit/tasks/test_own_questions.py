@@ -158,6 +158,8 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     (b"question;answer\r\nWh\xff?;1\r\n", "is not UTF-8"),
     (b"question,answer,check,tolerance\nWhy?,1,number,much\n", "line 2: tolerance is not"),
     (b"question,answer,notes\nWhy?,1,mine\n", "line 2: unknown key notes"),
+    (b"question,answer,Question \nWhy?,1,How?\n", "has two columns of one name"),
+    (b"question,answer\n" + b"a" * 200_000 + b",1\n", "is not valid CSV: field larger"),
 ])  # fmt: skip
 def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "tasks.csv").write_bytes(content)
