@@ -32,6 +32,9 @@ def main() -> None:
     if git("status", "--porcelain"):
         sys.exit("the tree has changes: commit them first")
     version, to = arguments.version, arguments.to / arguments.version
+    # Both would fail after the commit.
+    if to.exists() or git("tag", "--list", f"v{version}"):
+        sys.exit(f"there is a tag v{version}, or {to}: remove what is left of an earlier attempt")
     code, notes, changes = prepared(version, VERSION.read_text("utf-8"), CHANGELOG.read_text("utf-8"))
     VERSION.write_text(code, "utf-8")
     CHANGELOG.write_text(changes, "utf-8")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,23 @@ def test_a_release_takes_its_notes_from_the_changelog(release: Any) -> None:
         release.prepared("0.3.0", code, changes)
     with pytest.raises(SystemExit, match=r"0\.2\.0 is not above 0\.2\.0"):
         release.prepared("0.2.0", code, changes.replace("## [Unreleased]\n", "## [Unreleased]\n\n- More.\n"))
+
+
+def test_what_an_earlier_attempt_left_is_named_before_anything_changes(
+    release: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"VERSION": CODE, "CHANGELOG": CHANGES}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+        monkeypatch.setattr(release, name, tmp_path / name)
+    monkeypatch.setattr(sys, "argv", ["release.py", "0.2.0", "--to", str(tmp_path / "dist")])
+    (tmp_path / "dist" / "0.2.0").mkdir(parents=True)
+    for tags in ("", "v0.2.0"):
+        monkeypatch.setattr(release, "git", lambda *words, tags=tags: tags if words[0] == "tag" else "")
+        with pytest.raises(SystemExit, match="earlier attempt"):
+            release.main()
+        assert {name: (tmp_path / name).read_text() for name in files} == files
+        shutil.rmtree(tmp_path / "dist", ignore_errors=True)
 
 
 @pytest.mark.parametrize("version", ["0.0.9", "2", "0.2.0rc1", "v0.2.0"])
