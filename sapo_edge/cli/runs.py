@@ -13,7 +13,7 @@ from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import ConfigError
-from sapo_edge.plain import counted
+from sapo_edge.plain import counted, printable
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def list_runs(home: Home = None, json: Json = False) -> None:
         ended = f"{datetime.datetime.fromtimestamp(view.ended):%Y-%m-%d %H:%M}" if view.rounds else "-"
         mark = "*" if view.current else " "
         line = f"{mark} {view.name:{width}}  {view.rounds:>6}  {ended:16}  {_best(view.best):>15}"
-        print(f"{line}  {view.problem or view.model}".rstrip())
+        print(f"{line}  {printable(view.problem or view.model)}".rstrip())
 
 
 @app.command()
@@ -121,7 +121,7 @@ def compare(
         points = f"{100 * gain.value:+.0f} points of 100 (95 %: {100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
         print(f"{views[1].name} against {views[0].name} on the same questions: {points}")
     for setting, first, second in differences:
-        print(f"  {setting}: {first} | {second}")
+        print(f"  {printable(f'{setting}: {first} | {second}')}")
 
 
 def _best(best: Best | None) -> str:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from sapo_edge.control.runs import RunView
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
 
@@ -29,3 +32,12 @@ def test_runs_are_begun_listed_chosen_compared_and_removed(invoke: Invoke, tmp_p
     assert invoke("runs", "use", "run-2", "--home", tmp_path).code == 0
     assert invoke("runs", "remove", "mine", "--home", tmp_path).code == 0
     assert listed() == {"run-2": True}
+
+
+def test_a_models_name_can_not_move_the_cursor(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    views = [RunView("first", True, model=f"{name}\x1b[2J") for name in "abc"]
+    monkeypatch.setattr("sapo_edge.control.runs.read_runs", lambda paths: views)
+    monkeypatch.setattr("sapo_edge.control.runs.read_run", lambda paths, name: views.pop())
+    for words in (("list",), ("compare", "first")):
+        result = invoke("runs", *words, "--home", tmp_path)
+        assert result.code == 0 and "\\x1b[2J" in result.out and "\x1b" not in result.out
