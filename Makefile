@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-pythons check lint benchmarks clean
+.PHONY: run test test-pythons check lint benchmarks site clean
 
 run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
@@ -47,6 +47,12 @@ $(VENV)/.installed $(VENV)/.installed-test: pyproject.toml constraints.txt packa
 	@echo 'installing into $(VENV): 1.7 GB, about 7 minutes the first time, because llama.cpp is compiled'
 	@COMPILE=$(COMPILE) sh packaging/install.sh $(BIN)/python $(EXTRAS)
 	touch $(VENV)/.installed $@
+
+# The documentation as a static site, in build/site.
+site:
+	test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt 'mkdocs>=1.6.1,<2'
+	.venv-docs/bin/python packaging/pages.py
 
 clean:
 	rm -rf $(VENV) .venv-* build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -221,7 +221,7 @@ def _check_state(paths: Paths, membership: Membership, swarm: Swarm) -> None:
         raise StateError(
             f"{paths.state} holds {counted(round, 'round')} on {other.name if other else 'another manifest'}, "
             f"and this swarm trains on {swarm.name}",
-            "give --home DIR for a second node, or rename checkpoints and journal in there to start again",
+            "`sapo runs new` begins another run beside it; --home DIR is a second node",
         )
 
 
