@@ -144,16 +144,13 @@ def test_a_shipped_manifest_has_200_questions_for_choosing_and_200_for_reporting
     assert [len(source.held_out(split, 1000)) for split in SPLITS] == [200, 200]
 
 
-def test_a_set_has_a_mark_of_its_questions_and_of_the_library(
-    source: TaskSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mark = source.question_set("validation", 20)
-    assert mark == TaskSource(source.manifest).question_set("validation", 20) and mark.startswith(
-        f"{library_version()}-"
-    )
-    others = [source.question_set("validation", 19), source.question_set("test", 20)]
+def test_a_set_has_a_mark_of_its_questions_and_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = STARTER.question_set("validation", 20)
+    assert mark == TaskSource(STARTER.manifest).question_set("validation", 20)
+    assert mark.startswith(f"{library_version()}-")
+    others = [STARTER.question_set("validation", 19), STARTER.question_set("test", 20)]
     monkeypatch.setattr("sapo_edge.tasks.source.library_version", lambda: "9.9")
-    assert len({mark, *others, source.question_set("validation", 20)}) == 4
+    assert len({mark, *others, STARTER.question_set("validation", 20)}) == 4
 
 
 def test_both_sets_have_the_same_share_of_every_entry() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -72,6 +73,15 @@ def test_a_decode_is_cancelled_while_llama_cpp_computes(
     assert slow.returned == [2] and capfd.readouterr() == ("", "")
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt: whoever starts the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_a_signal_is_handled_while_llama_cpp_computes(context: LlamaContext) -> None:
     slow = context.library = Slow(context)
 
