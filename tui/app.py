@@ -39,6 +39,8 @@ REDRAW_SECONDS = 0.1
 """Shortest time in seconds between two updates of the screen from the node."""
 STATUS_SECONDS = 2.0
 """Seconds between two requests for the node's status."""
+SLOW_POLLS = 5
+"""Requests for the status for each look at the machine and at the node's settings, which change seldom."""
 SWITCH_SECONDS = 0.01
 """How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
 STOPPING = "The node finishes its round, saves, and stops."
@@ -135,6 +137,7 @@ class SapoApp(App[ExitCode]):
         self._standing = self.state.standing
         self._before: list[str] = []
         self._selected = ""
+        self._polls = 0
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
@@ -208,6 +211,8 @@ class SapoApp(App[ExitCode]):
         """Redraw after the node was found, lost, or is starting; show the results of a run that has ended."""
         self._mark(Change.ALL)
         before, self._standing = self._standing, self.state.standing
+        if before is not Standing.ATTACHED:
+            self._polls = 0
         if before is not self._standing is Standing.ENDED and self.state.run_done:
             if before is Standing.ATTACHED:
                 self._notify_desktop(f"sapo: {self.state.ending}")
@@ -282,13 +287,20 @@ class SapoApp(App[ExitCode]):
         with contextlib.suppress(SapoError):
             # The other connection reports a node that has ended.
             self.state.set_status(await self.request("status"))
-            self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
-            # Any client of the node may change them.
-            self.state.settings = (await self.request("settings"))["all"]
+            # A share of the processor needs two looks.
+            if self._polls < 2 or self._polls % SLOW_POLLS == 0:
+                await self._look_closely()
+            self._polls += 1
             self._mark(Change.STATUS)
 
     def _busy(self, group: str) -> bool:
         """Whether a worker of a group still waits for the node, which may be stuck."""
+    async def _look_closely(self) -> None:
+        """Look at the machine, if the screen shows it, and at the settings, which any client of the node may change."""
+        if self.current_mode == self.DEFAULT_MODE:
+            self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
+        self.state.settings = (await self.request("settings"))["all"]
+
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from sapo_edge.care.power import Power
 from sapo_edge.events import NodeStopped, Notice, RolledBack
-from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.app import SLOW_POLLS, SapoApp
 from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.machine import Load
 from sapo_edge.tui.node.state import NodeState, Standing
@@ -409,3 +409,43 @@ def test_picture_of_a_node_that_has_ended(
     launcher: FakeLauncher, snap_compare: Callable[..., bool], size: tuple[int, int]
 ) -> None:
     assert snap_compare(SapoApp(launcher, TRUECOLOR), terminal_size=size, run_before=_ended)
+
+
+@pytest.mark.asyncio
+async def test_an_idle_node_is_neither_drawn_again_nor_measured_at_each_poll(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    drawn: list[str | None] = []
+    update = Static.update
+
+    def count(self: Static, *values: Any, **more: Any) -> None:
+        drawn.append(self.id)
+        update(self, *values, **more)
+
+    def load(pid: int) -> Load:
+        looks.append(pid)
+        return LOAD
+
+    monkeypatch.setattr(launcher, "load", load)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(60, 20)) as pilot:
+        await attached(pilot, app)
+        for _ in range(2):
+            await app._ask_status()
+        await until(pilot, lambda: app._redraw is None and "16 W" in shown(app, "#machine"))
+        monkeypatch.setattr(Static, "update", count)
+        before = len(looks)
+        for _ in range(2 * SLOW_POLLS):
+            await app._ask_status()
+        await until(pilot, lambda: app._redraw is None)
+        # The app polls by itself, too.
+        assert before < len(looks) <= before + 3
+        assert not {"head", "batch", "company", "machine", "verdict"} & set(drawn)
+        for key in "123456789":
+            await pilot.press(key)
+            await until(pilot, lambda: "q Quit" in lines(app)[-1])
+        before = len(looks)
+        for _ in range(2 * SLOW_POLLS):
+            await app._ask_status()
+        assert len(looks) == before

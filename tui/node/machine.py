@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import psutil
+if TYPE_CHECKING:
+    # The first picture does without them.
+    import psutil
 
-from sapo_edge.care.power import CORE_WATTS, Power, PowerMeter
-from sapo_edge.care.sensors import read_temperature
+    from sapo_edge.care.power import Power, PowerMeter
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +38,15 @@ class LoadMeter:
     def __init__(self) -> None:
         self._process: psutil.Process | None = None
         self._before: tuple[float, float] | None = None
-        self._power = PowerMeter()
+        self._power: PowerMeter | None = None
 
     def look(self, pid: int) -> Load:
         """Read everything; a process that has ended gives an empty look."""
+        import psutil
+
+        from sapo_edge.care.power import CORE_WATTS, PowerMeter
+
+        self._power = self._power or PowerMeter()
         try:
             if self._process is None or self._process.pid != pid:
                 self._process, self._before = psutil.Process(pid), None
@@ -55,6 +62,8 @@ class LoadMeter:
 
 
 def _temperature() -> float | None:
+    from sapo_edge.care.sensors import read_temperature
+
     try:
         return read_temperature()
     except Exception:  # noqa: BLE001 - no sensor, or whatever the system's files hold

@@ -16,6 +16,7 @@ from textual.widgets import Static
 from sapo_edge.plain import counted, duration, format_time, printable, rough_duration
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.footer import KeyFooter
+from sapo_edge.tui.widgets.steady import Steady
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
@@ -103,12 +104,12 @@ class Nav(Horizontal):
             item.fit(self.app.size.width)
 
 
-class Head(Static):
+class Head(Steady):
     """The line at the top: what the node does."""
 
     def show(self, state: NodeState) -> None:
         """Draw a new state."""
-        self.update(head_text(state, self.app.size.width), layout=False)
+        self.put(head_text(state, self.app.size.width), layout=False)
 
 
 class View(Screen[None]):
@@ -135,7 +136,7 @@ class View(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """The head, the row of screens, the content, the footer."""
-        yield Head(markup=False, id="head")
+        yield Head(id="head")
         yield Nav(self.NAV or self.MODE)
         yield from self.content()
         yield KeyFooter(compact=True)

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Footer
+from textual.widgets._footer import FooterKey
 
 ShownKeys = tuple[tuple[str, str, bool], ...]
+LAST = 2
+"""Keys at the end that are shown at any width: the help and the way out."""
+PALETTE = "-command-palette"
+"""The class of the key of the palette, which stands apart at the right behind a line."""
 
 
 class KeyFooter(Footer):
@@ -15,6 +25,27 @@ class KeyFooter(Footer):
     """
 
     _shown: ShownKeys | None = None
+
+    def compose(self) -> ComposeResult:
+        """The keys that fit."""
+        keys = [*super().compose()]
+        self._fit(keys)
+        yield from keys
+
+    def on_resize(self) -> None:
+        """Show the keys that fit now."""
+        self._fit([*self.query(FooterKey)])
+
+    def _fit(self, widgets: Sequence[Widget]) -> None:
+        """Leave out what has no room: the palette first, then the keys before the last ones, which F1 lists, too."""
+        keys = [widget for widget in widgets if isinstance(widget, FooterKey)]
+        palette = [key for key in keys if key.has_class(PALETTE)]
+        others = [key for key in keys if key not in palette]
+        # The last key needs no space after it; the palette has a line before it.
+        missing = sum(map(_width, keys)) - 1 + len(palette) - self.app.size.width
+        for key in [*palette, *reversed(others[:-LAST])]:
+            key.display = missing <= 0
+            missing -= 0 if key.display else _width(key)
 
     def bindings_changed(self, screen: Screen[object]) -> None:
         """Show the keys that work now, if they have changed."""
@@ -31,3 +62,8 @@ class KeyFooter(Footer):
         super().bindings_changed(screen)
         if not self.app.app_focus:
             self.call_after_refresh(self.recompose)
+
+
+def _width(key: FooterKey) -> int:
+    """Columns of a key, its description and the space after it."""
+    return cell_len(f"{key.key_display} {key.description} ")

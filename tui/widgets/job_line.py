@@ -47,7 +47,7 @@ class JobLine(Static):
 
     def on_mount(self) -> None:
         """Draw the elapsed time while a command runs."""
-        self.set_interval(TICK_SECONDS, self._tick)
+        self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=True)
 
     def on_unmount(self) -> None:
         """End the command with the app or the dialog."""
@@ -82,6 +82,7 @@ class JobLine(Static):
             return
         self._job, self._doing, self._since = job, doing, self.clock()
         self._tick()
+        self._timer.resume()
         self.screen.refresh_bindings()
         app = self.app
 
@@ -101,6 +102,9 @@ class JobLine(Static):
                 self.say("")
                 done(result)
         if self.is_mounted:
+            if self._job is None:
+                # `done` may have begun the next one.
+                self._timer.pause()
             self.screen.refresh_bindings()
 
     def _tick(self) -> None:

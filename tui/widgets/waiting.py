@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from textual.timer import Timer
 from textual.widgets import Static
 
 from sapo_edge.plain import duration
@@ -35,19 +36,24 @@ class Waiting(Static):
         super().__init__(id=id, classes=classes, markup=False)
         self._text = text
         self._since: float | None = None
+        self._timer: Timer | None = None
 
     def on_mount(self) -> None:
         """Draw the elapsed time while it waits."""
-        self.set_interval(TICK_SECONDS, self._tick)
+        self._timer = self.set_interval(TICK_SECONDS, self._tick, pause=self._since is None)
 
     def begin(self) -> None:
         """Count from now."""
         self._since = self.clock()
         self._tick()
+        if self._timer is not None:
+            self._timer.resume()
 
     def done(self, text: str) -> None:
         """Show a result."""
         self._since = None
+        if self._timer is not None:
+            self._timer.pause()
         self.update(text)
 
     def _tick(self) -> None:

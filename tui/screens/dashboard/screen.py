@@ -28,6 +28,7 @@ from sapo_edge.tui.screens.dashboard.texts import (
 )
 from sapo_edge.tui.screens.dashboard.window import Window
 from sapo_edge.tui.screens.view import Change, View
+from sapo_edge.tui.widgets.steady import Steady
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import TaskCourse
@@ -128,16 +129,16 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with VerticalScroll(id="now", can_focus=False):
-                yield Static(id="progress", markup=False)
+                yield Steady(id="progress")
                 yield Static(id="verdict", markup=False)
                 with Horizontal(id="charts"):
                     yield CurvesPlot(id="curves", classes="panel")
                     with VerticalScroll(id="by_task", classes="panel", can_focus=False):
                         yield Static(id="tasks", markup=False)
                 with Horizontal(id="panels"):
-                    yield Static(id="batch", classes="panel", markup=False)
-                    yield Static(id="company", classes="panel", markup=False)
-                    yield Static(id="machine", classes="panel", markup=False)
+                    yield Steady(id="batch", classes="panel")
+                    yield Steady(id="company", classes="panel")
+                    yield Steady(id="machine", classes="panel")
 
     def on_mount(self) -> None:
         """Title the panels."""
@@ -252,7 +253,7 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             width = self.app.size.width - 2 - self.has_class("-stacked")
             line = now_text(state, self.sapo.keeper.lines, max(36, width))
             # Only a sentence may need more than one line.
-            self.query_one("#progress", Static).update(line, layout=bool(change & Change.STANDING))
+            self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = is_it_working(state.history, state.status)
             text = f"{MOODS[mood]} Is it working? {sentences}"
@@ -265,9 +266,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             stacked = self.has_class("-stacked")
             lines = 100 if stacked else TALL_LINES if self.app.size.height >= TALL else LINES
             colors = curve_colors(self.app.current_theme)
-            self.query_one("#batch", Static).update(batch_text(state.status, colors, lines), layout=stacked)
-            self.query_one("#company", Static).update(peers_text(state, lines), layout=stacked)
-            self.query_one("#machine", Static).update(machine_text(state, lines), layout=stacked)
+            self.query_one("#batch", Steady).put(batch_text(state.status, colors, lines), layout=stacked)
+            self.query_one("#company", Steady).put(peers_text(state, lines), layout=stacked)
+            self.query_one("#machine", Steady).put(machine_text(state, lines), layout=stacked)
         if change & Change.ROUND:
             self._show_charts()
 

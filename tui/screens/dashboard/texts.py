@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from sapo_edge.care.power import Source
 from sapo_edge.plain import counted, duration, printable, size
 from sapo_edge.tui.look.themes import CurveColors
 from sapo_edge.tui.node.clock import STEPS
@@ -18,6 +17,7 @@ from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.widgets.bars import add_tasks
 
 if TYPE_CHECKING:
+    from sapo_edge.care.power import Source
     from sapo_edge.control.report import TaskCourse
 
 PHASES = {"generate": "answers", "update": "update", "evaluate": "held-out"}
