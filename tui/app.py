@@ -219,8 +219,10 @@ class SapoApp(App[ExitCode]):
             self._show_results()
 
     def _notify_desktop(self, text: str) -> None:
-        """Show a notice outside of the terminal, which may be behind other windows."""
-        if self._driver is not None and not (self.is_headless or self.is_web):
+        """Show a notice outside of the terminal, which may be behind other windows, if the user wants one."""
+        if self.launcher.setting("desktop_notice") != "on" or self._driver is None:
+            return
+        if not (self.is_headless or self.is_web):
             self._driver.write(terminal.desktop_notice(text, self._environ))
 
     def _show_results(self) -> None:
@@ -293,14 +295,14 @@ class SapoApp(App[ExitCode]):
             self._polls += 1
             self._mark(Change.STATUS)
 
-    def _busy(self, group: str) -> bool:
-        """Whether a worker of a group still waits for the node, which may be stuck."""
     async def _look_closely(self) -> None:
         """Look at the machine, if the screen shows it, and at the settings, which any client of the node may change."""
         if self.current_mode == self.DEFAULT_MODE:
             self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
         self.state.settings = (await self.request("settings"))["all"]
 
+    def _busy(self, group: str) -> bool:
+        """Whether a worker of a group still waits for the node, which may be stuck."""
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

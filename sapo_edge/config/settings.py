@@ -383,6 +383,11 @@ class Settings:
         "Keep or stop the node when the terminal app quits. ask: ask the user, and save the answer here.",
         choices=("ask", "keep", "stop"),
     )
+    desktop_notice: str = _setting(
+        "off",
+        "Show a notice on the desktop when a run ends, or a node ends by itself, in terminals that can.",
+        choices=("off", "on"),
+    )
     theme: str = _setting("", "Theme of the terminal app. Empty: one that fits the terminal.")
 
     def as_dict(self) -> dict[str, int | float | str | None]:

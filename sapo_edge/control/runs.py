@@ -25,7 +25,9 @@ WHERE (split, questions, question_set) =
     (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
 ORDER BY correct DESC, round LIMIT 1
 """
-NOT_COMPARED = frozenset({"nice", "log_days", "metrics_port", "on_quit", "theme", "consent", "rounds"})
+NOT_COMPARED = frozenset(
+    {"nice", "log_days", "metrics_port", "on_quit", "desktop_notice", "theme", "consent", "rounds"}
+)
 """Settings that change nothing about what is learned, and the end of a run, which its length tells."""
 
 

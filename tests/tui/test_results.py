@@ -199,6 +199,9 @@ async def test_the_end_of_a_run_is_told_on_the_desktop(launcher: FakeLauncher, m
         await attached(pilot, app)
         assert app._driver is not None
         monkeypatch.setattr(app._driver, "write", written.append)
+        app._notify_desktop("nobody asked for it")
+        assert not any("nobody" in text for text in written)
+        launcher.set("desktop_notice", "on")
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: any(text.startswith("\x1b]9;") for text in written))
     assert "\x1b]9;sapo: all 40 rounds are done\x07" in written

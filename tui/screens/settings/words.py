@@ -13,7 +13,7 @@ FIRST: Mapping[str, tuple[str, ...]] = {
     "Sharing": ("network", "consent", "upload", "download"),
     "Power and hours": ("on_battery", "quiet_hours", "busy", "max_temperature", "threads", "memory"),
     "The run": ("rounds", "manifest", "model"),
-    "This app": ("on_quit", "theme"),
+    "This app": ("on_quit", "desktop_notice", "theme"),
 }
 """Names of the settings that owners change first, by subject."""
 ADVANCED: Mapping[str, tuple[str, ...]] = {
