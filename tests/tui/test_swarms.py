@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+import sapo_edge.cli.swarm
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
-from sapo_edge.tui.screens.peers.invite import Invite
+from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite
 from sapo_edge.tui.screens.peers.joining import Join
 from sapo_edge.tui.screens.peers.qr import qr_text
 from sapo_edge.tui.screens.peers.screen import Peers
@@ -24,7 +26,10 @@ from tests.tui.fake_launcher import INVITE, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, until
 
 PRIVATE = SwarmCard("starter", private=True)
-NOTES = ("this invite leads here from the same local network only", "others paste it after: sapo swarm join")
+NOTES = (
+    "this invite leads here from the same local network only", "others paste it after: sapo swarm join",
+    "somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address",
+)  # fmt: skip
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp, keys: str = "") -> None:
@@ -44,6 +49,7 @@ async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> No
         await opened(pilot, app, "i")
         await until(pilot, lambda: "only to people you trust" in screen(app) and "local network only" in screen(app))
         assert "sapo://join/v=1+swarm=" in screen(app) and "others paste it" not in screen(app)
+        assert "set bootstrap (7, then /)" in screen(app) and "--bootstrap" not in screen(app)
         await pilot.press("c")
         assert app.clipboard == INVITE
         await pilot.press("k")
@@ -52,6 +58,11 @@ async def test_an_invite_is_shown_copied_and_drawn(launcher: FakeLauncher) -> No
         await until(pilot, lambda: "sapo://join" in screen(app) and isinstance(app.screen, Invite))
         await pilot.press("escape")
         await until(pilot, lambda: isinstance(app.screen, Peers))
+
+
+def test_notes_for_a_shell_are_those_of_the_command() -> None:
+    source = inspect.getsource(sapo_edge.cli.swarm)
+    assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
 
 
 @pytest.mark.asyncio

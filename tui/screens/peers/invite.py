@@ -21,6 +21,12 @@ OTHERS = "Others paste this line in their app (3, then t), or after: sapo swarm 
 PRIVATE = "Anyone who has it can join and pass it on: send it only to people you trust."
 TOLD = ("others paste it after", "anyone with this invite")
 """Beginnings of notes of the command that this dialog says itself."""
+HERE = {
+    "start `sapo run` first": "start the node first (Esc, then s) and press i again for an invite with its addresses",
+    "somebody elsewhere can": "somebody elsewhere can invite you instead; or set bootstrap (7, then /) to a relay's "
+    "address, restart the node and press i again",
+}
+"""What to do in the app, by the beginning of the note that says it for a shell."""
 
 
 class Invite(Dialog[None]):
@@ -84,7 +90,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
         self._line = printable(result.record.get("invite", ""))
         self.query_one("#line", Static).update(Text(self._line, overflow="fold"))
         notes = [PRIVATE] if result.record.get("private") else []
-        notes += [printable(note) for note in result.notes if not note.startswith(TOLD)]
+        notes += [_here(note) for note in result.notes if not note.startswith(TOLD)]
         self.query_one("#notes", Static).update("\n".join(notes))
         self.refresh_bindings()
 
@@ -132,3 +138,8 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
             line.stop()
         else:
             self.dismiss()
+
+
+def _here(note: str) -> str:
+    """A note of the command, with what to do in the app."""
+    return next((text for begin, text in HERE.items() if note.startswith(begin)), printable(note))
