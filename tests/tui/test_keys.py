@@ -16,6 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.help import HelpScreen, keys_of
 from sapo_edge.tui.screens.logs.screen import Logs
 from sapo_edge.tui.screens.settings.screen import SettingsView
+from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, until
 
@@ -142,3 +143,18 @@ async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
             ids = [binding.id for binding in screen.BINDINGS if isinstance(binding, Binding)]
             assert None not in ids and max(Counter(ids).values()) == 1
             assert all(str(id).startswith(f"{screen.MODE}.") for id in ids)
+
+
+def test_the_table_of_letters_with_several_meanings_is_that_of_the_code() -> None:
+    meanings: dict[str, list[str]] = {letter: [] for letter in "einotw"}
+    for mode, title in sorted({**VIEWS, "runs": "Runs"}.items(), key=lambda item: item[1]):
+        bindings = {
+            key: binding.description
+            for binding in type(SapoApp.MODES[mode]()).BINDINGS
+            if isinstance(binding, Binding)
+            for key in binding.key.split(",")
+        }
+        for letter in meanings.keys() & bindings.keys():
+            meanings[letter].append(f"{title}: {bindings[letter]}")
+    page = (Path(__file__).parents[2] / "docs" / "terminal-app.md").read_text(encoding="utf-8")
+    assert [row for key, row in meanings.items() if f"| `{key}` | {'; '.join(row)} |" not in page] == []

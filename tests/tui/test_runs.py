@@ -68,7 +68,7 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await opened(pilot, app)
-        await pilot.press("w")
+        await pilot.press("e")
         await until(pilot, lambda: isinstance(app.focused, Input))
         app.screen.query_one(Input).value = f"/data/{EXPERIMENT}"
         await pilot.press("enter")

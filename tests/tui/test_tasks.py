@@ -18,6 +18,7 @@ from textual.widgets import Input, OptionList
 from sapo_edge.errors import ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.screens.runs.ask import Ask
 from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
@@ -72,7 +73,7 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
         seen = screen(app)
         assert "* starter" in seen and "4 tasks, comes with sapo" in seen and "12 questions of your own" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
-        await pilot.press("v", "w", "u", "e")
+        await pilot.press("v", "t", "u", "e")
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
 
 
@@ -87,7 +88,7 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
         await until(pilot, lambda: "no mistakes" in screen(app))
         for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked"):
             assert words in screen(app), words
-        await pilot.press("w")
+        await pilot.press("t")
         await until(pilot, lambda: "something to learn" in screen(app))
         for words in ("right answers: 25% of 4", "[b]3[/b]", "✓ 1 x  <answer>7</answer>", "✗ 3 x  8", "<|user|>"):
             assert words in screen(app), words
@@ -118,15 +119,25 @@ def test_mistakes_are_bounded() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_home_with_a_run_keeps_its_tasks(launcher: FakeLauncher) -> None:
-    launcher.replies["tasks new"] = WRITTEN
+async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:
+    launcher.replies |= {"tasks new": WRITTEN, "runs new": JobResult({"done": "new", "run": "run-2"})}
+    node = launcher.node
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(100, 30)) as pilot:
         await with_file(pilot, app)
         await until(pilot, lambda: "written" in text(app, "#job"))
         await pilot.press("u")
-        await until(pilot, lambda: "this home has a run" in text(app, "#job"))
-        assert launcher.changes == []
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, TasksView))
+        assert node is not None and node.asked == [] and launcher.changes == []
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await pilot.press("enter")
+        await until(pilot, lambda: "starts the run run-2 on /q/manifest.toml" in text(app, "#job"))
+        await until(pilot, lambda: launcher.starts == 1)
+        assert node.asked == ["after_round"] and (("runs", "new"), "") in launcher.commands
+        assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
 @pytest.mark.asyncio

@@ -12,11 +12,13 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
+from sapo_edge.plain import printable
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.widgets.dialog import Dialog
 
 if TYPE_CHECKING:
     from sapo_edge.tui.app import SapoApp
+    from sapo_edge.tui.widgets.job_line import JobLine
 
 Waiting = Sequence[tuple[str, str, str]]
 """Settings that need a restart: name, value in the running node, value after the restart."""
@@ -81,3 +83,26 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
     # After a crash the keeper asks whether to start again.
     if app.state.standing is Standing.ENDED and ending is not None and ending.expected:
         app.keeper.start()
+
+
+async def stopped(app: SapoApp, line: JobLine) -> bool:
+    """Let a running node finish its round, save and stop. Call it from a worker.
+
+    Returns:
+        Whether no node runs now and the line is free; else the line says why not.
+    """
+    if line.busy:
+        return False
+    if app.state.standing is Standing.ATTACHED:
+        try:
+            await app.request("stop", {"when": "after_round"})
+        except SapoError as error:
+            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            return False
+        line.say("the node finishes its round and saves ...", "busy")
+        while app.state.standing is Standing.ATTACHED:
+            await asyncio.sleep(LOOK_SECONDS)
+    if app.state.standing is not Standing.ENDED:
+        line.say("the node is starting: try again when it runs", "bad")
+        return False
+    return True

@@ -16,7 +16,6 @@ from sapo_edge.control.runs import RunView
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.runs.ask import Ask
 from sapo_edge.tui.screens.runs.list import RunList
 from sapo_edge.tui.screens.runs.plot import RunsPlot
@@ -24,11 +23,10 @@ from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.job_line import JobLine
+from sapo_edge.tui.widgets.restart import stopped
 
 BOTH = 72
 """Columns from which curves and words stand beside each other; v shows the curves below."""
-LOOK_SECONDS = 0.2
-"""Seconds between two checks whether the node has stopped."""
 WATCH_SECONDS = 5.0
 """Seconds between two looks at an experiment."""
 NEW = (
@@ -70,13 +68,13 @@ if both were asked the same questions; the best evaluation of a long run looks a
 `n` begins a new run beside the others, `u` returns to the one under the cursor. Both stop a running node after its
 round.
 
-`w` watches an experiment of `sapo experiment` while it runs: how far it is, and the arms so far.
+`e` watches an experiment of `sapo experiment` while it runs: how far it is, and the arms so far.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New run", id="runs.new", tooltip="Begin a run beside the others"),
         Binding("u", "use", "Go on", id="runs.use", tooltip="Return to this run"),
         Binding("space", "mark", "Compare", id="runs.mark", tooltip="Compare others with this run"),
-        Binding("w", "watch", "Watch", id="runs.watch", tooltip="Watch an experiment"),
+        Binding("e", "watch", "Experiment", id="runs.watch", tooltip="Watch an experiment"),
         Binding("v", "view", "Curves or words", show=False, id="runs.view"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),
@@ -236,23 +234,10 @@ round.
 
     async def _change(self, verb: str, name: str) -> None:
         """Stop the node after its round, change the run, and start the node."""
-        app, line = self.sapo, self.query_one(JobLine)
-        if line.busy:
-            return
-        if app.state.standing is Standing.ATTACHED:
-            try:
-                await app.request("stop", {"when": "after_round"})
-            except SapoError as error:
-                self._fail(error)
-                return
-            line.say("the node finishes its round and saves ...", "busy")
-            while app.state.standing is Standing.ATTACHED:
-                await asyncio.sleep(LOOK_SECONDS)
-        if app.state.standing is not Standing.ENDED:
-            line.say("the node is starting: try again when it runs", "bad")
-            return
-        job = app.launcher.job("runs", verb, name)
-        line.begin(job, f"changing to {name}", lambda result: self._changed(name))
+        line = self.query_one(JobLine)
+        if await stopped(self.sapo, line):
+            job = self.sapo.launcher.job("runs", verb, name)
+            line.begin(job, f"changing to {name}", lambda result: self._changed(name))
 
     def _changed(self, name: str) -> None:
         self.query_one(JobLine).say(f"✓ the node starts the run {name}", "good")

@@ -23,17 +23,22 @@ from textual.widgets.option_list import Option
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.screens.runs.ask import Ask
 from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.texts import START, check_text, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View
 from sapo_edge.tui.widgets.job_line import JobLine
+from sapo_edge.tui.widgets.restart import stopped
 
 FOLDER = "my-questions"
 """Name of the proposed folder in the user's home directory."""
 NEW = "A folder is created with a manifest and a few questions, which you replace with your own."
 OPEN = "The TOML file of a manifest, or a file of questions (.jsonl, .csv)."
-HAS_RUN = "this home has a run on other tasks, which continues; begin another one with: sapo --home DIR run --manifest"
+HAS_RUN = (
+    "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
+    "stays, and Results (8, then r) returns to it. A running node finishes its round and stops first."
+)
 
 
 class TasksView(View):
@@ -52,7 +57,7 @@ class TasksView(View):
 A *manifest* says what is trained: generators of questions, or your own. `*` marks the one that the next node trains on.
 
 **Your own questions**: `n` writes a folder to begin with, `o` opens a file that you have, `e` edits it here,
-or in your editor if `$EDITOR` names one, `v` checks, `w` lets the model try eight of them, `u` trains on them. `Enter`
+or in your editor if `$EDITOR` names one, `v` checks, `t` lets the model try eight of them, `u` trains on them. `Enter`
 trains on the highlighted manifest. These are the functions of `sapo tasks`.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -60,7 +65,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
         Binding("o", "open", "Open", id="tasks.open", tooltip="Take a file of questions or a manifest"),
         Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Edit the questions, here or in $EDITOR"),
         Binding("v", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
-        Binding("w", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
+        Binding("t", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
@@ -206,7 +211,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
 
     @work(group="tasks-use", exclusive=True)
     async def _use(self, name: str) -> None:
-        """Train on a manifest, unless this home has a run on another one."""
+        """Train on a manifest; in a new run, if the one that goes on has begun."""
         line = self.query_one(JobLine)
         if name.endswith((".jsonl", ".csv")):
             line.say("questions alone can't be trained on: n writes a manifest for them", "bad")
@@ -214,7 +219,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             if outcome.last_round:
-                line.say(f"{HAS_RUN} {printable(name)}", "bad")
+                await self._use_in_new_run(name)
                 return
             await asyncio.to_thread(self.sapo.launcher.set, "manifest", name)
         except SapoError as error:
@@ -222,6 +227,27 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             return
         self.action_reload()
         line.say(f"✓ the next node trains on {printable(name)}; s stops a running one and starts the next", "good")
+
+    async def _use_in_new_run(self, name: str) -> None:
+        """Ask, begin a run beside the others, and train on a manifest in it."""
+        line = self.query_one(JobLine)
+        asked = Ask("Train on these in a new run?", HAS_RUN, name, fixed=True)
+        if await self.app.push_screen_wait(asked) and await stopped(self.sapo, line):
+            line.begin(
+                self.sapo.launcher.job("runs", "new"), "beginning a run", lambda result: self._begun(name, result)
+            )
+
+    def _begun(self, name: str, result: JobResult) -> None:
+        """Train on a manifest in a run that has just begun."""
+        line, run = self.query_one(JobLine), result.record.get("run", "")
+        try:
+            self.sapo.launcher.set("manifest", name)
+        except SapoError as error:
+            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
+            return
+        self.sapo.keeper.start()
+        self.action_reload()
+        line.say(f"✓ the node starts the run {printable(run)} on {printable(name)}", "good")
 
     def action_scroll(self, lines: int) -> None:
         """Scroll what was found."""

@@ -19,7 +19,7 @@ A model learns from questions whose answers a program can check.
 
 n  writes a folder with a few questions to begin with; e edits them.
 v  checks them: mistakes, and what may be wrong.
-w  lets the model try them: is there something to learn?
+t  lets the model try them: is there something to learn?
 u  trains on them.
 
 o takes a file that you have already. Your questions stay on this machine until you create or join a swarm.
