@@ -74,6 +74,8 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         await pilot.press("enter")
         await until(pilot, lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
         shown = text(app, "#arms")
+        assert any(line.strip() in ("round 12 of 50, round 5 of 50",) for line in shown.splitlines())
+        assert "esc Back" in screen(app)
         assert "0.655" in shown and "+0.040 (1 pair)" in shown and "4/4 \\x1b[3" in shown
         launcher.experiments = [replace(EXPERIMENT_STATE, finished=8, share=1.0)]
         assert isinstance(app.screen, Runs)

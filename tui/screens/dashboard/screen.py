@@ -178,6 +178,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         views = [Shown.REWARD, *(() if self.has_class("-both") else (BY_TASK,)), Shown.TEACHING, Shown.SPEED]
         self._view = views[(views.index(self._view) + 1) % len(views)]
         self._arrange()
+        # In a small terminal the panels may be in sight instead.
+        self.query_one("#now").scroll_home(animate=False)
         self.refresh_node(Change.ROUND)
 
     def action_zoom(self, nearer: int) -> None:

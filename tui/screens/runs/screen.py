@@ -78,7 +78,7 @@ round.
         Binding("v", "view", "Curves or words", show=False, id="runs.view"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),
-        Binding("escape", "back", "Back to the runs", show=False, id="runs.back"),
+        Binding("escape", "back", "Back", id="runs.back", tooltip="Back to the runs"),
     ]
 
     def __init__(self) -> None:

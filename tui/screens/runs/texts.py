@@ -101,7 +101,11 @@ def experiment_text(state: ExperimentState, width: int) -> Text:
         names = min(30, max(10, width - 44), max(len(printable(arm.name)) for arm in setting.arms))
         text.append(f"  {'':{names}}  swarms  test accuracy  against {printable(setting.baseline)[:14]}\n", "dim")
         for arm in setting.arms:
-            text.append(f"  {printable(arm.name)[:names]:{names}}  {_figures(arm, setting.baseline, state.seeds)}\n")
+            line = f"  {printable(arm.name)[:names]:{names}}  {_figures(arm, setting.baseline, state.seeds)}"
+            rounds = ", ".join(f"round {done} of {arm.rounds}" for done in arm.running)
+            fits = len(line) + 2 + len(rounds) <= width
+            text.append(line if fits else line.rstrip())
+            text.append(f"  {rounds}\n" if fits else f"\n    {rounds}\n", "dim")
     return text
 
 
@@ -111,5 +115,4 @@ def _figures(arm: ArmRow, baseline: str, seeds: int) -> str:
         against = "baseline"
     else:
         against = "-" if arm.difference is None else f"{arm.difference:+.3f} ({counted(arm.pairs, 'pair')})"
-    rounds = ", ".join(f"round {done} of {arm.rounds}" for done in arm.running)
-    return f"{f'{arm.finished}/{seeds}':>6}  {accuracy:>13}  {against:18} {rounds}".rstrip()
+    return f"{f'{arm.finished}/{seeds}':>6}  {accuracy:>13}  {against:18}"
