@@ -18,12 +18,12 @@ from textual.widgets import Input, OptionList
 from sapo_edge.errors import ManifestError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult
-from sapo_edge.tui.screens.runs.ask import Ask
 from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, mistakes_text
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
 
