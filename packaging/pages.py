@@ -38,7 +38,7 @@ def main() -> None:
 
 def menu() -> list[dict[str, object]]:
     """The pages of `docs/README.md` under its headings, and the two first pages before them."""
-    sections: list[dict[str, object]] = [{"sapo-edge": "README.md"}, {"Documentation": "docs/README.md"}]
+    sections: list[dict[str, object]] = [{"Overview": "README.md"}, {"Documentation": "docs/README.md"}]
     for section in (ROOT / "docs" / "README.md").read_text("utf-8").split("\n## ")[1:]:
         heading, _, text = section.partition("\n")
         pages = {

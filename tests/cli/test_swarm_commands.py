@@ -124,8 +124,10 @@ def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path
     line = Swarm.of(NINE).invite().to_line()
     for arguments in (("join", line), ("create", "reasoning-gym-nine")):
         result = invoke("swarm", *arguments, "--home", tmp_path)
-        assert_refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "--home DIR")
+        assert_refused(result, 1, "holds 3 rounds on starter", "trains on reasoning-gym-nine", "`sapo runs new`")
     assert invoke("swarm", "create", "starter", "--private", "--home", tmp_path).code == 0
+    assert invoke("runs", "new", "--home", tmp_path).code == 0
+    assert invoke("swarm", "join", line, "--home", tmp_path).code == 0
 
 
 def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) -> None:
