@@ -209,5 +209,5 @@ def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str |
     connection = FakeConnection(PEER, remote)
     data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
     host = Answering(connection, data)
-    trio.run(identify._identify, host, connection.peer_id)
+    trio.run(identify._identify, host, connection.peer_id, Tally(lambda event: None))
     assert len(host.observed) == heard
