@@ -363,6 +363,8 @@ class SapoApp(App[ExitCode]):
         self.set_timer(CLICK_SECONDS, self._copy_selection)
 
     def _copy_selection(self) -> None:
+        if not self.is_running or not self.screen_stack:
+            return
         before, self._selected = self._selected, self.screen.get_selected_text() or ""
         if self._selected not in ("", before):
             self._copy(self._selected)

@@ -52,7 +52,7 @@ async def test_leaving_the_first_screen_leaves_no_file(
     before = files(home.parent)
     app = SapoApp(ProgramLauncher(home), TRUECOLOR)
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: "✓ Disk" in screen(app) or "✗" in screen(app), 60)
+        await until(pilot, lambda: "✓" in screen(app) or "✗" in screen(app), 60)
         await pilot.press("a", "f1", "f1", "escape")
         await until(pilot, lambda: app.return_value is ExitCode.DONE)
     assert files(home.parent) == before and not home.exists()
@@ -64,7 +64,7 @@ async def test_enter_starts_a_real_node_that_s_stops(home: Path, model: Path, mo
         monkeypatch.setenv(f"SAPO_EDGE_{name.upper()}", value)
     app = SapoApp(ProgramLauncher(home), TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "✓ Disk" in screen(app), 60)
+        await until(pilot, lambda: "✓" in screen(app), 60)
         assert isinstance(app.screen, FirstRun)
         await pilot.press("a", "enter")
         await until(pilot, lambda: app.state.standing is Standing.ATTACHED, ROUND_SECONDS)

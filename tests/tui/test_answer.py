@@ -313,7 +313,11 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
 async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.click(screen.query_one(AnswerFields).fields[0])
+        field = screen.query_one(AnswerFields).fields[0]
+        # The question moves it down as soon as it is laid out.
+        await until(pilot, lambda: screen.get_widget_at(*field.region.offset)[0] is field)
+        await pilot.click(field)
+        await until(pilot, lambda: screen.focused is field)
         await pilot.press(*"42")
         assert fields(screen) == ["42"]
         await pilot.click("#question")
