@@ -503,10 +503,10 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
             found = screen.active_bindings.values()
             return list(dict.fromkeys(active.binding.description for active in found if active.binding.show))
 
-        assert footer() == ["Open", "Search", "Newest", "Pause", "Help", "Quit"]
+        assert footer() == ["Open", "Search", "Newest", "Then and now", "Pause", "Help", "Quit"]
         await pilot.press("enter")
         await read(pilot, screen)
-        assert footer() == ["Back", "Next", "Copy", "Pause", "Help", "Quit"]
+        assert footer() == ["Ask both now", "Back", "Next", "Copy", "Pause", "Help", "Quit"]
         ids = [binding.id for binding in screen.BINDINGS]  # type: ignore[union-attr]
         assert all(ids) and len(set(ids)) == len(ids) and screen.HELP_TEXT
         await pilot.press("3")

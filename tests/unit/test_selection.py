@@ -180,7 +180,7 @@ def test_new_keys_add_a_part_of_the_known_authors_however_many_there_are(counts:
     alone = estimate_number(known)
     assert 1 <= alone <= len(counts)
     crowded = estimate_number([*known, *[Sender(1, known=False)] * keys])
-    # They count for a sixteenth of what known authors sent at most, and a key for half an author, with a typical one at 8.
+    # They count for a sixteenth of what known authors sent, and a key for half an author, at most.
     added = min(keys, sum(counts) / 16)
     assert crowded <= (len(counts) + added / 2) * (1 + added / (sum(counts) + 2)) * 1.001
     if keys < min(sum(counts), 8 * len(counts)) / 2:
