@@ -21,10 +21,11 @@ def backup(
     json: Json = False,
 ) -> None:
     """Write settings, adapters, history and the node's key into one file; the node may run."""
-    from sapo_edge.state.archive import write_backup
+    from sapo_edge.state.archive import IDENTITIES, write_backup
 
     paths = Paths.default(home)
-    if not (paths.journal.exists() or paths.identity.exists() or paths.config_file.exists()):
+    worth_keeping = (paths.journal, paths.config_file, *(paths.state / name for name in IDENTITIES))
+    if not any(path.exists() for path in worth_keeping):
         raise StateError(f"there is nothing to back up in {paths.state}", "name the right directory with --home")
     made = write_backup(paths, file, with_identity=identity)
     if json:

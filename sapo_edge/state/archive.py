@@ -57,7 +57,8 @@ _CHUNK = 1024 * 1024
 _RESTORING = ".restoring-"
 _SETTINGS = "config/config.toml"
 _JOURNAL = ("journal", "journal.sqlite")
-_IDENTITIES = ("identity", "relay-identity")
+IDENTITIES = ("identity", "relay-identity")
+"""Files in the state directory with the secret keys of node and relay."""
 # Of each run, beside its journal.
 _OF_RUN = ("checkpoints", "pool", "rollback.json")
 _KEPT = ("consent.json", "current-run", "manifests", "outbox.json", "peers.json", "ports.json", "swarms.json")
@@ -91,7 +92,7 @@ class Backup:
     @property
     def has_identity(self) -> bool:
         """Whether it holds a secret key."""
-        return any(f"state/{name}" in self.files for name in _IDENTITIES)
+        return any(f"state/{name}" in self.files for name in IDENTITIES)
 
 
 def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Backup:
@@ -180,7 +181,7 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
 def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
     """Files by their names in the archive; those that belong together in one group."""
     yield from ({_SETTINGS: paths.config_file},) if paths.config_file.exists() else ()
-    places = [paths.state / name for name in (*(_IDENTITIES if with_identity else ()), *_KEPT)]
+    places = [paths.state / name for name in (*(IDENTITIES if with_identity else ()), *_KEPT)]
     places += [paths.run_of(run).directory / name for run in run_names(paths) for name in _OF_RUN]
     for place in places:
         for root in sorted(place.iterdir()) if place.is_dir() else [place]:
@@ -282,7 +283,7 @@ def _is_known(name: str) -> bool:
         return True
     inner = parts[3:] if parts[1:2] == ("runs",) else parts[1:]
     known = inner == _JOURNAL or inner[:1] in {(kept,) for kept in _OF_RUN}
-    known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*_IDENTITIES, *_KEPT)})
+    known = parts[0] == "state" and (known or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
     return known and len(parts) <= _MAX_PARTS and all(_PART.fullmatch(part) for part in parts)
 
 
@@ -320,7 +321,7 @@ def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
 
 def _is_identity(path: Path) -> bool:
     # Restored last: with it the directory is a node's.
-    return path.name in _IDENTITIES
+    return path.name in IDENTITIES
 
 
 def _extract(archive: zipfile.ZipFile, name: str, expected: tuple[int, str], target: Path) -> None:

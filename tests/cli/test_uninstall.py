@@ -88,3 +88,12 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
     assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
     assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")
+
+
+def test_a_relay_can_be_backed_up(invoke: Invoke, tmp_path: Path) -> None:
+    key = Paths.default(tmp_path / "relay").state / "relay-identity"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(b"secret")
+    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
+    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
+    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
