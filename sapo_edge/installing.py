@@ -57,6 +57,11 @@ def extra_of(module: str) -> str | None:
     )
 
 
+def made_by_pipx(environment: Path) -> bool:
+    """Whether pipx made an environment."""
+    return (environment / "pipx_metadata.json").is_file()
+
+
 def _names_of(extra: str) -> Iterator[str]:
     for requirement, belongs_to in _declared():
         if belongs_to != extra:
@@ -104,7 +109,7 @@ def _words(requirement: Requirement) -> str:
 def _installer() -> list[str]:
     """The beginning of the command that adds packages to the environment of this process."""
     prefix = Path(sys.prefix)
-    if (prefix / "pipx_metadata.json").is_file():
+    if made_by_pipx(prefix):
         return ["pipx", "inject", prefix.name]
     try:
         made_by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())

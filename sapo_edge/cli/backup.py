@@ -11,7 +11,7 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.errors import StateError
 from sapo_edge.plain import counted, format_time, size
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import IDENTITIES, Paths
 
 
 def backup(
@@ -21,7 +21,7 @@ def backup(
     json: Json = False,
 ) -> None:
     """Write settings, adapters, history and the node's key into one file; the node may run."""
-    from sapo_edge.state.archive import IDENTITIES, write_backup
+    from sapo_edge.state.archive import write_backup
 
     paths = Paths.default(home)
     worth_keeping = (paths.journal, paths.config_file, *(paths.state / name for name in IDENTITIES))

@@ -95,15 +95,10 @@ def remove(
             f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
             "the node goes on from the newest, and commands take the best; remove another one",
         )
-    lock = StateLock(paths.lock)
-    with explained_lock(paths):
-        lock.acquire()
-    try:
+    with explained_lock(paths), StateLock(paths.lock):
         for row in doomed:
             with reported("remove", row.path):
                 shutil.rmtree(row.path)
-    finally:
-        lock.release()
     freed = sum(row.bytes for row in doomed)
     if json:
         print_json({"done": "remove", "checkpoints": [row.name for row in doomed], "bytes": freed})

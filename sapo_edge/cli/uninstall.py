@@ -23,11 +23,10 @@ from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import size
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import IDENTITIES, Paths
 
 _UNIT_MARK = "Written by `sapo service install`"
 _PLIST_MARK = "<string>sapo_edge</string>"
-_IDENTITIES = ("identity", "relay-identity")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def uninstall(
     # Another home is one of several nodes: the completion serves the others, too.
     completion = _completion(Path.home()) if paths.home is None else ()
     items = [*_services(paths), *completion, *_directories(paths, with_identity=identity)]
-    kept = [path for name in _IDENTITIES if not identity and (path := paths.state / name).exists()]
+    kept = [path for name in IDENTITIES if not identity and (path := paths.state / name).exists()]
     if json:
         listed = [{"kind": item.kind, "path": str(item.path), "bytes": item.bytes} for item in items]
         print_json({"items": listed, "kept": [str(path) for path in kept], "removed": not dry_run and yes})
@@ -146,10 +145,10 @@ def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:
     places = [("settings", paths.config), ("cache", paths.cache)]
     if not paths.runtime.is_relative_to(paths.state):
         places.append(("socket", paths.runtime))
-    if with_identity or not any((paths.state / name).exists() for name in _IDENTITIES):
+    if with_identity or not any((paths.state / name).exists() for name in IDENTITIES):
         places.append(("state", paths.state))
     elif paths.state.is_dir():
-        places += [("state", path) for path in sorted(paths.state.iterdir()) if path.name not in _IDENTITIES]
+        places += [("state", path) for path in sorted(paths.state.iterdir()) if path.name not in IDENTITIES]
     for kind, place in places:
         if place.exists():
             yield Item(kind, place, _size(place), partial(_remove_tree, place))
@@ -176,13 +175,15 @@ def _remove_tree(place: Path) -> None:
 
 def _advice() -> Iterator[str]:
     """What this command does not remove."""
+    from sapo_edge.installing import made_by_pipx
+
     yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"
     if sys.platform != "win32" and os.geteuid() != 0:
         yield "a service of the system: `sudo sapo service remove --system`"
-    place = Path(sys.prefix).as_posix()
-    if "/pipx/" in place:
+    place = Path(sys.prefix)
+    if made_by_pipx(place):
         yield "the program itself: `pipx uninstall sapo-edge`"
-    elif "/uv/tools/" in place:
+    elif "/uv/tools/" in place.as_posix():
         yield "the program itself: `uv tool uninstall sapo-edge`"
     else:
         yield f"the program itself is in {sys.prefix}: `pip uninstall sapo-edge` there, or remove that environment"

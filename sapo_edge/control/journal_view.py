@@ -35,17 +35,16 @@ SELECT max(round), time, avg(json_extract(event, '$.reward_own')), avg(json_extr
     avg(json_extract(event, '$.tokens') / nullif(json_extract(event, '$.seconds_generate'), 0))
 FROM rounds WHERE round BETWEEN ? AND ?
 """
-# The evaluations on the questions of the last one.
-_COMPARABLE = """
-SELECT * FROM held_out
-WHERE (split, questions, question_set) =
+COMPARABLE = """
+FROM held_out WHERE (split, questions, question_set) =
     (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
 """
+"""The evaluations on the questions of the last one: the end of a query."""
 _HELD_OUT = f"""
 SELECT round, accuracy, low, high, questions, split, question_set
-FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM ({_COMPARABLE}))
+FROM (SELECT *, row_number() OVER (ORDER BY round) AS number FROM (SELECT * {COMPARABLE}))
 WHERE (number - 1) % :step = 0 OR number = :count
-    OR round = (SELECT round FROM ({_COMPARABLE}) ORDER BY accuracy DESC, round LIMIT 1)
+    OR round = (SELECT round {COMPARABLE} ORDER BY accuracy DESC, round LIMIT 1)
 ORDER BY round
 """
 _ROLLOUTS = """
@@ -195,7 +194,7 @@ class JournalReader:
                 )
                 # The maximum round of an empty bucket is NULL.
                 columns = list(zip(*(row for row in buckets if row[0] is not None), strict=True))
-            count = connection.execute(f"SELECT count(*) FROM ({_COMPARABLE})").fetchone()[0]
+            count = connection.execute(f"SELECT count(*) {COMPARABLE}").fetchone()[0]
             step = max(1, -(-count // (points - 2)))
             held_out = connection.execute(_HELD_OUT, {"step": step, "count": count}).fetchall()
         names = ("round", "time", "reward_own", "reward_external", "informative", "tokens_per_second")

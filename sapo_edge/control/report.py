@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge import events
-from sapo_edge.control.journal_view import reading
+from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
 from sapo_edge.events import Comparison
 from sapo_edge.state.detail import Detail, Example
 
 _COMPARISON = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-_EVALUATION = """
-SELECT round, correct, questions, split, answers FROM held_out
-WHERE (split, questions, question_set) =
-    (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
-"""
+_EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sapo_edge import events
-from sapo_edge.control.journal_view import reading
+from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.control.report import Report, paired, read_report
 from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.evaluate import Gain
@@ -19,10 +19,8 @@ from sapo_edge.state.runs import run_names
 
 _SPAN = "SELECT max(round), min(time), max(time) FROM rounds"
 _STARTED = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
-_BEST = """
-SELECT round, correct, questions, split, answers, question_set FROM held_out
-WHERE (split, questions, question_set) =
-    (SELECT split, questions, question_set FROM held_out ORDER BY round DESC, time DESC LIMIT 1)
+_BEST = f"""
+SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
 ORDER BY correct DESC, round LIMIT 1
 """
 NOT_COMPARED = frozenset(

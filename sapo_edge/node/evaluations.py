@@ -125,12 +125,8 @@ class Evaluations:
         """
         questions = len(self._source.held_out("test", self._questions))
         question_set = self._source.question_set("test", self._questions)
-        same = last is not None and (last.round, last.questions, last.question_set) == (
-            best.round,
-            questions,
-            question_set,
-        )
-        if not questions or same:
+        asked = best.round, questions, question_set
+        if not questions or (last is not None and (last.round, last.questions, last.question_set) == asked):
             return last
         self._policy.load(best.directory)
         base, adapter = self._answer("test", use_adapter=False), self._answer("test")

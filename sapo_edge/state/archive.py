@@ -36,7 +36,7 @@ from sapo_edge.state.durable import (
 )
 from sapo_edge.state.journal import reported_errors
 from sapo_edge.state.lock import StateLock
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import IDENTITIES, Paths
 from sapo_edge.state.runs import run_names
 
 FORMAT_VERSION = 1
@@ -57,8 +57,6 @@ _CHUNK = 1024 * 1024
 _RESTORING = ".restoring-"
 _SETTINGS = "config/config.toml"
 _JOURNAL = ("journal", "journal.sqlite")
-IDENTITIES = ("identity", "relay-identity")
-"""Files in the state directory with the secret keys of node and relay."""
 # Of each run, beside its journal.
 _OF_RUN = ("checkpoints", "pool", "rollback.json")
 _KEPT = ("consent.json", "current-run", "manifests", "outbox.json", "peers.json", "ports.json", "swarms.json")
@@ -144,16 +142,12 @@ def restore_backup(paths: Paths, file: Path) -> Backup:
         backup = _read_index(archive, file)
         _refuse_existing(paths, backup)
         paths.create()
-        lock = StateLock(paths.lock)
-        lock.acquire()
-        try:
+        with StateLock(paths.lock):
             # Again, as nothing else changes from here on.
             _refuse_existing(paths, backup)
             check_space(paths.state, backup.size)
             with reported("restore", paths.state):
                 _restore(archive, backup, paths)
-        finally:
-            lock.release()
     return backup
 
 

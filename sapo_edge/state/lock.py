@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 from sapo_edge.errors import StateError, StateLockedError
 from sapo_edge.state.durable import reported
@@ -48,6 +49,14 @@ class StateLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        """As `acquire`, until the block ends."""
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Release the lock, if it is held."""

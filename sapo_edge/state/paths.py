@@ -16,6 +16,8 @@ HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable with one directory for everything."""
 FIRST_RUN = "first"
 """Name of the run that lies in the state directory itself, as every run did before there were several."""
+IDENTITIES = ("identity", "relay-identity")
+"""Files in the state directory with the secret keys of node and relay."""
 _APPLICATION = "sapo-edge"
 _RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 

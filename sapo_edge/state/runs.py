@@ -7,8 +7,9 @@ continue is the content of one file, so that a change happens completely or not 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager, suppress
+from itertools import count
 
 from sapo_edge.errors import CheckpointError, ConfigError, StateError
 from sapo_edge.state.checkpoints import Checkpoints
@@ -45,10 +46,12 @@ def unused_name(paths: Paths) -> str:
     Raises:
         StateError: if the directory can't be read.
     """
-    names, number = run_names(paths), 2
-    while f"run-{number}" in names:
-        number += 1
-    return f"run-{number}"
+    return unused(run_names(paths))
+
+
+def unused(names: Collection[str]) -> str:
+    """A name for a run beside those of these names."""
+    return next(name for number in count(2) if (name := f"run-{number}") not in names)
 
 
 def begin_run(paths: Paths, name: str) -> None:
@@ -118,12 +121,8 @@ def _delete(paths: Paths, name: str) -> None:
 @contextmanager
 def _locked(paths: Paths) -> Iterator[None]:
     paths.create()
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    try:
+    with StateLock(paths.lock):
         yield
-    finally:
-        lock.release()
 
 
 def _check_exists(paths: Paths, name: str) -> None:

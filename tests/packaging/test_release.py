@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shutil
 import sys
@@ -14,18 +13,15 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.script import ROOT, load_script
+
 CODE = 'x = 1\n__version__ = "0.1.0"\n'
 CHANGES = "# Changes\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n\n## [0.0.9] - 2026-01-01\n\n- Older.\n"
 
 
 @pytest.fixture(scope="module")
 def release() -> Any:
-    spec = importlib.util.spec_from_file_location("release", ROOT / "packaging/release.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("release")
 
 
 def test_a_release_takes_its_notes_from_the_changelog(release: Any) -> None:

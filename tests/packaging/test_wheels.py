@@ -6,7 +6,6 @@ import base64
 import csv
 import hashlib
 import importlib.metadata
-import importlib.util
 import io
 import zipfile
 from pathlib import Path
@@ -18,8 +17,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from sapo_edge.tasks import library
+from tests.packaging.script import load_script
 
-ROOT = Path(__file__).parents[2]
 METADATA = """Metadata-Version: 2.4
 Name: Some_Thing
 Version: 1.2
@@ -35,11 +34,7 @@ A text.
 
 @pytest.fixture(scope="module")
 def wheels() -> Any:
-    spec = importlib.util.spec_from_file_location("wheels", ROOT / "packaging/wheels.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("wheels")
 
 
 @pytest.fixture

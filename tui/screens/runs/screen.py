@@ -15,6 +15,7 @@ from textual.widgets import ContentSwitcher, Static
 from sapo_edge.control.runs import RunView
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
+from sapo_edge.state.runs import unused
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.screens.runs.list import RunList
 from sapo_edge.tui.screens.runs.plot import RunsPlot
@@ -218,8 +219,7 @@ round.
     @work(group="runs-change")
     async def action_new(self) -> None:
         """Begin a run."""
-        names = {run.name for run in self.list.runs}
-        proposed = next(name for number in range(2, len(names) + 3) if (name := f"run-{number}") not in names)
+        proposed = unused([run.name for run in self.list.runs])
         if name := await self.app.push_screen_wait(Ask("A new run beside the old one", NEW, proposed)):
             await self._change("new", name)
 
