@@ -177,7 +177,18 @@ class SapoApp(App[ExitCode]):
             from sapo_edge.tui.screens.first_run.screen import FirstRun
 
             first_run = FirstRun(self.launcher)
-            self.push_screen(first_run, lambda agreed: self.begin() if agreed else self.exit(ExitCode.DONE))
+
+            def decided(agreed: bool | None) -> None:
+                if not agreed:
+                    self.exit(ExitCode.DONE)
+                    return
+                self.begin()
+                if first_run.at_login:
+                    from sapo_edge.tui.widgets.login import start_at_login
+
+                    start_at_login(self)
+
+            self.push_screen(first_run, decided)
 
     async def _shutdown(self) -> None:
         # Textual removes the widgets first; what a worker then finds in their place is nothing.

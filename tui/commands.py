@@ -44,6 +44,13 @@ def node_commands(app: SapoApp) -> Iterator[SystemCommand]:
     yield SystemCommand(
         "Show Runs", "All runs, two compared, a new one, an experiment", lambda: app.switch_mode("runs")
     )
+
+    def login() -> None:
+        from sapo_edge.tui.widgets.login import change_start_at_login
+
+        app.run_worker(change_start_at_login(app), group="login-ask", exclusive=True)
+
+    yield SystemCommand("Start at login", "A node whenever you log in, or none any more; asks once", login)
     yield SystemCommand("Quit sapo", "Leave the app; asks once whether the node keeps running", app.action_ask_quit)
 
 

@@ -1,4 +1,4 @@
-"""The first run of a node in a swarm offers to start one at every login."""
+"""A node at every login: the first run of one in a swarm offers it, and the terminal app does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,19 @@ from sapo_edge.errors import SapoError
 from sapo_edge.service.plan import DEFAULT_NAME
 
 
+def starts_at_login() -> bool:
+    """Whether a service of this user starts a node at every login.
+
+    Raises:
+        SapoError: if no service manager answers this user.
+    """
+    from sapo_edge.cli import service
+
+    manager = service.manager_of(DEFAULT_NAME, system=False)
+    manager.check()
+    return manager.unit(DEFAULT_NAME).exists()
+
+
 def offer_start_at_login(workspace: Workspace) -> None:
     """Ask on a terminal, and install a service of this user if the answer is yes; the node of now is left alone.
 
@@ -21,11 +34,9 @@ def offer_start_at_login(workspace: Workspace) -> None:
     if workspace.is_alone or workspace.settings.rounds or not can_ask():
         return
     try:
-        manager = service.manager_of(DEFAULT_NAME, system=False)
-        manager.check()
+        if starts_at_login():
+            return
     except SapoError:
-        return
-    if manager.unit(DEFAULT_NAME).exists():
         return
     print("Start a node whenever you log in, too? [y/N] ", end="", file=sys.stderr, flush=True)
     if not is_yes(sys.stdin.readline(16)):

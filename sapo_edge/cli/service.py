@@ -50,6 +50,7 @@ def install(
     agree: Annotated[
         bool, typer.Option("--agree", help="Agree to share with the swarm (docs/privacy.md), without a question.")
     ] = False,
+    json: Json = False,
     home: Home = None,
 ) -> None:
     """Install a service that runs `sapo run`, or renew it."""
@@ -74,7 +75,10 @@ def install(
         _hand_over(plan)
     starts = start and (manager.is_active(name) or _is_free(plan.paths))
     changed = manager.install(plan, start=starts)
-    print(manager.unit(name))
+    if json:
+        print_json({"service": name, "unit": str(manager.unit(name)), "changed": changed})
+    else:
+        print(manager.unit(name))
     narrate(f"{'installed' if changed else 'nothing to change'}; at most {size(plan.memory)} of memory")
     if alone:
         narrate(alone)
@@ -113,13 +117,16 @@ def logs(
 
 
 @app.command()
-def remove(system: System = False, name: Name = DEFAULT_NAME) -> None:
+def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False) -> None:
     """Stop the service after its round and remove it; everything that the node learned stays."""
     manager = manager_of(name, system=system)
     manager.check()
     if manager.unit(name).exists():
         narrate("stopping after the round in progress")
-    if not manager.remove(name):
+    removed = manager.remove(name)
+    if json:
+        print_json({"service": name, "removed": removed})
+    if not removed:
         narrate(f"there is no service {name}; nothing to remove")
         return
     narrate("removed; settings, adapter and identity are untouched")

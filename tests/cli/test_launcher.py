@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.cli import service
 from sapo_edge.cli.terminal import app as app_module
 from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.job import CommandJob
@@ -22,6 +23,8 @@ from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.events import HeldOut
+from sapo_edge.service import systemd
+from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import durable
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -33,6 +36,7 @@ from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import kill_node
 from tests.fakes import round_event
 from tests.undisturbed import UNDISTURBED
+from tests.unit.service.test_systemd import Commands
 from tests.waiting import wait_until
 
 STARTER = load_manifest("starter")
@@ -82,6 +86,25 @@ def test_the_machine_is_described_with_reasons(
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     (swarm,) = [row for row in launcher.findings().rows if row.name == "Swarm"]
     assert swarm.value == "none" and "nothing is sent" in swarm.reason
+
+
+def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
+    launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = Systemd(system=False, run=Commands())
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
+    monkeypatch.setattr(service, "manager_of", lambda name, system: manager)
+    assert not launcher.findings().login, "no service manager runs this machine"
+    monkeypatch.setattr(systemd, "BOOTED", tmp_path)
+    assert launcher.findings().login
+    monkeypatch.setenv("SAPO_EDGE_ROUNDS", "3")
+    assert not launcher.findings().login
+    monkeypatch.delenv("SAPO_EDGE_ROUNDS")
+    unit = manager.unit("sapo-edge")
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    assert launcher.starts_at_login() and not launcher.findings().login
 
 
 def test_a_problem_is_shown_with_its_remedy(

@@ -52,8 +52,10 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
     assert (tmp_path / "home" / "state").is_dir(), "else the unit's paths would not exist"
     again = invoke("service", "install", "--home", tmp_path / "home", "--no-start")
     assert again.code == 0 and "nothing to change" in again.err and "not started" in again.err
-    removed = invoke("service", "remove")
-    assert removed.code == 0 and "untouched" in removed.err
+    told = json.loads(invoke("service", "install", "--home", tmp_path / "home", "--no-start", "--json").out)
+    assert told["unit"] == result.out.strip() and told["changed"] is False
+    removed = invoke("service", "remove", "--json")
+    assert removed.code == 0 and "untouched" in removed.err and json.loads(removed.out)["removed"] is True
     assert "nothing to remove" in invoke("service", "remove").err
 
 

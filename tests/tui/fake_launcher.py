@@ -224,6 +224,7 @@ class FakeLauncher:
         machine: the result of `load`.
         other_runs: beside that of the node.
         experiments: the results of `experiment`, one after the other; the last one stays.
+        login: the result of `starts_at_login`, or its error.
     """
 
     def __init__(
@@ -255,6 +256,7 @@ class FakeLauncher:
         self.machine = Load()
         self.other_runs: list[RunView] = []
         self.experiments = [EXPERIMENT_STATE]
+        self.login: bool | SapoError = False
         self._values: dict[str, Any] = {}
         if running:
             self.arrive()
@@ -395,6 +397,11 @@ class FakeLauncher:
 
     def load(self, pid: int) -> Load:
         return self.machine
+
+    def starts_at_login(self) -> bool:
+        if isinstance(self.login, SapoError):
+            raise self.login
+        return self.login
 
     def job(self, *arguments: str, text: str = "") -> FakeJob:
         self.commands.append((arguments, text))

@@ -14,16 +14,17 @@ from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Button, Input
 
-from sapo_edge.errors import BackendError, ExitCode, StateError
+from sapo_edge.errors import BackendError, ConfigError, ExitCode, StateError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings
+from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS
 from sapo_edge.tui.screens.first_run.screen import CALM, FirstRun
+from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.tick import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, screen, text, until
+from tests.tui.shell import TRUECOLOR, attached, notices, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -312,6 +313,54 @@ async def test_the_mouse_changes_limits_and_network(launcher: FakeLauncher) -> N
         await pilot.press("enter")
         await attached(pilot, app)
     assert launcher.consents == [Consent("solo", threads=1, mains_only=False)]
+
+
+@pytest.mark.asyncio
+async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_ticked(launcher: FakeLauncher) -> None:
+    unit = "/home/somebody/.config/systemd/user/sapo-edge.service"
+    notes = ("installed; at most 1.5 GB of memory", "it runs while you are logged in; to stay:", "  sudo loginctl x")
+    launcher.replies["service install"] = JobResult({"unit": unit}, notes)
+    offer = "start a node whenever you log in"
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await looked(pilot, app)
+        assert offer not in screen(app)
+        launcher.found = replace(FINDINGS, login=True)
+        await pilot.press("r")
+        await until(pilot, lambda: f"[ ] {offer}" in screen(app))
+        assert app.screen.query_one("#body").max_scroll_y == 0 and "Start learning" in screen(app)
+        await pilot.click("#login")
+        assert f"[x] {offer}" in screen(app) and not launcher.commands
+        await pilot.press("enter")
+        await attached(pilot, app)
+        await until(pilot, lambda: unit in notices(app))
+        assert launcher.commands == [(("service", "install", "--no-start"), "")] and launcher.starts == 1
+        assert "sudo loginctl" in notices(app) and "1.5 GB" not in notices(app)
+
+
+@pytest.mark.asyncio
+async def test_a_command_changes_the_start_at_login_after_a_question(launcher: FakeLauncher) -> None:
+    launcher.replies |= {"service remove": JobResult({"removed": True}), "service install": JobResult({"unit": "/u"})}
+    launcher.agreed = True
+    launcher.arrive()
+    app = made(launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        (command,) = [item for item in app.get_system_commands(app.screen) if item.title == "Start at login"]
+        command.callback()
+        await until(pilot, lambda: "Start a node whenever you log in?" in screen(app))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, Ask))
+        assert launcher.commands == []
+        launcher.login = True
+        command.callback()
+        await until(pilot, lambda: "No longer start a node when you log in?" in screen(app))
+        await pilot.press("enter")
+        await until(pilot, lambda: "No node starts at login any more." in notices(app))
+        assert launcher.commands == [(("service", "remove"), "")]
+        launcher.login = ConfigError("systemd does not run this machine", "use `sapo start`")
+        command.callback()
+        await until(pilot, lambda: "systemd does not run this machine" in notices(app))
 
 
 @pytest.mark.asyncio

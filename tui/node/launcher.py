@@ -47,12 +47,14 @@ class Findings:
         cores: number of cores that this process may use.
         battery: whether the machine has a battery.
         blocked: why no node can start; empty if one can.
+        login: whether a node could start at every login, and none does yet.
     """
 
     rows: tuple[Finding, ...]
     cores: int
     battery: bool
     blocked: str = ""
+    login: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -440,6 +442,14 @@ class Launcher(Protocol):
 
     def load(self, pid: int) -> Load:
         """What a node takes of this machine now. Blocks for milliseconds."""
+        ...
+
+    def starts_at_login(self) -> bool:
+        """Whether a node starts whenever this user logs in.
+
+        Raises:
+            SapoError: if no service manager answers this user.
+        """
         ...
 
     def job(self, *arguments: str, text: str = "") -> Job:

@@ -86,7 +86,9 @@ class ProgramLauncher:
         except SapoError as error:
             return Findings((_failed("Settings", error),), cores, battery, error.message)
         rows, blocked = _examine(workspace)
-        return Findings(tuple(rows), cores, battery, blocked)
+        # As on the command line: a run of so many rounds is a trial.
+        login = not workspace.settings.rounds and self._may_start_at_login()
+        return Findings(tuple(rows), cores, battery, blocked, login)
 
     def choices(self) -> Choices:
         """What is set now; the defaults if the settings are invalid."""
@@ -282,11 +284,27 @@ class ProgramLauncher:
         """What a node takes of this machine now."""
         return self._meter.look(pid)
 
+    def starts_at_login(self) -> bool:
+        """Whether a node starts whenever this user logs in.
+
+        Raises:
+            SapoError: if no service manager answers this user.
+        """
+        from sapo_edge.cli.login import starts_at_login
+
+        return starts_at_login()
+
     def job(self, *arguments: str, text: str = "") -> Job:
         """A command of `sapo`, to be run."""
         from sapo_edge.cli.terminal.job import CommandJob
 
         return CommandJob(self._home, arguments, text)
+
+    def _may_start_at_login(self) -> bool:
+        try:
+            return not self.starts_at_login()
+        except SapoError:
+            return False
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""

@@ -57,6 +57,9 @@ swarm; paste it anywhere on this screen.
 
 **pause on battery**, **pause when busy**: the node pauses while the computer runs on battery, or while other programs
 need most of the processor.
+
+**start a node whenever you log in**: writes a service of this user, and says where. `:` takes it back later. It is
+offered where a service manager answers, and not for a run of so many rounds.
 """
 
     DEFAULT_CSS = """
@@ -71,7 +74,8 @@ need most of the processor.
     FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }
     FirstRun Stepper, FirstRun Tick { margin-right: 3; }
-    FirstRun #mains { display: none; }
+    FirstRun #mains, FirstRun #login { display: none; }
+    FirstRun .-login #login { display: block; }
     FirstRun .-battery #mains { display: block; }
     FirstRun #bar { height: 3; }
     FirstRun #say { width: 1fr; height: 100%; padding: 0 1; content-align: left middle; color: $text-muted; }
@@ -150,10 +154,12 @@ need most of the processor.
                 with Vertical(id="choices"):
                     choices = self._choices
                     yield Company(choices, id="with", classes="panel")
-                    with Vertical(id="limits", classes="panel"), Horizontal(id="care"):
-                        yield Stepper(self._threads_text, choices.threads, id="cores")
-                        yield Tick("pause on battery", choices.mains_only, id="mains")
-                        yield Tick("pause when busy", choices.yield_to_others, id="busy")
+                    with Vertical(id="limits", classes="panel"):
+                        with Horizontal(id="care"):
+                            yield Stepper(self._threads_text, choices.threads, id="cores")
+                            yield Tick("pause on battery", choices.mains_only, id="mains")
+                            yield Tick("pause when busy", choices.yield_to_others, id="busy")
+                        yield Tick("start a node whenever you log in", False, id="login")
             with Horizontal(id="bar"):
                 yield Static(CALM, id="say", markup=False)
                 yield Button("Check again", id="again", action="screen.look")
@@ -193,6 +199,7 @@ need most of the processor.
             # Problems come first, to be seen without scrolling.
             await panel.mount_all(FoundRow(row) for row in sorted(findings.rows, key=lambda row: row.good))
             self.query_one("#page").set_class(findings.battery, "-battery")
+            self.query_one("#page").set_class(findings.login, "-login")
             self.query_one("#page").set_class(not all(row.good for row in findings.rows), "-details")
             await self._show_choices(self._launcher.choices(), findings.cores)
             self._findings = findings
@@ -313,6 +320,12 @@ need most of the processor.
         """Close after a consent that was stored while the help was open."""
         if self._agreed:
             self.dismiss(True)
+
+    @property
+    def at_login(self) -> bool:
+        """Whether a node is to start at every login, too."""
+        login = self.query_one("#login", Tick)
+        return bool(login.display and login.value)
 
     def action_leave(self) -> None:
         """Leave the input of the invite; else leave the app without a trace."""
