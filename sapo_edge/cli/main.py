@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
@@ -12,42 +11,16 @@ import typer
 from typer.exceptions import TyperException
 
 from sapo_edge import __version__
-from sapo_edge.cli import (
-    adapters,
-    answer,
-    backup,
-    bench,
-    chat,
-    checkpoints,
-    config,
-    control,
-    doctor,
-    experiment,
-    history,
-    identity,
-    manual,
-    models,
-    relay,
-    rollback,
-    run,
-    runs,
-    service,
-    setup,
-    start,
-    swarm,
-    tasks,
-    uninstall,
-)
+from sapo_edge.cli.commands import Program
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
-from sapo_edge.cli.usage import CommandGroup, usage_error
-from sapo_edge.cli.web.serve import serve
+from sapo_edge.cli.usage import usage_error
 from sapo_edge.errors import ExitCode
 from sapo_edge.state.paths import HOME_VARIABLE
 
 app = typer.Typer(
     name="sapo",
-    cls=CommandGroup,
+    cls=Program,
     help="Post-train a small language model with reinforcement learning, alone or in a swarm that shares rollouts.\n\n"
     "Without a command: the terminal app.",
     invoke_without_command=True,
@@ -86,26 +59,6 @@ def root(
 
 def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
-
-
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "run": run.run, "start": start.start, "eval": adapters.evaluate, "chat": chat.chat, "export": adapters.export,
-    "status": control.status, "peers": control.peers, "pause": control.pause, "resume": control.resume,
-    "stop": control.stop, "rollback": rollback.rollback, "logs": control.logs, "answer": answer.answer,
-    "doctor": doctor.doctor, "bench": bench.bench, "experiment": experiment.experiment, "paths": config.paths,
-    "serve": serve, "relay": relay.relay, "history": history.history, "man": manual.man, "backup": backup.backup,
-    "restore": backup.restore, "uninstall": uninstall.uninstall, "setup": setup.setup,
-}  # fmt: skip
-for name, command in _COMMANDS.items():
-    app.command(name)(command)
-app.add_typer(config.app, name="config")
-app.add_typer(checkpoints.app, name="checkpoints")
-app.add_typer(models.app, name="models")
-app.add_typer(runs.app, name="runs")
-app.add_typer(service.app, name="service")
-app.add_typer(swarm.app, name="swarm")
-app.add_typer(tasks.app, name="tasks")
-app.add_typer(identity.app, name="identity")
 
 
 def main() -> NoReturn:

@@ -50,6 +50,23 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     assert loaded(code, tmp_path) == ""
 
 
+def test_a_command_loads_no_other_command(tmp_path: Path) -> None:
+    code = f"""
+import contextlib, io, sys, typer.main
+sys.argv = ["sapo", "paths", "--home", {str(tmp_path)!r}]
+from sapo_edge.cli.commands import PLACES
+from sapo_edge.cli.main import app, main
+typer.main.get_command(app)
+modules = {{"sapo_edge.cli." + place.rpartition(".")[0] for place in PLACES.values()}}
+early = modules & set(sys.modules)
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main()
+print(sorted(early), sorted(modules & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip() == "[] ['sapo_edge.cli.config']"
+
+
 def test_a_node_loads_no_terminal_app(tmp_path: Path) -> None:
     code = "import sapo_edge.cli.main, sapo_edge.node.controlled, sapo_edge.backends.llama.policy"
     assert loaded(code, tmp_path, ("textual", "sapo_edge.tui")) == ""
