@@ -39,9 +39,16 @@ INSTALL = """\
 # Installs sapo-edge into /opt/sapo-edge from the wheels of this package and PyPI; run it again to repair it.
 set -e
 python3 -m venv /opt/sapo-edge
-/opt/sapo-edge/bin/pip install --quiet --disable-pip-version-check --find-links /{share} \\
-    --constraint /{share}/constraints.txt --extra-index-url https://download.pytorch.org/whl/cpu \\
-    '/{share}/{wheel}[{extras}]'
+install() {{
+    /opt/sapo-edge/bin/python -m pip install --quiet --no-cache-dir --disable-pip-version-check \\
+        --constraint /{share}/constraints.txt "$@"
+}}
+# PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs.
+if [ ! -e /dev/nvidiactl ]; then
+    install --retries 1 --no-deps --index-url https://download.pytorch.org/whl/cpu torch ||
+        echo 'sapo-edge: PyTorch has no build for CPUs here; taking the one of PyPI' >&2
+fi
+install --find-links /{share} '/{share}/{wheel}[{extras}]'
 """
 POSTINST = """\
 #!/bin/sh

@@ -20,6 +20,11 @@ pip_install() {
     wait "$pid"
 }
 
+# PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs (WSL shows one as dxg). Where PyTorch's index
+# can't be reached, PyPI's it is. That index lacks some versions of what torch requires.
+if [ "$(uname -s)" = Linux ] && [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
+    pip_install --retries 1 --no-deps --index-url https://download.pytorch.org/whl/cpu torch
+fi
 if [ "${COMPILE:-yes}" != no ]; then
     pip_install --editable ".[$extras]" && exit 0
     grep -q 'Failed building wheel for' "$log" || { cat "$log" >&2; exit 1; }
