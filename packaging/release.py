@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes a release: version, CHANGELOG, commit, tag, wheels, release notes, SBOM. Pushes and uploads nothing.
+"""Makes a release: version, CHANGELOG, commit, tag, wheels, sdist, release notes, SBOM. Pushes and uploads nothing.
 
     python packaging/release.py 0.2.0 [--to dist]
 
@@ -42,9 +42,8 @@ def main() -> None:
     git("tag", "--annotate", f"v{version}", "--message", notes)
     to.mkdir(parents=True)
     (to / "NOTES.md").write_text(notes, "utf-8")
-    subprocess.run(
-        [sys.executable, "packaging/wheels.py", "--to", str(to), "app", "core", "slim"], cwd=ROOT, check=True
-    )
+    make = [sys.executable, "packaging/wheels.py", "--to", str(to), "app", "core", "slim", "sdist"]
+    subprocess.run(make, cwd=ROOT, check=True)
     if shutil.which("cyclonedx-py"):
         sbom = ["cyclonedx-py", "environment", "--output-file", str(to / "sbom.cdx.json"), sys.executable]
         subprocess.run(sbom, check=True)

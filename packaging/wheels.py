@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """Makes the wheels that an install needs beside those of PyPI, so that it is small and compiles nothing.
 
-    python packaging/wheels.py [--to DIRECTORY] [app] [core] [slim] [native]
+    python packaging/wheels.py [--to DIRECTORY] [app] [core] [slim] [native] [sdist]
 
 app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--find-links ./dist'` then finds the others.
 core    the same without what trains, for a relay or a generator: version +core.
 slim    libraries without requirements that this program does not use, and without their commands: version +sapo.
 native  llama-cpp-python, fastecdsa and pycosat, compiled for this machine: PyPI has only their sources.
+sdist   this program as sources, which pip installs, too.
 
-By default all. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`, pip prefers it to PyPI's 0.8.1, and PyPI
-accepts no upload of one: nobody can slip in a wheel of that name. What a slim wheel leaves out is its extra `full`.
+By default all but sdist. A local version such as 0.8.1+sapo satisfies `libp2p==0.8.1`, pip prefers it to PyPI's 0.8.1,
+and PyPI accepts no upload of one: nobody can slip in a wheel of that name. What a slim wheel leaves out is its extra
+`full`.
 Needs pip and the network, no other package; `native` needs a C++ compiler and the headers of GMP and Python.
 """
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import base64
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -47,14 +50,12 @@ Metadata = list[str]
 def main() -> None:
     """Make the wheels that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", choices=["app", "core", "slim", "native", []])
+    parser.add_argument("kinds", nargs="*", choices=[*MAKERS, []])
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     arguments = parser.parse_args()
-    kinds = arguments.kinds or ["app", "core", "slim", "native"]
     arguments.to.mkdir(parents=True, exist_ok=True)
-    makers: dict[str, Callable[[Path], Iterable[Path]]] = {"app": app, "core": core, "slim": slim, "native": native}
-    for kind in kinds:
-        for wheel in makers[kind](arguments.to):
+    for kind in arguments.kinds or ("app", "core", "slim", "native"):
+        for wheel in MAKERS[kind](arguments.to):
             print(f"{wheel.stat().st_size / 1e6:7.1f} MB  {wheel}", flush=True)
 
 
@@ -85,6 +86,29 @@ def native(to: Path) -> Iterable[Path]:
     for name in NATIVE:
         print(f"compiling {name}{', some minutes' if name == 'llama-cpp-python' else ''}", flush=True)
         yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), f"{name}=={_version(name)}", to=to)
+
+
+def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
+    """This program's sources; building them leaves files in the tree."""
+    with tempfile.TemporaryDirectory() as directory:
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--target", directory, "setuptools>=77"], check=True)
+        yield from build_sdist(to, tree, PYTHONPATH=directory)
+
+
+def build_sdist(to: Path, tree: Path, **variables: str) -> Iterable[Path]:
+    """The same with the build backend of pyproject.toml that the environment has."""
+    build = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
+    command = [sys.executable, "-c", build, str(to.resolve())]
+    done = subprocess.run(
+        command, cwd=tree, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    yield to / done.stdout.splitlines()[-1]
+
+
+MAKERS: dict[str, Callable[[Path], Iterable[Path]]] = {
+    "app": app, "core": core, "slim": slim, "native": native, "sdist": sdist,
+}  # fmt: skip
 
 
 def without_own_extras(lines: Metadata) -> Metadata:

@@ -1,4 +1,4 @@
-"""What the wheel holds: one top level, all packages, the files beside the code; and that it works once installed."""
+"""What the sdist and its wheel hold: one top level, all packages, the files beside the code; and that it works."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from typing import Any
 import pytest
 
 from sapo_edge import __version__
+from tests.packaging.script import load_script
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {"sapo_edge": ROOT / "sapo_edge", "sapo_edge.backends": ROOT / "backends", "sapo_edge.tui": ROOT / "tui"}
 LINKS = {"backends", "tui"}
+try:
+    # Offline where the installed setuptools is new enough, else pip fetches one.
+    HAS_SETUPTOOLS = int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
+except importlib.metadata.PackageNotFoundError:
+    HAS_SETUPTOOLS = False
 
 
 def project() -> dict[str, Any]:
@@ -40,23 +46,27 @@ def packages() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def wheel_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of a copy of the tree: a build leaves files behind."""
-    directory = tmp_path_factory.mktemp("wheel")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources of a copy of the tree: a build leaves files behind."""
+    directory = tmp_path_factory.mktemp("sdist")
     copy = directory / "copy"
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("sapo_edge", "backends", "tui"):
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
-    # Offline where the installed setuptools is new enough, else pip fetches one.
-    try:
-        new = int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
-    except importlib.metadata.PackageNotFoundError:
-        new = False
-    isolation = ["--no-build-isolation"] if new else []
+    wheels = load_script("wheels")
+    (file,) = wheels.build_sdist(directory, copy) if HAS_SETUPTOOLS else wheels.sdist(directory, copy)
+    return Path(file)
+
+
+@pytest.fixture(scope="module")
+def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of the sources: what they lack, it lacks, too."""
+    directory = tmp_path_factory.mktemp("wheel")
+    isolation = ["--no-build-isolation"] if HAS_SETUPTOOLS else []
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--no-deps", *isolation, "--wheel-dir", "dist", "./copy"]
+    command = [*pip, "--no-deps", *isolation, "--wheel-dir", "dist", str(sdist)]
     built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
     assert built.returncode == 0, built.stderr
     (file,) = (directory / "dist").iterdir()
