@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
     parser.add_argument("--model", action="append", choices=["0.5B", "1.7B"], help="of memory; repeatable")
     parser.add_argument("--tokens", type=int, default=16, help="of an answer, of memory")
+    parser.add_argument("--trained", type=int, default=2, help="of memory: groups of the 8 to learn from")
     arguments = parser.parse_args()
     os.environ.update(UNDISTURBED)
     names = arguments.names or ["sampling", "update", "node"]
@@ -67,7 +68,7 @@ def main() -> None:
     if "memory" in names:
         from tests.benchmarks import memory
 
-        memory.run(arguments.cache, arguments.model or list(memory.LIMITS), arguments.tokens)
+        memory.run(arguments.cache, arguments.model or list(memory.LIMITS), arguments.tokens, arguments.trained)
     if "mlx" in names:
         from tests.benchmarks import mlx
 

@@ -10,24 +10,23 @@ from tests.memory_probe import measure_memory
 LIMITS = {"0.5B": 2.0, "1.7B": 4.5}
 """GB that a round may take, by the model's name."""
 PROMPT = 200
-TRAINED = 2
-"""Groups to learn from: each is a pack, so more of them take more time and no more memory."""
 TIMEOUT = 6 * 3600.0
 
 
-def run(cache: Path, names: list[str], tokens: int) -> None:
+def run(cache: Path, names: list[str], tokens: int, trained: int) -> None:
     """Print a table: a round of each model in a process of its own, after a small one.
 
     Args:
         cache: directory for the models' files, 0.4 and 1.1 GB.
         names: of the models.
         tokens: of an answer.
+        trained: groups of the 8 to learn from.
     """
-    print(f"\n### Memory of a round of 8 x 8, prompts of {PROMPT} tokens, answers of {tokens}\n")
+    print(f"\n### A round of 8 x 8, prompts of {PROMPT} tokens, answers of {tokens}, {trained} groups trained on\n")
     print("| model | limit | peak of the process | without Python itself | estimated |\n|---|---|---|---|---|")
     for name in names:
         model = shaped_model(name, cache)
-        shape = "8", "8", str(PROMPT), str(tokens), str(model), str(LIMITS[name]), str(TRAINED)
+        shape = "8", "8", str(PROMPT), str(tokens), str(model), str(LIMITS[name]), str(trained)
         found = measure_memory("llama_cpp", cache, shape, TIMEOUT)
         peak, measured, estimate = (f"{found[key] / 1e9:.2f} GB" for key in ("peak", "measured", "estimate"))
         print(f"| {name} | {LIMITS[name]} GB | {peak} | {measured} | {estimate} |", flush=True)

@@ -10,11 +10,13 @@ from typing import Any
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
+from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.policy import Message, Prompt, Sample
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import interleaved, report, seconds
 
 QUESTIONS, ANSWERS, TOKENS = 8, 8, 64
+FLOOR_STEPS = 8
 SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
 
 
@@ -47,9 +49,32 @@ def run(repeats: int) -> None:
             llama = llama_cpp.Llama(str(path), n_ctx=512, n_threads=cores, n_threads_batch=cores, verbose=False)
             candidates[f"llama_cpp.Llama.create_completion in a loop, {label}"] = _loop(llama, texts)
         candidates["transformers.generate, one batch, float32"] = _generate(policy.learner.model, texts)
+        candidates["floor: products in bfloat16 alone"] = _products(policy.header)
         figures = interleaved(candidates, repeats)
     title = f"Sampling {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
+
+
+def _products(header: GgufHeader) -> Callable[[], float]:
+    """Tokens a second if a step of all answers were nothing but products with the model's matrices, by torch."""
+    import torch
+
+    rows = QUESTIONS * ANSWERS
+    shapes = [info.shape for info in header.tensors.values() if len(info.shape) == 2]
+    weights = [torch.randn(shape).to(torch.bfloat16) for shape in shapes]
+    inputs = [torch.randn(rows, shape[1]).to(torch.bfloat16) for shape in shapes]
+
+    def compute() -> None:
+        for _ in range(FLOOR_STEPS):
+            for x, weight in zip(inputs, weights, strict=True):
+                torch.nn.functional.linear(x, weight)
+
+    def work() -> float:
+        with torch.no_grad():
+            return rows * FLOOR_STEPS / seconds(compute)
+
+    work()
+    return work
 
 
 def _ours(policy: LlamaCppPolicy) -> float:

@@ -2,11 +2,15 @@
 
 Needs the extra `bench`. Runs on a GPU if torch has one, else on the CPU. TRL generates with transformers and trains on
 padded batches; neither uses a server beside it. Each step of TRL's is followed by a round of each of ours, in one
-process, so that a machine whose speed drifts slows all alike.
+process, so that a machine whose speed drifts slows all alike. `python -m tests.benchmarks.trl NAME SHAPE` prints the
+peak of the memory that one of them takes in a process of its own.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -16,6 +20,7 @@ from typing import Any
 
 import torch
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
@@ -23,6 +28,7 @@ from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.place import weight_bytes
 from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.state.paths import Paths
 from tests.benchmarks.measure import report
@@ -31,6 +37,18 @@ from tests.benchmarks.sampling import prompts
 LORA = LoraSettings(rank=16, alpha=32.0)
 TRL_BATCH = 8
 """Answers of one of TRL's batches on a CPU; a GPU takes all at once."""
+PROMPT_TOKENS = 110
+"""At least the tokens of each prompt."""
+NODE, TORCH = "sapo-edge, llama.cpp and torch, as a node", "sapo-edge, torch"
+ON_CPU = {
+    NODE: "auto",
+    "sapo-edge, llama.cpp and torch, float32": "float32",
+    "sapo-edge, torch, float32": "float32",
+    "TRL, float32": "float32",
+    "TRL, bfloat16": "bfloat16",
+}
+"""What is compared on a CPU, and the number format of its products in training. TRL's bfloat16 is torch's autocast."""
+ON_GPU = {TORCH: "auto", "TRL": "bfloat16"}
 
 
 def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
@@ -43,38 +61,75 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
         tokens: most of an answer.
     """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    threads = available_cores()
+    compared = ON_CPU if device == "cpu" else ON_GPU
     asked = prompts()[:questions]
+    rates: dict[str, list[float]] = {name: [] for name in compared}
+    sampling: list[float] = []
     with tempfile.TemporaryDirectory() as directory:
-        workspace = Path(directory)
-        ours: dict[str, Policy] = {
-            "sapo-edge, torch": TorchPolicy(find_model(""), device=device, lora=LORA, threads=threads)
+        ours = {
+            name: open_policy(name, Path(directory), len(asked), answers, tokens)
+            for name in compared
+            if not is_trl(name)
         }
-        if device == "cpu":
-            ours["sapo-edge, llama.cpp and torch"] = LlamaCppPolicy(
-                find_model(""), cache=Paths.default().cache, workspace=workspace, lora=LORA, threads=threads
-            )
-        rates: dict[str, list[float]] = {name: [] for name in (*ours, "TRL")}
-        sampling: list[float] = []
 
         def our_rounds(number: int) -> None:
-            torch.set_num_threads(threads)
             for name, policy in ours.items():
+                torch.set_num_threads(available_cores())
                 made, sampled, updated = our_round(policy, asked, answers, tokens, number)
                 if number:
                     rates[name].append(made / (sampled + updated))
-                    if name == "sapo-edge, torch":
+                    if name == TORCH:
                         sampling.append(sampled)
                 print(f"{name}: {made} tokens, sampled in {sampled:.1f} s, updated in {updated:.1f} s", flush=True)
 
-        counted = Counter()
-        trainer = make_trainer(workspace, asked, answers, tokens, repeats + 1, device, counted)
-        trainer.add_callback(timing(counted, rates["TRL"], our_rounds))
-        trainer.train()
-    title = f"A round of {questions} x {answers} x {tokens} tokens, {device}, {threads} threads, rank {LORA.rank}"
-    report(title, "tokens/s", rates, "sapo-edge, torch", higher_is_better=True)
+        between: Callable[[int], None] = our_rounds
+        for name in filter(is_trl, compared):
+            trl_steps(name, asked, answers, tokens, repeats + 1, rates[name], between)
+            between = nothing
+    title = f"A round of {questions} x {answers} x {tokens} tokens, {device}, {available_cores()} threads"
+    report(f"{title}, rank {LORA.rank}", "tokens/s", rates, next(iter(compared)), higher_is_better=True)
     if device == "cuda":
-        tell_bandwidth(ours["sapo-edge, torch"], tokens, sorted(sampling)[len(sampling) // 2])
+        tell_bandwidth(ours[TORCH], tokens, sorted(sampling)[len(sampling) // 2])
+        return
+    print("\n| what | peak of the process, GB |\n|---|---|")
+    for name in compared:
+        command = [sys.executable, "-m", "tests.benchmarks.trl", name, f"{questions}x{answers}x{tokens}"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=True)
+        print(f"| {name} | {json.loads(ended.stdout.splitlines()[-1]) / 1e9:.2f} |", flush=True)
+
+
+def is_trl(name: str) -> bool:
+    """Whether `name` is one of TRL's."""
+    return name.startswith("TRL")
+
+
+def nothing(_step: int) -> None:
+    """What comes between steps of TRL's where ours were measured before."""
+
+
+def alone(name: str, questions: int, answers: int, tokens: int) -> int:
+    """Bytes at the peak of this process after one round or step of `name`."""
+    asked = prompts()[:questions]
+    if is_trl(name):
+        trl_steps(name, asked, answers, tokens, 1, [], nothing)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            our_round(open_policy(name, Path(directory), len(asked), answers, tokens), asked, answers, tokens, 0)
+    return peak_memory()
+
+
+def open_policy(name: str, workspace: Path, questions: int, answers: int, tokens: int) -> Policy:
+    """One of ours; "as a node" plans its round by the memory that is free, as `sapo run` does."""
+    if name == TORCH:
+        return TorchPolicy(find_model(""), device="cuda", lora=LORA, threads=available_cores())
+    precision = ON_CPU[name]
+    if "llama.cpp" not in name:
+        return TorchPolicy(find_model(""), device="cpu", lora=LORA, threads=available_cores(), precision=precision)
+    size = RoundShape(LORA.rank, questions, answers, PROMPT_TOKENS, tokens, precision=precision)
+    return LlamaCppPolicy(
+        find_model(""), cache=Paths.default().cache, workspace=workspace, lora=LORA, threads=available_cores(),
+        precision=precision, size=size if name == NODE else None,
+    )  # fmt: skip
 
 
 def our_round(policy: Policy, asked: list[Any], answers: int, tokens: int, seed: int) -> tuple[int, float, float]:
@@ -102,8 +157,25 @@ class Counter:
     tokens = 0
 
 
+def trl_steps(
+    name: str,
+    asked: list[Any],
+    answers: int,
+    tokens: int,
+    steps: int,
+    rates: list[float],
+    between: Callable[[int], None],
+) -> None:
+    """Run steps of TRL's; adds the rate of each but the first to `rates`."""
+    counted = Counter()
+    with tempfile.TemporaryDirectory() as directory:
+        trainer = make_trainer(Path(directory), name, asked, answers, tokens, steps, counted)
+        trainer.add_callback(timing(name, counted, rates, between))
+        trainer.train()
+
+
 def make_trainer(
-    workspace: Path, asked: list[Any], answers: int, tokens: int, steps: int, device: str, counted: Counter
+    workspace: Path, name: str, asked: list[Any], answers: int, tokens: int, steps: int, counted: Counter
 ) -> Any:
     """TRL's trainer on the embedded model."""
     from datasets import Dataset
@@ -111,6 +183,7 @@ def make_trainer(
     from transformers import AutoTokenizer
     from trl import GRPOConfig, GRPOTrainer
 
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     path = find_model("")
     # As transformers computes it, loaded by us: what transformers loads from a GGUF file it refuses to train.
     model = load_base(read_header(path))
@@ -124,7 +197,8 @@ def make_trainer(
         output_dir=str(workspace), max_steps=steps, per_device_train_batch_size=batch,
         gradient_accumulation_steps=together // batch, num_generations=answers, max_completion_length=tokens,
         temperature=1.0, top_k=0, top_p=1.0, beta=0.0, num_iterations=1, learning_rate=1e-6,
-        lr_scheduler_type="constant", use_cpu=device == "cpu", bf16=device == "cuda", gradient_checkpointing=False,
+        lr_scheduler_type="constant", use_cpu=device == "cpu",
+        bf16=(ON_CPU if device == "cpu" else ON_GPU)[name] == "bfloat16", gradient_checkpointing=False,
         shuffle_dataset=False, save_strategy="no", report_to="none", disable_tqdm=True, logging_strategy="no", seed=0,
     )  # fmt: skip
 
@@ -141,7 +215,7 @@ def make_trainer(
         )  # fmt: skip
 
 
-def timing(counted: Counter, rates: list[float], between: Callable[[int], None]) -> Any:
+def timing(name: str, counted: Counter, rates: list[float], between: Callable[[int], None]) -> Any:
     """A callback that times each of TRL's steps, the first one aside, and runs ours after it."""
     from transformers import TrainerCallback
 
@@ -155,7 +229,7 @@ def timing(counted: Counter, rates: list[float], between: Callable[[int], None])
             elapsed, made = time.perf_counter() - self.begin, counted.tokens - self.before
             if state.global_step > 1:
                 rates.append(made / elapsed)
-            print(f"TRL: {made} tokens in {elapsed:.1f} s", flush=True)
+            print(f"{name}: {made} tokens in {elapsed:.1f} s", flush=True)
             between(state.global_step - 1)
 
     return Timing()
@@ -175,3 +249,7 @@ def tell_bandwidth(policy: Policy, tokens: int, seconds: float) -> None:
     copied = 10 * 2 * source.nbytes / (time.perf_counter() - begin)
     read = tokens * weight_bytes(policy.shape, policy.place.weights) / seconds
     print(f"\nSampling reads weights at {read / 1e9:.0f} GB/s, {read / copied:.1%} of what copying memory reaches")
+
+
+if __name__ == "__main__":
+    print(alone(sys.argv[1], *map(int, sys.argv[2].split("x"))))
