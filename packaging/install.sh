@@ -32,5 +32,5 @@ if [ "${COMPILE:-yes}" != no ]; then
     echo "not everything can be compiled here: installing without llama.cpp, so that torch samples, slower" >&2
 fi
 "$python" packaging/wheels.py slim || exit 1
-without=$(echo "$extras" | sed 's/,llama//')
+without=$(echo "$extras" | sed 's/\(^\|,\)llama\(,\|$\)/\2/; s/^,//')
 pip_install --find-links dist --editable ".[$without]" || { cat "$log" >&2; exit 1; }

@@ -132,6 +132,10 @@ def _check(device: str) -> None:
 def prepare_device(place: Place) -> None:
     """Settings of this process for a device, made once, before it is used."""
     if place.on_cpu:
+        # Read at the first product. Each number of rows is another one, and takes 0.7 MB in these two caches of oneDNN
+        # and torch, which otherwise hold 1,024 each. Those of a few packs are enough: each repeats its own by layers.
+        for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+            os.environ.setdefault(name, str(KEPT_PRODUCTS))
         return
     # Read when CUDA starts. Without it cuBLAS may add up in a different order each time.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

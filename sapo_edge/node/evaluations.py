@@ -37,6 +37,7 @@ class Evaluations:
         store: its journal and checkpoints record the results.
         questions: most questions of each set; 0 makes no evaluations.
         max_tokens: longest answer.
+        thinking: whether the model thinks before it answers.
         emit: journals an event and passes it on.
         judge: says what an evaluation that is not journaled yet changes.
         call_handle: progress and cancellation of one evaluation.
@@ -49,6 +50,7 @@ class Evaluations:
         store: Store,
         questions: int,
         max_tokens: int,
+        thinking: bool,
         emit: Emit,
         judge: Callable[[HeldOut], Judgement],
         call_handle: Callable[[], CallHandle],
@@ -58,6 +60,7 @@ class Evaluations:
         self._store = store
         self._questions = questions
         self._max_tokens = max_tokens
+        self._thinking = thinking
         self._emit = emit
         self._judge = judge
         self._call_handle = call_handle
@@ -73,7 +76,7 @@ class Evaluations:
         """
         if not self._source.held_out("validation", self._questions):
             return
-        question_set = self._source.question_set("validation", self._questions)
+        question_set = self._question_set("validation")
         event = self._store.journal.held_out_after(round, "validation")
         if event is None or event.question_set != question_set:
             result = self._answer("validation")
@@ -106,7 +109,7 @@ class Evaluations:
         """
         if not self._source.held_out("validation", self._questions):
             return ""
-        question_set = self._source.question_set("validation", self._questions)
+        question_set = self._question_set("validation")
         before, now = self._store.journal.held_out_after(round, "validation"), self._answer("validation")
         is_comparable = before is not None and before.asked == ("validation", now.questions, question_set)
         change = f"{format_share(before.accuracy)} -> " if before is not None and is_comparable else ""
@@ -124,7 +127,7 @@ class Evaluations:
             Cancelled: between decode steps.
         """
         questions = len(self._source.held_out("test", self._questions))
-        question_set = self._source.question_set("test", self._questions)
+        question_set = self._question_set("test")
         asked = best.round, questions, question_set
         if not questions or (last is not None and (last.round, last.questions, last.question_set) == asked):
             return last
@@ -146,6 +149,12 @@ class Evaluations:
         )
         self._emit(comparison)
         return comparison
+
+    def _question_set(self, split: Split) -> str:
+        """Mark of a set and of how it is asked, if not as the manifest says: other limits give other accuracies."""
+        mark = self._source.question_set(split, self._questions)
+        limit = "" if self._max_tokens == self._source.manifest.max_tokens else f"-{self._max_tokens}"
+        return f"{mark}{limit}{'-thinking' if self._thinking else ''}"
 
     def _keep_detail(self, split: Split, round: int, result: Evaluation) -> None:
         """Keep right answers by task, and the first few answers."""

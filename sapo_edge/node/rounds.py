@@ -136,6 +136,7 @@ class Node:
             store,
             settings.held_out,
             self.max_tokens,
+            settings.thinking == "on",
             self.emit,
             lambda event: self.guard.judge(event, self.settings, self.best),
             lambda: self._call_handle("evaluate", "answers"),

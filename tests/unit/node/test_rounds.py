@@ -350,6 +350,19 @@ def test_checkpoints_are_as_rare_as_the_owner_wants(machine: Machine) -> None:
     assert machine.rounds == [], "nothing is repeated"
 
 
+def test_accuracies_with_other_limits_are_not_compared(machine: Machine) -> None:
+    as_the_manifest_says = replace(SETTINGS, held_out=4, rounds=1)
+    machine.start(as_the_manifest_says)
+    machine.start(replace(as_the_manifest_says, rounds=2, max_tokens=machine.source.manifest.max_tokens))
+    machine.start(replace(as_the_manifest_says, rounds=3, max_tokens=7))
+    machine.start(replace(as_the_manifest_says, rounds=4, max_tokens=7, thinking="on"))
+    with Store(machine.paths) as store:
+        marks = {event.round: event.question_set for event in store.journal.held_out()}
+    usual = machine.source.question_set("validation", 4)
+    assert (marks[0], marks[1], marks[2]) == (usual,) * 3
+    assert (marks[3], marks[4]) == (f"{usual}-7", f"{usual}-7-thinking")
+
+
 def test_a_crash_repeats_the_rounds_since_the_last_checkpoint(machine: Machine) -> None:
     def crash_in_3(machine: Machine) -> None:
         def crash() -> None:
