@@ -21,6 +21,10 @@ from sapo_edge.backends.pytorch.place import CPU, GPU_SLOTS, Place, gpu_place
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.installing import how_to_install
 
+KEPT_PRODUCTS = 32
+"""Shapes of products that oneDNN keeps compiled. An update repeats a dozen, a layer after the other; a larger model,
+whose matrices are used in parts, up to twice as many."""
+
 
 def require_torch() -> None:
     """Load torch, transformers and peft. Call it before importing a module of this folder that imports torch.
@@ -132,8 +136,8 @@ def _check(device: str) -> None:
 def prepare_device(place: Place) -> None:
     """Settings of this process for a device, made once, before it is used."""
     if place.on_cpu:
-        # Read at the first product. Each number of rows is another one, and takes 0.7 MB in these two caches of oneDNN
-        # and torch, which otherwise hold 1,024 each. Those of a few packs are enough: each repeats its own by layers.
+        # Both are read at the first product. Each number of rows of each matrix is a shape, which takes 0.7 MB, and
+        # oneDNN and torch's layer above it would keep 1,024 each: a node grew by hundreds of MB over its first hours.
         for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
             os.environ.setdefault(name, str(KEPT_PRODUCTS))
         return

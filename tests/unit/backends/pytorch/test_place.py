@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,20 @@ SMALL = ModelShape(576, 30, 1536, 9, 3, 64, 49152, 8192, True)
 """SmolLM2-135M."""
 LARGE = ModelShape(4096, 32, 14336, 32, 8, 128, 128256, 8192, False)
 """Llama-3.1-8B: 18 GB with its linear layers in bfloat16."""
+MANY_SHAPES = """
+import psutil, torch
+from sapo_edge.backends.pytorch.place import CPU
+from sapo_edge.backends.pytorch.runtime import prepare_device
+
+prepare_device(CPU)
+torch.set_num_threads(1)
+weight = torch.ones(64, 64, dtype=torch.bfloat16)
+for rows in range(1, 161):
+    torch.nn.functional.linear(torch.ones(rows, 64, dtype=torch.bfloat16), weight)
+    if rows == 80:
+        before = psutil.Process().memory_full_info().uss
+print(psutil.Process().memory_full_info().uss - before)
+"""
 PROMPT = question("What is 3 + 4?")
 NARROW = replace(CPU, weights="bfloat16")
 
@@ -330,3 +345,11 @@ def test_a_place_on_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     place = choose_place(SMALL, "cuda:0")
     assert isinstance(place, Place) and place.device == "cuda:0" and not place.on_cpu and "RTX 4090" in place.reason
     assert choose_place(SMALL, "mps").weights == "float32"
+
+
+@pytest.mark.skipif(not multiplies_bfloat16(), reason="oneDNN compiles nothing for these products")
+def test_products_of_ever_new_shapes_take_no_more_memory() -> None:
+    """Updates have a different number of tokens each: a node must not grow by them for hours."""
+    command = [sys.executable, "-c", MANY_SHAPES]
+    grown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert int(grown) < 10e6, "60 MB without a bound"
