@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
-from sapo_edge.policy import CallHandle, Policy, Prompt
-from sapo_edge.rollout import Task
+if TYPE_CHECKING:
+    from sapo_edge.policy import CallHandle, Policy, Prompt
+    from sapo_edge.rollout import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,20 +48,6 @@ WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
 
 
-def _load_screens() -> None:
-    from importlib import import_module
-
-    for name in (
-        *(f"{view}.screen" for view in (*VIEWS, "runs")),
-        "help",
-        "words",
-        "dialogs.quit",
-        "dialogs.stop",
-        "dialogs.ended",
-    ):
-        import_module(f"sapo_edge.tui.screens.{name}")
-
-
 def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
     """A factory of a screen; its module loads at the first use."""
 
@@ -81,6 +67,7 @@ class SapoApp(App[ExitCode]):
     Args:
         launcher: what the command line provides.
         environ: the environment; None takes the process's own.
+        loaded: called in a thread once all screens are loaded.
     """
 
     TITLE = "sapo-edge"
@@ -125,9 +112,15 @@ class SapoApp(App[ExitCode]):
         Binding("ctrl+o", "jump", "Jump", show=False, priority=True, id="app.jump", tooltip="To a part of this screen"),
     ]
 
-    def __init__(self, launcher: Launcher, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        environ: Mapping[str, str] | None = None,
+        loaded: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self.launcher = launcher
+        self._loaded = loaded
         self.state = NodeState()
         self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
         self._environ = environ
@@ -141,6 +134,8 @@ class SapoApp(App[ExitCode]):
         self.register_theme(themes.DARK)
         self.register_theme(themes.LIGHT)
         self.choose_theme()
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._styled = self.theme
 
     async def on_event(self, event: Event) -> None:
         """Handle a terminal that is too small like the smallest usable one."""
@@ -149,6 +144,12 @@ class SapoApp(App[ExitCode]):
     def delay_update(self, delay: float = SWITCH_SECONDS) -> None:
         """Wait less than Textual's default of 0.05 s before drawing a new screen."""
         super().delay_update(min(delay, SWITCH_SECONDS))
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """Apply another theme. Textual calls this twice for each new screen, too, which has its styles already."""
+        if self.theme != self._styled:
+            self._styled = self.theme
+            super().refresh_css(animate)
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's filters, and the one for terminals that have only ASCII."""
@@ -170,7 +171,7 @@ class SapoApp(App[ExitCode]):
         self._load_keys()
         self.theme_changed_signal.subscribe(self, lambda theme: self._keep_theme(theme.name))
         self.set_interval(STATUS_SECONDS, self._poll)
-        self.set_timer(WARM_SECONDS, lambda: self.run_worker(_load_screens, thread=True, group="load"))
+        self.set_timer(WARM_SECONDS, lambda: self.run_worker(self._load_screens, thread=True, group="load"))
         if self.launcher.consented():
             self.begin()
         else:
@@ -189,6 +190,20 @@ class SapoApp(App[ExitCode]):
                     start_at_login(self)
 
             self.push_screen(first_run, decided)
+
+    def _load_screens(self) -> None:
+        from importlib import import_module
+
+        for name in (
+            *(f"{view}.screen" for view in (*VIEWS, "runs")),
+            "help",
+            "words",
+            "dialogs.quit",
+            "dialogs.stop",
+            "dialogs.ended",
+        ):
+            import_module(f"sapo_edge.tui.screens.{name}")
+        self._loaded()
 
     async def _shutdown(self) -> None:
         # Textual removes the widgets first; what a worker then finds in their place is nothing.

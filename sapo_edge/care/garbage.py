@@ -7,7 +7,9 @@ at all of them takes 0.3 s, in which nothing else runs.
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Callable, Iterator
 
 OLDEST_AFTER = 2
 """Collections of younger objects, each after about 7,000 new ones, between two looks at the oldest; Python's own is 10.
@@ -25,3 +27,22 @@ def set_libraries_aside() -> None:
     gc.collect()
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, OLDEST_AFTER)
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[Callable[[], None]]:
+    """Look for no garbage until the program has loaded, and never among what it loads.
+
+    Yields:
+        Call it when all is loaded. Else looking begins at the block's end.
+    """
+
+    def loaded() -> None:
+        gc.freeze()
+        gc.enable()
+
+    gc.disable()
+    try:
+        yield loaded
+    finally:
+        gc.enable()

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sapo_edge.cli import service
-from sapo_edge.cli.terminal import app as app_module
 from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.job import CommandJob
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
@@ -30,6 +31,7 @@ from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
@@ -387,25 +389,31 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
     from sapo_edge.cli import main
 
     made: list[Launcher] = []
+    looked: list[bool] = []
 
     class App:
         return_code = 0
         result: Any = ExitCode.DONE
 
-        def __init__(self, launcher: Launcher) -> None:
+        def __init__(self, launcher: Launcher, loaded: Callable[[], None]) -> None:
             made.append(launcher)
+            self.loaded = loaded
 
         def run(self) -> Any:
+            looked.append(gc.isenabled())
+            self.loaded()
+            looked.append(gc.isenabled())
             return self.result
 
     monkeypatch.setattr(main, "_is_terminal", lambda stream: True)
-    monkeypatch.setattr(app_module, "SapoApp", App)
+    monkeypatch.setattr(tui_app, "SapoApp", App)
     assert invoke("--home", tmp_path / "here").code == 0
     assert made[0].paths == Paths.default(tmp_path / "here")
     monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "there"))
     assert invoke().code == 0 and made[1].paths == Paths.default(tmp_path / "there")
     App.result, App.return_code = None, 1
     assert invoke().code == 1, "the app crashed"
+    assert looked == 3 * [False, True], "garbage is looked for once the screens are loaded"
 
 
 def test_home_works_before_and_after_the_command(

@@ -94,10 +94,10 @@ async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
         assert "held-out" in picture(app).partition("Other words")[0]
 
 
-def test_the_first_picture_needs_neither_journal_nor_editor() -> None:
+def test_the_first_picture_needs_no_journal_editor_or_model() -> None:
     modules = ("cli.main", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
     imports = ", ".join(f"sapo_edge.{module}" for module in modules)
-    late = {"packaging.requirements", "sqlite3", "textual.widgets._text_area"}
+    late = {"packaging.requirements", "sapo_edge.policy", "sqlite3", "textual.widgets._text_area"}
     code = f"import sys, {imports}; print(*({late!r} & sys.modules.keys()))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

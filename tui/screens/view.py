@@ -67,7 +67,7 @@ class NavItem(Static):
 
     def fit(self, width: int) -> None:
         """Leave out what does not fit into a terminal of so many columns: the space, then titles of other screens."""
-        self.set_class(width < NAV_COLUMNS, "-tight")
+        self.set_class(width < NAV_COLUMNS, "-tight", update=self.is_attached)
         titled = width >= NAV_TWO_COLUMNS or self.has_class("-here")
         space = " " if width >= NAV_COLUMNS else ""
         self.update(Text.assemble((f"{self._number}{space}", "dim"), VIEWS[self.mode] if titled else ""))
@@ -93,7 +93,7 @@ class Nav(Horizontal):
         """One title for each screen."""
         for number, mode in enumerate(VIEWS, 1):
             item = NavItem(mode, number)
-            item.set_class(mode == self._current, "-here")
+            item.set_class(mode == self._current, "-here", update=False)
             item.fit(self.app.size.width)
             yield item
 
@@ -136,10 +136,20 @@ class View(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """The head, the row of screens, the content, the footer."""
+        self._theme_shown = self.app.theme
+        self._set_breakpoints()
         yield Head(id="head")
         yield Nav(self.NAV or self.MODE)
         yield from self.content()
         yield KeyFooter(compact=True)
+
+    def _set_breakpoints(self) -> None:
+        """Set the classes of this size before there are widgets; Textual would set them later, and style all again."""
+        for breakpoints, size in (
+            (self.HORIZONTAL_BREAKPOINTS, self.app.size.width),
+            (self.VERTICAL_BREAKPOINTS, self.app.size.height),
+        ):
+            self.add_class(max((least, name) for least, name in breakpoints or () if least <= size)[1], update=False)
 
     def content(self) -> ComposeResult:
         """The screen's own widgets."""

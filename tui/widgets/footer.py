@@ -29,6 +29,9 @@ class KeyFooter(Footer):
     def compose(self) -> ComposeResult:
         """The keys that fit."""
         keys = [*super().compose()]
+        for key in keys:
+            # Textual adds this after the styles are applied, and applies them again.
+            key.add_class("-compact", update=False)
         self._fit(keys)
         yield from keys
 

@@ -1,7 +1,10 @@
 """Garbage of connections beside large libraries."""
 
+import gc
 import subprocess
 import sys
+
+from sapo_edge.care.garbage import loading
 
 # Objects of connections are old when the connection ends; 100 a connection, 50 connections at a time.
 PROGRAM = """
@@ -43,3 +46,17 @@ def test_what_connections_leave_behind_is_freed_soon_however_large_the_libraries
     assert kept < 400
     # 800 with Python 3.11 and 3.12, 490 with 3.13.
     assert most_kept("as it is") > 1.2 * kept, "Python collects by itself: this is no longer needed"
+
+
+def test_what_loads_is_never_looked_through() -> None:
+    try:
+        with loading() as loaded:
+            assert not gc.isenabled()
+            libraries: list[list[int]] = [[] for _ in range(1000)]
+            loaded()
+            assert gc.isenabled() and gc.get_freeze_count() > len(libraries)
+        with loading():
+            pass
+        assert gc.isenabled(), "a program that ends before it has loaded"
+    finally:
+        gc.unfreeze()

@@ -250,9 +250,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
     def _show(self) -> None:
         typing = self._stage in ("typing", "verifying")
         empty = self._question is None
-        self.set_class(typing, "-typing")
-        self.set_class(self._stage == "judged", "-judged")
-        self.set_class(empty, "-empty")
+        self.update_classes({"-typing": typing, "-judged": self._stage == "judged", "-empty": empty}, animate=False)
         question = self._question
         text = self._why_empty() if question is None else printable(question.text[:MAX_QUESTION], lines=True)
         self.query_one("#asked", Static).update(Content(text))
