@@ -299,10 +299,10 @@ def _advice(result: dict[str, Any], groups: int) -> str:
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:
-        remedy = "ask easier questions, show more worked examples, or begin with sapo run --head-start 20"
+        remedy = "ask easier questions, show more worked examples, or begin with a head start (setting head_start)"
         return f"the model is never right: it learns nothing from this; {remedy}"
     if not result["informative"]:
         return "all answers to a question earn the same: nothing is learned from them; ask more questions to be sure"
     if 4 * result["informative"] < groups:
         return "few questions have both better and worse answers: it will learn slowly; worked examples may help"
-    return "there is something to learn: train on it with sapo run --manifest"
+    return "there is something to learn: train on it"

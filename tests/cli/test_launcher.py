@@ -90,6 +90,14 @@ def test_the_machine_is_described_with_reasons(
     assert swarm.value == "none" and "nothing is sent" in swarm.reason
 
 
+def test_a_joined_swarm_that_trains_on_something_else_is_told(launcher: ProgramLauncher) -> None:
+    assert launcher.swarm_against("arithmetic") == "", "its open swarm is another one"
+    Membership(launcher.paths.state).join(PRIVATE)
+    assert launcher.swarm_against("arithmetic") == "starter" and launcher.swarm_against("starter") == ""
+    launcher.set("network", "solo")
+    assert launcher.swarm_against("arithmetic") == ""
+
+
 def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
     launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789a
 MANIFESTS = [
     {"from": "shipped", "use": "arithmetic", "name": "arithmetic", "tasks": 4, "own_questions": 0, "used": False},
     {"from": "shipped", "use": "starter", "name": "starter", "tasks": 1, "own_questions": 0, "used": True},
+    {"from": "shipped", "use": "starter-1", "name": "starter", "tasks": 4, "own_questions": 0, "used": False},
     {"from": "kept", "use": "5a" * 6, "name": "\x1b[31m[bold]x[/bold]", "tasks": 1, "own_questions": 12, "used": False},
 ]
 """What `sapo tasks list --json` prints."""
@@ -365,6 +366,9 @@ class FakeLauncher:
 
     def swarm(self) -> SwarmCard:
         return self.card
+
+    def swarm_against(self, manifest: str) -> str:
+        return self.joined if self.setting("network") != "solo" and manifest != "starter" else ""
 
     def outcome(self) -> Outcome:
         self._refuse()

@@ -1,9 +1,10 @@
 """Pictures of all screens for the documents, of a real run: `python -m tests.tui.screenshots WORK docs/images`.
 
-Two nodes on this machine train the embedded model in a private swarm until the first has finished its rounds. Then a
-browser shows `sapo serve` for that node while both continue, so Chromium is needed. WORK keeps the nodes: the
-command resumes, and takes new pictures of the same run. The same fonts give the same look: Roboto Mono comes with
-textual-serve, missing characters come from DejaVu.
+One node trains the embedded model alone for some rounds. Then, in a new run, it and another one on this machine train
+in a private swarm until it has finished its rounds. A browser shows `sapo serve` for it while both continue, so
+Chromium is needed. WORK, which pictures show as well, keeps the nodes: the command resumes, and takes new pictures of
+the same runs. The same fonts give the same look: Roboto Mono comes with textual-serve, missing characters come from
+DejaVu.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ PATIENCE = 8.0
 """Seconds after which the picture is taken anyway."""
 NODES = 2
 ROUNDS = 30
+ROUNDS_ALONE = 20
 APP = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
-ENTER, ESCAPE, F1, CTRL_P, CTRL_S = "\r", "\x1b", "\x1bOP", "\x10", "\x13"
+ENTER, ESCAPE, F1, F2, CTRL_P, CTRL_U = "\r", "\x1b", "\x1bOP", "\x1bOQ", "\x10", "\x15"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +57,30 @@ class Shot:
     text: str
 
 
-AT_WORK = (
-    Shot("dashboard", (), "Reward"),
-    Shot("rollouts", ("2",), "author"),
-    Shot("rollout", (ENTER,), "<answer>"),
-    Shot("peers", (ESCAPE, "3"), "trust"),
-    Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "17 + 25"),
-    Shot("answer", (ESCAPE, "5"), "nswer"),
-    Shot("logs", ("6",), "round"),
-    Shot("settings", ("7",), "ettings"),
-    Shot("help", ("1", F1), "Dashboard"),
-    Shot("commands", (ESCAPE, CTRL_P), "Search"),
-)
-"""Pictures of a node that has trained, in order."""
+def at_work(questions: Path) -> tuple[Shot, ...]:
+    """Pictures of a node that has trained, in order.
+
+    Args:
+        questions: a manifest with own questions.
+    """
+    return (
+        Shot("dashboard", (), "Reward"),
+        Shot("rollouts", ("2",), "author"),
+        Shot("rollout", (ENTER,), "<answer>"),
+        Shot("peers", (ESCAPE, "3"), "trust"),
+        Shot("chat", ("4", "i", "What is 17 + 25?", ENTER), "17 + 25"),
+        Shot("answer", (ESCAPE, "5"), "nswer"),
+        Shot("logs", ("6",), "round"),
+        Shot("settings", ("7",), "ettings"),
+        Shot("results", ("8",), "What was learned"),
+        Shot("runs", ("r",), "against"),
+        Shot("tasks", ("9", "n", CTRL_U, str(questions), ENTER), "no mistakes"),
+        Shot("help", ("1", F1), "Dashboard"),
+        Shot("words", (ESCAPE, F2), "What the words mean"),
+        Shot("commands", (ESCAPE, CTRL_P), "Search"),
+    )
+
+
 FRESH = (Shot("first-run", (), "ready"),)
 """The picture of a machine on which nobody has agreed to anything."""
 
@@ -78,9 +91,10 @@ def sapo(home: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-def start(home: Path, name: str) -> subprocess.Popen[bytes]:
-    """Start a node that never ends by itself."""
-    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", "--rounds", "0"]
+def start(home: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
+    """Start a node; without flags one that never ends by itself."""
+    more = flags or ("--rounds", "0")
+    command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", *more]
     with (home.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -106,6 +120,8 @@ def swarm(work: Path) -> Iterator[Path]:
 
         if not homes[0].exists():
             homes[0].mkdir(parents=True)
+            start(homes[0], homes[0].name, "--solo", "--rounds", str(ROUNDS_ALONE)).wait()
+            sapo(homes[0], "runs", "new", "in-a-swarm")
             sapo(homes[0], "swarm", "create", "starter", "--private")
         run(homes[0])
         invite = ""
@@ -173,7 +189,10 @@ def main(work: Path, directory: Path) -> None:
     with tempfile.TemporaryDirectory() as fresh:
         asyncio.run(take(directory, Path(fresh) / "home", FRESH))
     with swarm(work) as home:
-        asyncio.run(take(directory, home, AT_WORK))
+        questions = work / "my-questions"
+        if not questions.exists():
+            subprocess.run([sys.executable, "-m", "sapo_edge", "tasks", "new", str(questions)], check=True, timeout=120)
+        asyncio.run(take(directory, home, at_work(questions / "manifest.toml")))
 
 
 if __name__ == "__main__":

@@ -115,11 +115,11 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
     drawn = _count_questions(launcher)
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("n")
+        await pilot.press("j")
         await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
-        await pilot.press("i", *"7", "escape", "n")
-        assert "press n again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
-        await pilot.press("n")
+        await pilot.press("i", *"7", "escape", "j")
+        assert "press j again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
+        await pilot.press("j")
         await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
         assert launcher.node is not None and launcher.node.given == []
@@ -255,7 +255,7 @@ async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher:
         await until(pilot, lambda: "this role answers nothing" in text(screen, "#asked"))
         assert "run a trainer" in text(screen, "#asked") and "Press n" in text(screen, "#asked")
         launcher.node.question = good  # type: ignore[method-assign]
-        await pilot.press("n")
+        await pilot.press("j")
         await asked(pilot, screen)
 
 

@@ -145,16 +145,29 @@ async def test_names_of_keys_are_unique(launcher: FakeLauncher) -> None:
             assert all(str(id).startswith(f"{screen.MODE}.") for id in ids)
 
 
-def test_the_table_of_letters_with_several_meanings_is_that_of_the_code() -> None:
-    meanings: dict[str, list[str]] = {letter: [] for letter in "einotw"}
+def meanings() -> dict[str, dict[str, str]]:
+    """What letters do by screen, without the app's own keys."""
+    letters: dict[str, dict[str, str]] = {}
     for mode, title in sorted({**VIEWS, "runs": "Runs"}.items(), key=lambda item: item[1]):
-        bindings = {
-            key: binding.description
-            for binding in type(SapoApp.MODES[mode]()).BINDINGS
-            if isinstance(binding, Binding)
-            for key in binding.key.split(",")
-        }
-        for letter in meanings.keys() & bindings.keys():
-            meanings[letter].append(f"{title}: {bindings[letter]}")
+        for binding in type(SapoApp.MODES[mode]()).BINDINGS:
+            assert isinstance(binding, Binding)
+            for key in binding.key.split(","):
+                if len(key) == 1 and key.islower() and key not in "cjk":
+                    screens = letters.setdefault(key, {})
+                    screens[title] = " or ".join(filter(None, (screens.get(title), binding.description)))
+    return letters
+
+
+def test_common_letters_mean_the_same_on_all_screens() -> None:
+    letters = meanings()
+    for key, word, screens in (("n", "new", 4), ("o", "order", 2), ("t", "task", 2)):
+        assert len(letters[key]) == screens, key
+        assert [text for text in letters[key].values() if word not in text.casefold()] == [], key
+
+
+def test_the_table_of_letters_with_several_meanings_is_that_of_the_code() -> None:
+    several = {key: rows for key, rows in meanings().items() if len(rows) > 1 and key not in "notu"}
     page = (Path(__file__).parents[2] / "docs" / "terminal-app.md").read_text(encoding="utf-8")
-    assert [row for key, row in meanings.items() if f"| `{key}` | {'; '.join(row)} |" not in page] == []
+    rows = [f"| `{key}` | {'; '.join(': '.join(row) for row in several[key].items())} |" for key in sorted(several)]
+    assert [row for row in rows if row not in page] == []
+    assert len(rows) == sum(line.startswith("| `") and line[4] == "`" for line in page.splitlines())

@@ -122,12 +122,12 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
             await until(pilot, lambda: settled(screen))
             return {(row.own, row.informative, row.author) for row in screen.browser.pages.rows}
 
-        assert all(own for own, _, _ in await filtered("o")) and "own only" in chip(screen, "origin")
+        assert all(own for own, _, _ in await filtered("b")) and "own only" in chip(screen, "origin")
         assert all(informative for _, informative, _ in await filtered("i"))
         assert "only what teaches" in chip(screen, "informative")
         await filtered("i")
-        assert not any(own for own, _, _ in await filtered("o")) and "others only" in chip(screen, "origin")
-        await filtered("o")
+        assert not any(own for own, _, _ in await filtered("b")) and "others only" in chip(screen, "origin")
+        await filtered("b")
         assert "own and others" in chip(screen, "origin")
         assert {author for _, _, author in await filtered("a")} == {FRIEND}
         assert readable_name(FRIEND) in chip(screen, "author")
@@ -187,7 +187,7 @@ async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_list_filters_and_detail_are_kept_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("o", "o")
+        await pilot.press("b", "b")
         await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
         await pilot.press("down", "down", "1", "2")
         assert pilot.app.screen is screen
@@ -229,10 +229,10 @@ async def test_answers_come_best_first_worst_first_or_as_sampled(launcher: FakeL
             return [reply.number for reply in screen.detail.answers]
 
         assert numbers() == [1, 4, 2, 3]
-        await pilot.press("down", "r")
+        await pilot.press("down", "o")
         assert numbers() == [2, 3, 1, 4] and "worst first" in text(screen, "#title")
         assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
-        await pilot.press("r")
+        await pilot.press("o")
         assert numbers() == [1, 2, 3, 4] and "as sampled" in text(screen, "#title")
         await pilot.press("j")
         await read(pilot, screen)
@@ -396,7 +396,7 @@ async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) ->
     launcher = FakeLauncher(tmp_path, rounds=0)
     async with opened(launcher) as (pilot, screen):
         await until(pilot, lambda: "No rollout yet." in picture(pilot.app))
-        await pilot.press("enter", "o", "i", "x", "g", "down", "end")
+        await pilot.press("enter", "b", "i", "x", "g", "down", "end")
         assert launcher.node is not None and not screen.in_detail
         await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot.app))
         launcher.node.emit(launcher.node.finished(1))
@@ -421,9 +421,9 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         await pilot.press("escape")
         assert len(places(screen)) > 20
         await until(pilot, lambda: "no node answers" in picture(pilot.app))
-        await pilot.press("o")
+        await pilot.press("b")
         await until(pilot, lambda: "Press s to start one" in picture(pilot.app))
-        await pilot.press("o", "o", "s")
+        await pilot.press("b", "b", "s")
         await until(pilot, lambda: settled(screen) and len(places(screen)) > 20)
         await until(pilot, lambda: "Press s" not in picture(pilot.app))
 
@@ -445,7 +445,7 @@ async def test_a_rollout_that_the_journal_dropped_is_an_error(launcher: FakeLaun
         launcher.node._reader.rollout = lambda round, position: None  # type: ignore[method-assign]
         await pilot.press("enter")
         await until(pilot, lambda: "not kept (any more)" in picture(pilot.app))
-        await pilot.press("c", "r", "v", "down", "right", "pagedown", "escape")
+        await pilot.press("c", "o", "v", "down", "right", "pagedown", "escape")
         assert not screen.in_detail
 
 
@@ -475,7 +475,7 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
 @pytest.mark.asyncio
 async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("o", *["down"] * 12)
+        await pilot.press("b", *["down"] * 12)
         await until(pilot, lambda: settled(screen))
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
@@ -516,7 +516,7 @@ async def test_the_footer_is_short_and_every_key_has_a_stable_name(launcher: Fak
 @pytest.mark.asyncio
 async def test_another_screen_can_show_one_author(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("o", "enter")
+        await pilot.press("b", "enter")
         await read(pilot, screen)
         screen.show_author(STRANGER, readable_name(STRANGER))
         await until(pilot, lambda: settled(screen) and not screen.in_detail)

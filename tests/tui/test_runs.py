@@ -17,6 +17,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.screen import Runs
 from sapo_edge.tui.screens.runs.texts import comparison_text
+from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
@@ -59,6 +60,23 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
         await until(pilot, lambda: launcher.starts == 1)
         await pilot.press("escape")
         await until(pilot, lambda: app.current_mode == "results")
+
+
+@pytest.mark.asyncio
+async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_unasked(launcher: FakeLauncher) -> None:
+    settings = {"manifest": "arithmetic", "model": "", "seed": None, "network": "swarm", "learning_rate": 1e-5}
+    launcher.other_runs = [replace(OLD, name="shared", settings=settings)]
+    launcher.replies["runs"] = JobResult({"done": "use", "run": "shared"})
+    launcher.set("network", "solo")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await pilot.press("down", "u")
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "and that stays so" in " ".join(screen(app).split()))
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.starts == 1)
+        assert (("runs", "use", "shared"), "") in launcher.commands
+        assert launcher.changes == [("network", "solo"), ("manifest", "arithmetic")]
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24)])

@@ -30,6 +30,7 @@ from tests.tui.shell import TRUECOLOR, attached, screen, text, until
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
     {
+        "examples": 2,
         "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
         "warnings": [{"where": "tasks.jsonl, line 3", "text": "the answer stands in the \x1b[31mquestion"}],
     },
@@ -71,9 +72,10 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
     async with app.run_test(size=(100, 30)) as pilot:
         await opened(pilot, app)
         seen = screen(app)
+        assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
         assert "* starter" in seen and "4 tasks, comes with sapo" in seen and "12 questions of your own" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
-        await pilot.press("v", "t", "u", "e")
+        await pilot.press("v", "y", "u", "e")
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
 
 
@@ -86,9 +88,10 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
         await until(pilot, lambda: "written: /q/tasks.jsonl" in text(app, "#job"))
         await pilot.press("v")
         await until(pilot, lambda: "no mistakes" in screen(app))
-        for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked"):
+        for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked",
+                      "sees 2 more questions with the answer"):  # fmt: skip
             assert words in screen(app), words
-        await pilot.press("t")
+        await pilot.press("y")
         await until(pilot, lambda: "something to learn" in screen(app))
         for words in ("right answers: 25% of 4", "[b]3[/b]", "✓ 1 x  <answer>7</answer>", "✗ 3 x  8", "<|user|>"):
             assert words in screen(app), words
@@ -105,7 +108,7 @@ async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -
     async with app.run_test(size=(100, 30)) as pilot:
         await opened(pilot, app)
         launcher.printed = {"mistakes": mistakes}
-        await pilot.press("o")
+        await pilot.press("n")
         await until(pilot, lambda: isinstance(app.screen, AskPath))
         app.screen.query_one(Input).value = "/q/x.toml"
         await pilot.press("enter")
@@ -141,6 +144,25 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
 
 
 @pytest.mark.asyncio
+async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(tmp_path: Path) -> None:
+    launcher = FakeLauncher(tmp_path, rounds=0)
+    launcher.replies["tasks new"] = WRITTEN
+    launcher.joined = "a friend's \x1b[31m"
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await with_file(pilot, app)
+        await until(pilot, lambda: "written" in text(app, "#job"))
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "swarm a friend's \\x1b[31m" in screen(app))
+        await pilot.press("escape", "u")
+        await until(pilot, lambda: isinstance(app.screen, Ask))
+        assert launcher.changes == []
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.changes == [("network", "solo"), ("manifest", "/q/manifest.toml")])
+    launcher.close()
+
+
+@pytest.mark.asyncio
 async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, rounds=0)
     launcher.replies["tasks new"] = WRITTEN
@@ -151,7 +173,7 @@ async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(tmp_path:
         await pilot.press("u")
         await until(pilot, lambda: launcher.changes == [("manifest", "/q/manifest.toml")])
         manifests = app.screen.query_one("#manifests", OptionList)
-        await until(pilot, lambda: manifests.option_count == len(MANIFESTS))
+        await until(pilot, lambda: manifests.option_count == len(MANIFESTS) - 1)
         manifests.highlighted = 0
         manifests.focus()
         await pilot.press("enter")

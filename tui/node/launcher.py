@@ -400,6 +400,14 @@ class Launcher(Protocol):
         """The swarm that the next node takes part in; none if the settings are invalid. Does not block long."""
         ...
 
+    def swarm_against(self, manifest: str) -> str:
+        """The name of the joined swarm if it trains on something else than a manifest; unescaped; "" otherwise.
+
+        Raises:
+            SapoError: if there is no such manifest, or the settings are invalid.
+        """
+        ...
+
     def outcome(self) -> Outcome:
         """What the run has produced so far, whether a node runs or not.
 

@@ -212,6 +212,19 @@ class ProgramLauncher:
         swarm = workspace.swarm
         return SwarmCard() if swarm is None or workspace.is_alone else SwarmCard(swarm.name, swarm.is_private)
 
+    def swarm_against(self, manifest: str) -> str:
+        """The name of the joined swarm if it trains on something else than a manifest; "" otherwise.
+
+        Raises:
+            SapoError: if there is no such manifest, or the settings are invalid.
+        """
+        workspace = open_workspace(self._home)
+        swarm = workspace.membership.current
+        if swarm is None or workspace.is_alone:
+            return ""
+        digest = find_manifest(workspace.membership, manifest).digest
+        return "" if digest == swarm.manifest.hex() else swarm.name
+
     def outcome(self) -> Outcome:
         """What the run has produced so far.
 

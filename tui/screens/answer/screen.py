@@ -71,14 +71,14 @@ swarm like a model's: every node verifies them itself, and may learn from them.
 Models learn from the **difference** between right and wrong answers to one question: give a right answer, and some that
 are plausible but wrong. Type only the answer, without tags.
 
-Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Next** (n) skips the question. When no node
+Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Next** (j) skips the question. When no node
 runs, `sapo answer` in a shell keeps your answers for the next one.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("i", "type", "Answer", id="answer.type"),
         Binding("enter", "enter", "Answer, or next", show=False, id="answer.enter"),
         Binding("ctrl+s", "submit", "Submit", id="answer.submit", tooltip="Have the answers verified and shared"),
-        Binding("n", "next", "Next", id="answer.next", tooltip="Skip this question"),
+        Binding("j", "next", "Next", id="answer.next", tooltip="Skip this question"),
         Binding("c", "copy", "Copy the question", show=False, id="answer.copy"),
         Binding("escape", "back", "Leave the text field", show=False, id="answer.back"),
     ]
@@ -111,7 +111,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
         """Set the titles of the panels."""
         self.query_one("#typing").border_title = "Your answers"
         self.query_one("#verdict").border_title = "Verdict"
-        self.query_one("#verdict").border_subtitle = "Enter or n for the next question"
+        self.query_one("#verdict").border_subtitle = "Enter or j for the next question"
         self._show()
 
     def on_screen_suspend(self) -> None:
@@ -192,7 +192,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
             return
         if self._stage == "typing" and self.query_one(AnswerFields).typed and not self._warned:
             self._warned = True
-            self._set_note("press n again to skip this question and lose what you typed", bad=False)
+            self._set_note("press j again to skip this question and lose what you typed", bad=False)
             return
         self._draw_question(typing=False)
 
@@ -203,7 +203,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
             return
         typed = self.query_one(AnswerFields).typed
         if not typed:
-            self._set_note("type an answer first, or skip the question with Esc and n")
+            self._set_note("type an answer first, or skip the question with Esc and j")
         elif problem := next(filter(None, map(answer_problem, typed)), ""):
             self._set_note(f"not submitted: {problem}")
         elif (length := sum(map(len, typed))) > MAX_CHARACTERS:

@@ -39,8 +39,8 @@ class Logs(View):
         Binding("f", "follow", "Follow", id="logs.follow", tooltip="Follow the newest record, or stop following"),
         Binding("l", "level", "Level", id="logs.level", tooltip="Show all, warnings and errors, or errors only"),
         Binding("slash", "search", "Search", key_display="/", id="logs.search", tooltip="Find text in the whole log"),
-        Binding("n", "match(True)", "Next match further up", show=False, id="logs.match_above"),
-        Binding("N", "match(False)", "Next match further down", show=False, id="logs.match_below"),
+        Binding("f3", "match(True)", "Next match further up", show=False, id="logs.match_above"),
+        Binding("shift+f3,f15", "match(False)", "Next match further down", show=False, id="logs.match_below"),
         Binding("enter", "open", "The whole record, as it is in the file", show=False, id="logs.open"),
         Binding("w", "wrap", "Wrap long lines, or cut them off", show=False, id="logs.wrap"),
         Binding("c", "copy", "Copy the selected text, or the record under the cursor", show=False, id="logs.copy"),
@@ -64,8 +64,8 @@ What the node wrote into its log: events in words, and all warnings and errors. 
 reads the files.
 
 The newest record is **followed** until you scroll up; `f` or `End` follows again. `l` shows only warnings and errors,
-then only errors. `/` searches the whole log, older files included: `n` finds the next match further up, `N` further
-down. `Enter` shows a record as it is in the file, with all its lines.
+then only errors. `/` searches the whole log, older files included: `F3` finds the next match further up, `Shift+F3`
+further down. `Enter` shows a record as it is in the file, with all its lines.
 """
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ down. `Enter` shows a record as it is in the file, with all its lines.
         candidates = indices[: lines.cursor + with_current][::-1] if up else indices[lines.cursor + 1 :]
         index = next((index for index in candidates if lines.records[index].matches(query)), None)
         if index is None:
-            self.notify(f"no match further {'up; N looks further down' if up else 'down; n looks further up'}")
+            self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
             return
         lines.follow(False)
         lines.select(index)

@@ -17,7 +17,7 @@ from sapo_edge.tui.screens.peers.qr import qr_text
 from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.job_line import JobLine
 
-OTHERS = "Others paste this line in their app (3, then t), or after: sapo swarm join"
+OTHERS = "Others paste this line in their app (3, then u), or after: sapo swarm join"
 PRIVATE = "Anyone who has it can join and pass it on: send it only to people you trust."
 TOLD = ("others paste it after", "anyone with this invite")
 """Beginnings of notes of the command that this dialog says itself."""
@@ -123,7 +123,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
             return
         commands = [f"  {printable(way['command'])}  {printable(way['where'])}" for way in record["commands"]]
         code = f"Say this code: {printable(record['code'])}"
-        lines = [code, "The other side types it in the app (3, then t), or runs:"]
+        lines = [code, "The other side types it in the app (3, then u), or runs:"]
         self.query_one("#notes", Static).update("\n".join([*lines, *commands]))
 
     def _given(self, result: JobResult) -> None:

@@ -43,7 +43,7 @@ class Peers(View):
 Who is connected to this node now. **way**: who opened the connection, the peer (`in`) or this node (`out`). **got** and
 **sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
-**Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`t`) takes theirs; **new** (`n`) creates
+**Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`u`) uses theirs; **new** (`n`) creates
 a swarm, private or open; `l` leaves. A running node follows after a restart, which the app offers.
 
 **now**: new questions and answers of this peer arrive at once, without being asked for (the mesh of GossipSub).
@@ -54,15 +54,15 @@ own figures, and forgets them when it ends.
 **Others can connect to you**: a node on another network has recently reached this one. A node that only connects to
 others takes part like any other; two such nodes meet through a relay.
 
-Click a column's title to sort by it, and again to reverse the order.
+Click a column's title to sort by it, and again to reverse the order; `o` and `O` do the same.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "details", "Details", id="peers.details"),
         Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
-        Binding("t", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
+        Binding("u", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
         Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
         Binding("l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
-        Binding("o", "sort", "Sort", show=False, id="peers.sort"),
+        Binding("o", "sort", "Order", show=False, id="peers.sort"),
         Binding("r", "rollouts", "Rollouts", tooltip="Show the rollouts of this peer", id="peers.rollouts"),
         Binding("shift+o,O", "reverse", "Reverse the order", show=False, id="peers.reverse"),
         Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),

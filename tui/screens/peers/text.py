@@ -34,7 +34,7 @@ No other node is connected yet. Meanwhile, this node trains on its own questions
 
 On the same network: start sapo on another machine. The two find each other.
 
-Elsewhere: i makes an invite here; in the app on the other machine, t takes it.
+Elsewhere: i makes an invite here; in the app on the other machine, u uses it.
 
 If a node should be here: sapo doctor checks port, multicast, bootstrap peers and clock, and says what to do.\
 """

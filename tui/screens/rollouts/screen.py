@@ -50,21 +50,21 @@ A **rollout** is one question with all its answers. The list has those of the la
 **●** the answers differ in reward, so the model learns from the rollout. **○** all got the same reward: there is
 nothing to learn.
 
-**Filters**: `o` own or others, `i` only those that teach, `t` only the task and `a` only the author of the chosen line
-(press again for all), `/` text in question or answers, `w` what the swarm gave: questions that others answered right,
-of a task at which all own answers of that round failed. `x` clears all filters.
+**Filters**: `b` both, own or others, `i` only those that teach, `t` only the task and `a` only the author of the chosen
+line (press again for all), `/` text in question or answers, `w` what the swarm gave: questions that others answered
+right, of a task at which all own answers of that round failed. `x` clears all filters.
 
 `y` shows held-out questions with the answers before training and now, of the task that is filtered. In a rollout, `y`
 puts its question into the chat, where both models answer it: the one before training, and the one of now.
 
-In a rollout, the **advantage** says how much better an answer was than the others of its group. `r` changes the order
+In a rollout, the **advantage** says how much better an answer was than the others of its group. `o` changes the order
 of the answers; `v` or Enter shows one answer alone. Tab goes to question and answer, to scroll them.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "Open", id="rollouts.open"),
         Binding("slash", "search", "Search", key_display="/", id="rollouts.search"),
         Binding("g", "newest", "Newest", id="rollouts.newest"),
-        Binding("o", "origin", "Own, others, or both", show=False, id="rollouts.origin"),
+        Binding("b", "origin", "Both, own, or others", show=False, id="rollouts.origin"),
         Binding("i", "informative", "Only what teaches", show=False, id="rollouts.informative"),
         Binding("t", "entry", "Only this task", show=False, id="rollouts.task"),
         Binding("a", "author", "Only this author", show=False, id="rollouts.author"),
@@ -73,10 +73,10 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         Binding("y", "ask", "Ask both now", id="rollouts.ask", tooltip="Both models answer this question in the chat"),
         Binding("x", "clear", "Clear all filters", show=False, id="rollouts.clear"),
         Binding("escape", "back", "Back", id="rollouts.back"),
-        Binding("j,n", "neighbour(1)", "Next", id="rollouts.next"),
-        Binding("k,b", "neighbour(-1)", "Previous rollout", show=False, id="rollouts.previous"),
+        Binding("j", "neighbour(1)", "Next", id="rollouts.next"),
+        Binding("k", "neighbour(-1)", "Previous rollout", show=False, id="rollouts.previous"),
         Binding("c", "copy", "Copy", id="rollouts.copy"),
-        Binding("r", "reorder", "Order of the answers", show=False, id="rollouts.order"),
+        Binding("o", "reorder", "Order of the answers", show=False, id="rollouts.order"),
         Binding("v,enter", "whole", "One answer alone, or the whole rollout", show=False, id="rollouts.whole"),
     ]
 

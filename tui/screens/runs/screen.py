@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -35,6 +36,9 @@ NEW = (
     "its round and stops, and the new run begins. Its name:"
 )
 USE = "A running node finishes its round and stops; then this run goes on from its last checkpoint."
+SHARED = " It was in a swarm. The node works alone now, as the setting network (7) says, and that stays so."
+OWN_SETTINGS = ("manifest", "model", "seed")
+"""Settings that belong to a run: a node refuses to continue it with others."""
 WATCH = "A directory that `sapo experiment` writes to. Nothing in it is changed."
 IN_RUNS = frozenset({"mark", "new", "use", "watch", "view"})
 """Keys of the list."""
@@ -229,17 +233,28 @@ round.
         run = self.list.chosen
         if run is None or run.current:
             self.notify("this run goes on already", timeout=3)
-        elif await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", USE, run.name, fixed=True)):
-            await self._change("use", run.name)
+        else:
+            alone = run.settings.get("network") == "swarm" and self.sapo.launcher.setting("network") == "solo"
+            about = USE + (SHARED if alone else "")
+            if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about, run.name, fixed=True)):
+                await self._change("use", run.name, run.settings)
 
-    async def _change(self, verb: str, name: str) -> None:
-        """Stop the node after its round, change the run, and start the node."""
+    async def _change(self, verb: str, name: str, settings: Mapping[str, Any] | None = None) -> None:
+        """Stop the node after its round, change the run and the settings that belong to it, and start the node."""
         line = self.query_one(JobLine)
         if await stopped(self.sapo, line):
             job = self.sapo.launcher.job("runs", verb, name)
-            line.begin(job, f"changing to {name}", lambda result: self._changed(name))
+            line.begin(job, f"changing to {name}", lambda result: self._changed(name, settings or {}))
 
-    def _changed(self, name: str) -> None:
+    def _changed(self, name: str, settings: Mapping[str, Any]) -> None:
+        launcher = self.sapo.launcher
+        try:
+            for key in OWN_SETTINGS:
+                if key in settings and settings[key] != launcher.setting(key):
+                    launcher.set(key, None if settings[key] in (None, "") else str(settings[key]))
+        except SapoError as error:
+            self._fail(error)
+            return
         self.query_one(JobLine).say(f"✓ the node starts the run {name}", "good")
         self._compared = ""
         self._load()

@@ -46,7 +46,7 @@ letters are large or small. `Ctrl+S` saves, `Esc` leaves.
         Binding("escape", "leave", "Leave", priority=True, id="edit.leave"),
     ]
     AUTO_FOCUS = "TextArea"
-    subtitle = "Ctrl+S saves  ·  Esc leaves"
+    subtitle = "F7 selects all  ·  Ctrl+S saves  ·  Esc leaves"
 
     def __init__(self, path: Path) -> None:
         super().__init__()

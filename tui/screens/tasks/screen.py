@@ -25,7 +25,7 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
-from sapo_edge.tui.screens.tasks.texts import START, check_text, manifest_line, mistakes_text, preview_text
+from sapo_edge.tui.screens.tasks.texts import START, check_text, is_offered, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View
 from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.job_line import JobLine
@@ -33,11 +33,21 @@ from sapo_edge.tui.widgets.restart import stopped
 
 FOLDER = "my-questions"
 """Name of the proposed folder in the user's home directory."""
-NEW = "A folder is created with a manifest and a few questions, which you replace with your own."
-OPEN = "The TOML file of a manifest, or a file of questions (.jsonl, .csv)."
+SUFFIXES = (".toml", ".jsonl", ".csv")
+"""Of files that are taken; any other path becomes a folder."""
+NEW = (
+    "A folder is created with a manifest and a few questions, which you replace with your own. Or the path of a file "
+    "that you have: a manifest (.toml), or questions (.jsonl, .csv)."
+)
 HAS_RUN = (
     "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
     "stays, and Results (8, then r) returns to it. A running node finishes its round and stops first."
+)
+
+
+ALONE = (
+    "This machine is in the swarm {swarm}, which trains on other questions. The node works alone from then on. You "
+    "stay a member: the setting network (7) lets it take part again."
 )
 
 
@@ -56,16 +66,15 @@ class TasksView(View):
     HELP_TEXT = """\
 A *manifest* says what is trained: generators of questions, or your own. `*` marks the one that the next node trains on.
 
-**Your own questions**: `n` writes a folder to begin with, `o` opens a file that you have, `e` edits it here,
-or in your editor if `$EDITOR` names one, `v` checks, `t` lets the model try eight of them, `u` trains on them. `Enter`
-trains on the highlighted manifest. These are the functions of `sapo tasks`.
+**Your own questions**: `n` writes a folder to begin with, or takes a file that you have, `e` edits it here, or in
+your editor if `$EDITOR` names one, `v` checks, `y` lets the model try eight of them, `u` trains on them. `Enter` trains
+on the highlighted manifest. These are the functions of `sapo tasks`.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("n", "new", "New", id="tasks.new", tooltip="Write a folder of questions to begin with"),
-        Binding("o", "open", "Open", id="tasks.open", tooltip="Take a file of questions or a manifest"),
+        Binding("n", "new", "New", id="tasks.new", tooltip="Questions to begin with, or a file that you have"),
         Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Edit the questions, here or in $EDITOR"),
         Binding("v", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
-        Binding("t", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
+        Binding("y", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="tasks.down"),
@@ -104,7 +113,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             return
         if not self.is_mounted:
             return
-        self._rows = list(result.record.get("manifests") or ())
+        self._rows = [row for row in result.record.get("manifests") or () if is_offered(row)]
         options = self.query_one("#manifests", OptionList)
         options.set_options(Option(Content(manifest_line(row))) for row in self._rows)
         used = [index for index, row in enumerate(self._rows) if row.get("used")]
@@ -120,7 +129,7 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             return busy
         if action in ("check", "preview", "edit", "use"):
             return True if self._file and not busy else None
-        if action in ("new", "open"):
+        if action == "new":
             return None if busy else True
         return True
 
@@ -137,24 +146,21 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
 
     @work(group="tasks-ask", exclusive=True)
     async def action_new(self) -> None:
-        """Write a folder of questions to begin with."""
-        folder = await self.app.push_screen_wait(AskPath("New questions", NEW, str(Path.home() / FOLDER)))
-        if folder:
-            job = self.sapo.launcher.job("tasks", "new", folder)
+        """Write a folder of questions to begin with, or take a file."""
+        path = await self.app.push_screen_wait(AskPath("Your own questions", NEW, str(Path.home() / FOLDER)))
+        if not path:
+            return
+        if Path(path).suffix in SUFFIXES:
+            self._take(path)
+            self.action_check()
+        else:
+            job = self.sapo.launcher.job("tasks", "new", path)
             self.query_one(JobLine).begin(job, "writing", self._written)
 
     def _written(self, result: JobResult) -> None:
         manifest, questions = (str(result.record[name]) for name in ("manifest", "questions"))
         self._take(manifest, questions)
         self.query_one(JobLine).say(f"✓ written: {printable(questions)}; e edits them, v checks them", "good")
-
-    @work(group="tasks-ask", exclusive=True)
-    async def action_open(self) -> None:
-        """Take a file."""
-        file = await self.app.push_screen_wait(AskPath("Open questions", OPEN, self._file or str(Path.home())))
-        if file:
-            self._take(file)
-            self.action_check()
 
     def action_edit(self) -> None:
         """Open the questions in the user's editor, or in the app's own if none is set or a browser shows the app."""
@@ -218,36 +224,42 @@ trains on the highlighted manifest. These are the functions of `sapo tasks`.
             return
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-            if outcome.last_round:
-                await self._use_in_new_run(name)
-                return
-            await asyncio.to_thread(self.sapo.launcher.set, "manifest", name)
+            swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
         except SapoError as error:
             line.say(printable(f"{error.message}; {error.remedy}"), "bad")
             return
-        self.action_reload()
-        line.say(f"✓ the next node trains on {printable(name)}; s stops a running one and starts the next", "good")
+        in_new_run = outcome.last_round > 0
+        about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
+        heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
+        if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about), name, fixed=True)):
+            return
+        if not in_new_run:
+            if self._choose(name, alone=bool(swarm)):
+                line.say(
+                    f"✓ the next node trains on {printable(name)}; s stops a running one and starts the next", "good"
+                )
+        elif await stopped(self.sapo, line):
+            job = self.sapo.launcher.job("runs", "new")
+            line.begin(job, "beginning a run", lambda result: self._begun(name, result, alone=bool(swarm)))
 
-    async def _use_in_new_run(self, name: str) -> None:
-        """Ask, begin a run beside the others, and train on a manifest in it."""
-        line = self.query_one(JobLine)
-        asked = Ask("Train on these in a new run?", HAS_RUN, name, fixed=True)
-        if await self.app.push_screen_wait(asked) and await stopped(self.sapo, line):
-            line.begin(
-                self.sapo.launcher.job("runs", "new"), "beginning a run", lambda result: self._begun(name, result)
-            )
-
-    def _begun(self, name: str, result: JobResult) -> None:
-        """Train on a manifest in a run that has just begun."""
-        line, run = self.query_one(JobLine), result.record.get("run", "")
+    def _choose(self, name: str, *, alone: bool) -> bool:
+        """Let the next node train on a manifest; returns whether the settings could be written."""
         try:
+            if alone:
+                self.sapo.launcher.set("network", "solo")
             self.sapo.launcher.set("manifest", name)
         except SapoError as error:
-            line.say(printable(f"{error.message}; {error.remedy}"), "bad")
-            return
-        self.sapo.keeper.start()
+            self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
+            return False
         self.action_reload()
-        line.say(f"✓ the node starts the run {printable(run)} on {printable(name)}", "good")
+        return True
+
+    def _begun(self, name: str, result: JobResult, *, alone: bool) -> None:
+        """Train on a manifest in a run that has just begun."""
+        if self._choose(name, alone=alone):
+            self.sapo.keeper.start()
+            run = printable(result.record.get("run", ""))
+            self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
 
     def action_scroll(self, lines: int) -> None:
         """Scroll what was found."""

@@ -17,13 +17,19 @@ MAX_ANSWERS = 6
 START = """\
 A model learns from questions whose answers a program can check.
 
-n  writes a folder with a few questions to begin with; e edits them.
+n  writes a folder with a few questions to begin with, or takes a file that you have.
+e  edits them.
 v  checks them: mistakes, and what may be wrong.
-t  lets the model try them: is there something to learn?
+y  lets the model try them: is there something to learn?
 u  trains on them.
 
-o takes a file that you have already. Your questions stay on this machine until you create or join a swarm.
+Your questions stay on this machine until you create a swarm for them.
 """
+
+
+def is_offered(row: Mapping[str, Any]) -> bool:
+    """Whether to list a manifest: not one that only continues what an earlier version has begun."""
+    return bool(row.get("used")) or row.get("from") != "shipped" or row.get("use") == row.get("name")
 
 
 def manifest_line(row: Mapping[str, Any]) -> str:
@@ -34,7 +40,7 @@ def manifest_line(row: Mapping[str, Any]) -> str:
     kind = {"shipped": "comes with sapo", "kept": "of a swarm or run"}.get(str(row.get("from")), "your file")
     tasks = counted(int(row.get("tasks") or 0), "task")
     parts = [tasks, *([f"{counted(own, 'question')} of your own"] if own else []), kind]
-    return f"{'*' if row.get('used') else ' '} {named:16} {', '.join(parts)}" + (f"  {use}" if use != named else "")
+    return f"{'*' if row.get('used') else ' '} {named:18} {', '.join(parts)}" + (f"  {use}" if use != named else "")
 
 
 def mistakes_text(record: Mapping[str, Any]) -> Text:
@@ -55,6 +61,10 @@ def check_text(record: Mapping[str, Any], notes: tuple[str, ...]) -> Text:
         text.append(f", {held_out}\n", "dim")
         if not task["test"]:
             text.append("with fewer than 6 questions no gain can be reported\n", "yellow")
+    if examples := record.get("examples"):
+        text.append(
+            f"the model sees {counted(examples, 'more question')} with the answer, as a worked example\n", "dim"
+        )
     if not record["tasks"]:
         text.append("it has no questions of your own\n")
     if warnings := record["warnings"]:
