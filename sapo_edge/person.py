@@ -12,14 +12,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.fields import check_flag, check_list, check_map, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
 from sapo_edge.state.durable import reported, unused_path, write_atomically
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
-from sapo_edge.tasks.source import TaskSource, derive_seed
+
+if TYPE_CHECKING:
+    from sapo_edge.tasks.source import TaskSource
 
 MAX_OUTBOX = 64
 """Most sets of answers that wait; the oldest make room."""
@@ -150,6 +152,9 @@ def draw_question(source: TaskSource, seed: int) -> Question:
         source: the manifest's tasks.
         seed: the node's own.
     """
+    # Every verifier: the terminal app only shows the question.
+    from sapo_edge.tasks.source import derive_seed
+
     tasks, _ = source.training_tasks(derive_seed("person", seed), secrets.randbelow(MAX_INDEX), 1)
     return Question(tasks[0].ref, tasks[0].question, source.manifest.digest)
 

@@ -35,6 +35,10 @@ CLICK_SECONDS = 0.1
 COPY_OR_QUIT = "Copy the selected text; quit if none is selected"
 MOST_BEFORE = 16
 """Most main screens that Esc goes back."""
+SCREENS = (
+    *(f"{view}.screen" for view in (*VIEWS, "runs")), "help", "words", "dialogs.quit", "dialogs.stop", "dialogs.ended"
+)  # fmt: skip
+"""Modules of the screens that are loaded before somebody asks for them."""
 REDRAW_SECONDS = 0.1
 """Shortest time in seconds between two updates of the screen from the node."""
 STATUS_SECONDS = 2.0
@@ -194,14 +198,7 @@ class SapoApp(App[ExitCode]):
     def _load_screens(self) -> None:
         from importlib import import_module
 
-        for name in (
-            *(f"{view}.screen" for view in (*VIEWS, "runs")),
-            "help",
-            "words",
-            "dialogs.quit",
-            "dialogs.stop",
-            "dialogs.ended",
-        ):
+        for name in SCREENS:
             import_module(f"sapo_edge.tui.screens.{name}")
         self._loaded()
 

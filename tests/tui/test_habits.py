@@ -94,11 +94,16 @@ async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
         assert "held-out" in picture(app).partition("Other words")[0]
 
 
-def test_the_first_picture_needs_no_journal_editor_or_model() -> None:
+def test_the_first_picture_needs_no_journal_editor_or_model_and_no_screen_a_journal_or_verifier() -> None:
     modules = ("cli.main", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
     imports = ", ".join(f"sapo_edge.{module}" for module in modules)
-    late = {"packaging.requirements", "sapo_edge.policy", "sqlite3", "textual.widgets._text_area"}
-    code = f"import sys, {imports}; print(*({late!r} & sys.modules.keys()))"
+    later = {"packaging.requirements", "sapo_edge.policy", "textual.widgets._text_area"}
+    never = {"sqlite3", "sapo_edge.control.report", "sapo_edge.state.store", "sapo_edge.tasks.source"}
+    code = (
+        f"import importlib, sys, {imports}; print(*({later | never!r} & sys.modules.keys()));"
+        "[importlib.import_module(f'sapo_edge.tui.screens.{name}') for name in sapo_edge.tui.app.SCREENS];"
+        f"print(*({never!r} & sys.modules.keys()))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

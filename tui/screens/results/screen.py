@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -13,9 +13,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import Button, Static
 
-from sapo_edge.control.report import Report, TaskCourse
 from sapo_edge.errors import SapoError
-from sapo_edge.evaluate import Gain
 from sapo_edge.plain import printable
 from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import History
@@ -24,6 +22,9 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.results.texts import report_text, spoken
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.job_line import JobLine
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import Report
 
 MORE_ROUNDS = 40
 """Rounds that one key adds to a run."""
@@ -236,6 +237,9 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
         round: of the adapter.
         before: the report of the journal, whose examples are kept.
     """
+    from sapo_edge.control.report import Report, TaskCourse
+    from sapo_edge.evaluate import Gain
+
     base, adapter = record["base"], record["adapter"]
     tasks = tuple(
         TaskCourse(name, counts["correct"], adapter["entries"][name]["correct"], counts["questions"])

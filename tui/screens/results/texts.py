@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.control.report import Report, TaskCourse
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns, percent
 from sapo_edge.tui.widgets.then_and_now import add_examples, changes_text
+
+if TYPE_CHECKING:
+    from sapo_edge.control.report import Report, TaskCourse
 
 EXAMPLES = 3
 """Questions shown with the answers before and now."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from sapo_edge.control.runs import RunView
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.screens.runs.texts import best_text
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+
+if TYPE_CHECKING:
+    from sapo_edge.control.runs import RunView
 
 
 class RunList(CursorList):

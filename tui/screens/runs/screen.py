@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -13,10 +13,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import ContentSwitcher, Static
 
-from sapo_edge.control.runs import RunView
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.state.runs import unused
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.screens.runs.list import RunList
 from sapo_edge.tui.screens.runs.plot import RunsPlot
@@ -26,6 +24,9 @@ from sapo_edge.tui.widgets.ask import Ask
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.restart import stopped
+
+if TYPE_CHECKING:
+    from sapo_edge.control.runs import RunView
 
 BOTH = 72
 """Columns from which curves and words stand beside each other; v shows the curves below."""
@@ -223,6 +224,8 @@ round.
     @work(group="runs-change")
     async def action_new(self) -> None:
         """Begin a run."""
+        from sapo_edge.state.runs import unused
+
         proposed = unused([run.name for run in self.list.runs])
         if name := await self.app.push_screen_wait(Ask("A new run beside the old one", NEW, proposed)):
             await self._change("new", name)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from sapo_edge.control.runs import RunView, compare_best, differing
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import ArmRow, ExperimentState
 from sapo_edge.tui.widgets.bars import add_bar, percent
+
+if TYPE_CHECKING:
+    from sapo_edge.control.runs import RunView
 
 ONE = "There is one run. n begins another beside it: then both are compared here, and u returns to this one."
 OTHER_QUESTIONS = "They were not asked the same questions, so which is better is not told."
@@ -46,6 +49,8 @@ def comparison_text(run: RunView, other: RunView | None) -> Text:
 
 def verdict(run: RunView, other: RunView) -> tuple[str, str]:
     """A style, and which run's best adapter is better."""
+    from sapo_edge.control.runs import compare_best
+
     gain = compare_best(other, run)
     if gain is None:
         return "", OTHER_QUESTIONS
@@ -74,6 +79,8 @@ def _add_tasks(text: Text, runs: Sequence[RunView]) -> None:
 
 
 def _add_settings(text: Text, run: RunView, other: RunView) -> None:
+    from sapo_edge.control.runs import differing
+
     differences = differing(run, other)
     text.append("What differs\n", "bold")
     if not differences:
