@@ -1,7 +1,7 @@
 """Installs the wheels with pipx and uv where no compiler is, learns, upgrades, removes: `python -m tests.install`.
 
-Times and weighs each step, and prints a table for docs/install.md. Takes minutes and 5 GB of disk for a while; nothing
-outside a temporary directory changes. The version before is built from git.
+Installs the sdist with pip, too. Times and weighs each step, and prints a table for docs/install.md. Takes minutes and
+5 GB of disk for a while; nothing outside a temporary directory changes. The version before is built from git.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.install.platforms import resolve
+from tests.install import aarch64, platforms
 from tests.install.weight import megabytes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +136,21 @@ def uv(clean: Clean) -> None:
     _live(clean, "uv tool", install, ("uv", "tool", "uninstall", "sapo-edge"), environment)
 
 
+def sdist(clean: Clean) -> None:
+    """Install the sdist with pip, and learn a round."""
+    archive = next(clean.wheels.glob("sapo_edge-*.tar.gz"), None) or sys.exit("make it: packaging/wheels.py sdist")
+    environment = clean.directory / "home/sdist"
+    clean.run("sdist: make an environment", sys.executable, "-m", "venv", str(environment))
+    pip = (str(environment / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    clean.run("sdist: install", *pip, *clean.place(archive), f"{archive}{EXTRAS}", weigh=environment)
+    sapo = str(environment / "bin/sapo")
+    assert archive.name.removeprefix("sapo_edge-").removesuffix(".tar.gz") in clean.run(
+        "sdist: version", sapo, "--version"
+    )
+    home = str(clean.directory / "home/node-sdist")
+    clean.run("sdist: its first round", sapo, "run", *QUICK, "--home", home, weigh=environment)
+
+
 def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[str, ...], environment: Path) -> None:
     """What an owner does with the program from its installation to its removal."""
     (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
@@ -173,13 +188,15 @@ def before(directory: Path, commit: str) -> Path:
 def main() -> None:
     """Do what is named, in a clean environment of its own."""
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", "platforms", []])
+    parser.add_argument("tools", nargs="*", choices=["pipx", "uv", "sdist", "platforms", "aarch64", []])
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
-    tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv}
-    if "platforms" in arguments.tools:
-        resolve(arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))
+    tools: dict[str, Callable[[Clean], None]] = {"pipx": pipx, "uv": uv, "sdist": sdist}
+    lists = {"platforms": platforms.resolve, "aarch64": aarch64.resolve}
+    if asked := [name for name in arguments.tools if name in lists]:
+        for name in asked:
+            lists[name](arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))
         return
     with tempfile.TemporaryDirectory(prefix="sapo-install-") as directory:
         clean = Clean(Path(directory), arguments.wheels.resolve(), arguments.find_links)
