@@ -1,0 +1,91 @@
+"""The Debian package, installed by apt on a fresh Debian, used, removed: `python -m tests.debian`.
+
+Makes the package from the wheels of `packaging/wheels.py` and installs it in a Debian of its own in a directory:
+version, one round, the unit of a service, `apt remove`, `apt purge`, and what is left. Prints a table for
+docs/install.md. Needs root, debootstrap and the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.debian.machine import HOME, PERSON, Machine, fresh_machine
+from tests.debian.table import Table
+
+ROOT = Path(__file__).resolve().parents[2]
+PRESUMED = ("systemd",)
+"""What every Debian has, and the smallest one lacks."""
+LOGS = (
+    "/var/lib/apt/",
+    "/var/lib/dpkg/",
+    "/var/log/",
+    "/var/cache/",
+    "/home/",
+    "/tmp/",
+    "/root/package",
+    "/etc/ld.so.cache",
+)
+"""Where apt, and a person's node, keep what they have done."""
+ROUND = "sapo run --solo --rounds 1 --set held_out=0"
+
+
+def live(machine: Machine, package: Path) -> None:
+    """Install, use and remove the package.
+
+    Raises:
+        SystemExit: if a command fails.
+        AssertionError: if something is left, or missing.
+    """
+    (machine.root / "root/package").mkdir()
+    shutil.copy(package, machine.root / "root/package")
+    before = files(machine)
+    table = Table(machine)
+
+    def do(command: str, what: str, user: str = "root") -> str:
+        with table.measured(command, what):
+            return machine.run(command, user=user)
+
+    do(f"apt-get install -y ./package/{package.name}", "installs Debian's packages, then libraries into /opt/sapo-edge")
+    assert do("sapo --version", "", PERSON).strip()
+    do(ROUND, "a round of the embedded model", PERSON)
+    assert machine.run("sapo history", user=PERSON).count("\n") == 2
+    do("sapo service install --system --dry-run > /tmp/sapo-edge.service", "the unit of a service of the system")
+    do("systemd-analyze verify --man=no /tmp/sapo-edge.service", "nothing to complain about")
+    do(f"apt-get install -y --reinstall ./package/{package.name}", "an upgrade: the environment is completed")
+    machine.run("sapo --version", user=PERSON)
+    do("apt-get remove -y sapo-edge", "removes the program")
+    assert not (machine.root / "opt/sapo-edge").exists() and not (machine.root / "usr/bin/sapo").exists()
+    do("apt-get purge -y sapo-edge && apt-get autoremove --purge -y", "and what it required")
+    left = sorted(files(machine) - before)
+    assert not left, f"left: {left[:20]}"
+    history = machine.run(f"ls {HOME}/.local/state", user=PERSON).split()
+    assert history == ["sapo-edge"], "what a node has learned stays"
+
+
+def files(machine: Machine) -> set[str]:
+    """Every file of the machine but those that tell what was done."""
+    found = machine.run("find / -xdev -not -type d").splitlines()
+    return {path for path in found if not path.startswith(LOGS)}
+
+
+def main() -> None:
+    """Make the package, and let it live."""
+    parser = argparse.ArgumentParser(prog="python -m tests.debian", description=__doc__)
+    parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
+    parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        command = [sys.executable, str(ROOT / "packaging/deb.py"), "--wheels", str(options.wheels), "--to", directory]
+        package = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+        print(f"{package.name}: {package.stat().st_size / 1e6:.0f} MB")
+        with fresh_machine(options.base and options.base.resolve(), *PRESUMED) as machine:
+            live(machine, package)
+
+
+if __name__ == "__main__":
+    main()

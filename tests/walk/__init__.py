@@ -1,0 +1,1 @@
+"""The README's commands, from nothing to a removed installation: `python -m tests.walk`."""

@@ -1,0 +1,158 @@
+"""Walks through README.md on a fresh Debian, by its commands alone: `python -m tests.walk`.
+
+A Debian of its own in a directory, with `make` and Python and nothing else, and a person who may use sudo: installs,
+learns, chats, exports, removes, and checks what is left. Times and weighs each command; `--into docs/quick-start.md`
+puts the table there. The clone is of the last commit. Needs root, debootstrap and the network; takes 25 minutes on two
+quiet cores, and 5 GB of disk for a while.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.debian.machine import HOME, PERSON, Machine, fresh_machine
+from tests.debian.table import Table, used
+from tests.debian.terminal import Terminal
+from tests.install.weight import megabytes
+from tests.walk.readme import ROOT, WALK, Step, check, with_table
+
+CLONE = f"{HOME}/sapo-edge"
+PRESUMED = ("make", "python3")
+"""What the README presumes beside a clone."""
+INSTALLED = "sapo run --solo"
+"""`make` prints this command when the installation is done."""
+
+
+@dataclass(slots=True)
+class Walk:
+    """A walk on a machine.
+
+    Attributes:
+        machine: a fresh one.
+        rounds: of `make run`; None learns as many as it does by itself.
+        compiles: whether llama.cpp is compiled.
+        table: of what the commands take.
+    """
+
+    machine: Machine
+    rounds: int | None
+    compiles: bool
+    table: Table
+
+    def clone(self) -> None:
+        """Make the clone, as git does it."""
+        with self.table.measured("", "a clone"):
+            place = self.machine.home / "sapo-edge"
+            command = ["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(place)]
+            subprocess.run(command, check=True)
+            self.machine.run(f"chown -R {PERSON}: {CLONE}")
+
+    def terminal(self, command: str) -> Terminal:
+        """Run a command in the clone; on the README's page, `sapo` means the program that make installed."""
+        return self.machine.terminal(f'sapo() {{ .venv/bin/sapo "$@"; }}; {command}', directory=CLONE)
+
+    def make_run(self, step: Step) -> None:
+        """Install and learn, as two rows."""
+        words = [f"ROUNDS={self.rounds}"] if self.rounds is not None else []
+        words += [] if self.compiles else ["COMPILE=no"]
+        command = " ".join(["make run", *words])
+        began, started = used(), time.monotonic()
+        terminal = self.terminal(command)
+        terminal.wait_for(INSTALLED)
+        installed, middle = terminal.used, time.monotonic()
+        how = "installs" if self.compiles else "installs, without compiling"
+        self.table.add(f"`{command}`", how, middle - started, installed)
+        begin = time.monotonic()
+        ended(terminal, command)
+        result = re.search(r"held-out test: base ([\d.]+), adapter of round (\d+) ([\d.]+)", terminal.text)
+        assert result, terminal.text[-4000:]
+        what = f"learns {result[2]} rounds alone: held-out {result[1]} -> {result[3]}"
+        self.table.add("", what, time.monotonic() - begin, used() - began - installed)
+
+    def app(self, command: str, step: Step) -> None:
+        """Start a node from the terminal app, leave the app when the node has learned a round."""
+        rounds = self.round()
+        with self.table.measured(command, step.what):
+            terminal = self.terminal(command)
+            type_in_turn(terminal, step.typed[:2])
+            terminal.wait_until(lambda: self.round() > rounds, "a round", pause=5.0)
+            type_in_turn(terminal, step.typed[2:])
+            ended(terminal, command)
+
+    def round(self) -> int:
+        """The last round in the history."""
+        lines = self.machine.run(".venv/bin/sapo history", user=PERSON, directory=CLONE).splitlines()
+        return int(lines[-1].partition(",")[0]) if len(lines) > 1 else 0
+
+    def step(self, command: str, step: Step) -> None:
+        """Do what the README says."""
+        if step.left_out:
+            return
+        if command == "make run":
+            self.make_run(step)
+        elif command == ".venv/bin/sapo":
+            self.app(command, step)
+        else:
+            with self.table.measured(command, step.what):
+                terminal = self.terminal(command)
+                type_in_turn(terminal, step.typed)
+                ended(terminal, command)
+
+    def left(self) -> dict[str, float]:
+        """MB of what is left in the person's home, by what it is."""
+        found = [
+            path for place in ("config", "cache", "local") for path in self.machine.home.glob(f".{place}/**/*sapo*/*")
+        ]
+        assert [path.name for path in found] == ["identity"], f"left: {found}"
+        assert not (self.machine.home / "sapo-edge/.venv").exists(), "the program is left"
+        places = {path.name: path for path in self.machine.home.iterdir() if path.is_dir()}
+        return {name: megabytes(path) for name, path in sorted(places.items())}
+
+
+def type_in_turn(terminal: Terminal, typed: Sequence[tuple[str, str]]) -> None:
+    """Wait for each text and type what follows it."""
+    for text, keys in typed:
+        terminal.wait_for(text)
+        terminal.type(keys)
+
+
+def ended(terminal: Terminal, command: str) -> None:
+    """Wait for the end of a command that has to succeed.
+
+    Raises:
+        SystemExit: with the end of its output.
+    """
+    if status := terminal.end():
+        sys.exit(f"{command} failed ({status}):\n{terminal.text[-6000:]}")
+
+
+def main() -> None:
+    """Walk, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.walk", description=__doc__)
+    parser.add_argument("--rounds", type=int, help="of `make run`, in place of its 40")
+    parser.add_argument("--no-compile", dest="compiles", action="store_false", help="run `make run COMPILE=no`")
+    parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
+    parser.add_argument("--into", type=Path, help="document that gets the table between its marks")
+    options = parser.parse_args()
+    readme = (ROOT / "README.md").read_text("utf-8")
+    check(readme)
+    with fresh_machine(options.base and options.base.resolve(), *PRESUMED) as machine:
+        walk = Walk(machine, options.rounds, options.compiles, Table(machine))
+        walk.clone()
+        for command, step in WALK.items():
+            walk.step(command, step)
+        print(json.dumps({"left_mb": walk.left()}))
+        if options.into is not None:
+            options.into.write_text(with_table(options.into.read_text("utf-8"), walk.table.rows), "utf-8")
+
+
+if __name__ == "__main__":
+    main()

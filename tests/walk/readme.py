@@ -1,0 +1,88 @@
+"""The commands of README.md, and what the walk does with each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.debian.table import HEAD
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BEGIN, END = "<!-- walk: begin -->", "<!-- walk: end -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a person does at a command of the README.
+
+    Attributes:
+        what: comes of it, for the table; empty if it is left out.
+        typed: what the command prints, and what the person types then, in turn.
+        left_out: why the walk goes past it.
+    """
+
+    what: str = ""
+    typed: tuple[tuple[str, str], ...] = ()
+    left_out: str = ""
+
+
+TWO = Step(left_out="takes two computers")
+WALK = {
+    "make run": Step("installs, and learns"),
+    "make test": Step(left_out="is about the code, not its use"),
+    ".venv/bin/sapo": Step(
+        "the app starts a node, which learns a round; the app is left",
+        typed=(("cores: automatic, of", "a"), ("no connection is opened", "\r"), ("", "q"), ("Keep learning", "k")),
+    ),
+    "sapo swarm create --private": TWO,
+    "sapo run": TWO,
+    "sapo swarm invite": TWO,
+    "sapo swarm join 'LINE'": TWO,
+    "sapo chat": Step("one question, beside the node", typed=(("\n> ", "What is 3 + 4?\n"), ("\n> ", "\x04"))),
+    "sapo eval": Step("400 answers, beside the node"),
+    "sapo export --to merged my-model": Step("one GGUF file"),
+    "ollama create my-model -f my-model/Modelfile && ollama run my-model": Step(left_out="needs another program"),
+    "sapo stop --wait": Step("ends the node after its round"),
+    "sapo backup FILE.zip": Step("keeps everything"),
+    "sapo uninstall": Step("removes settings, adapters, history", typed=(("[y/N]", "y\n"),)),
+    "make clean": Step("removes the program"),
+}
+"""In the order of the README."""
+
+
+def commands(readme: str) -> list[str]:
+    """The commands in the README's blocks, in order, without their comments."""
+    lines = (line for block in BLOCK.findall(readme) for line in block.splitlines())
+    found = (re.split(r"(?:^|\s)\s*#\s", line)[0].strip() for line in lines)
+    return [command for command in found if command]
+
+
+def check(readme: str) -> None:
+    """Refuse a README whose commands are not those of the walk.
+
+    Raises:
+        SystemExit: naming the first that differs.
+    """
+    found, known = commands(readme), list(WALK)
+    for number in range(max(len(found), len(known))):
+        if found[number : number + 1] != known[number : number + 1]:
+            there = found[number : number + 1] or ["nothing more"]
+            here = known[number : number + 1] or ["nothing more"]
+            raise SystemExit(f"README.md has {there[0]!r} where the walk has {here[0]!r}: change tests/walk/readme.py")
+
+
+def with_table(text: str, rows: Iterable[str]) -> str:
+    """A document with a new table between its marks.
+
+    Raises:
+        SystemExit: if it has no marks.
+    """
+    head, begin, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"the document lacks {BEGIN} and {END}")
+    table = "\n".join((HEAD, *rows))
+    return f"{head}{begin}\n{table}\n{end}{tail}"
