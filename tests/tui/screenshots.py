@@ -47,7 +47,7 @@ class Shot:
     """One picture.
 
     Attributes:
-        name: of its file.
+        name: of its file; "" only waits for the text.
         keys: keys and texts that lead to it from the one before, as a terminal sends them.
         text: a text that the screen then shows.
     """
@@ -74,7 +74,9 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
         Shot("settings", ("7",), "ettings"),
         Shot("results", ("8",), "What was learned"),
         Shot("runs", ("r",), "against"),
-        Shot("tasks", ("9", "n", CTRL_U, str(questions), ENTER), "no mistakes"),
+        Shot("", ("9",), "arithmetic"),
+        Shot("", ("n",), "replace with your own"),
+        Shot("tasks", (CTRL_U, str(questions), ENTER), "no mistakes"),
         Shot("help", ("1", F1), "Dashboard"),
         Shot("words", (ESCAPE, F2), "What the words mean"),
         Shot("commands", (ESCAPE, CTRL_P), "Search"),
@@ -170,9 +172,10 @@ async def take(directory: Path, home: Path, shots: tuple[Shot, ...]) -> None:
                         # A screen needs a moment, and a key right after Escape would count as Alt with that key.
                         await asyncio.sleep(0.5)
                     await settle(page, shot.text)
-                    path = directory / f"{shot.name}.png"
-                    path.write_bytes(smaller(await page.picture()))
-                    print(path)
+                    if shot.name:
+                        path = directory / f"{shot.name}.png"
+                        path.write_bytes(smaller(await page.picture()))
+                        print(path)
 
 
 def smaller(picture: bytes) -> bytes:

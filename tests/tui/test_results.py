@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.pilot import Pilot
-from textual.widgets import Input, OptionList
+from textual.widgets import Button, Input, OptionList
 
 from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.quantisation import Quantisation
@@ -59,6 +59,16 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
     launcher.node.emit(NodeStopped(reason="done", rounds=40))
     launcher.node.stop()
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
+
+
+@pytest.mark.asyncio
+async def test_a_phone_shows_all_buttons(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(43, 39)) as pilot:
+        await opened(pilot, app)
+        regions = [button.region for button in app.screen.query(Button)]
+        assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
+        assert all(words in screen(app) for words in ("x Export", "4 Chat", "v Test", "m More", "g Picture"))
 
 
 @pytest.mark.asyncio

@@ -473,6 +473,17 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
 
 
 @pytest.mark.asyncio
+async def test_a_question_that_fits_is_whole(launcher: FakeLauncher) -> None:
+    async with opened(launcher) as (pilot, screen):
+        listed = screen.browser.list
+        whole = " ".join(screen.browser.pages.rows[0].question.split())
+        await pilot.resize_terminal(200, 40)
+        await until(pilot, lambda: listed.cell(0, "question")[0] == whole)
+        await pilot.resize_terminal(60, 24)
+        await until(pilot, lambda: listed.cell(0, "question")[0] != whole)
+
+
+@pytest.mark.asyncio
 async def test_small_terminals_keep_their_place(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press("b", *["down"] * 12)

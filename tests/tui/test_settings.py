@@ -21,7 +21,7 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.restart import AskRestart
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, picture, until
+from tests.tui.shell import TRUECOLOR, picture, screen, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -119,6 +119,16 @@ def test_changed_settings_can_be_searched(launcher: FakeLauncher) -> None:
     found = [row.name for _, rows in grouped(launcher.settings(), "changed", advanced=False) for row in rows]
     assert found == ["upload", "kl"]
     assert [row.name for _, rows in grouped(launcher.settings(), "2.0 MB/s") for row in rows] == ["upload"]
+
+
+@pytest.mark.asyncio
+async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(43, 39)) as pilot:
+        await opened(pilot, app, advanced=False)
+        await until(pilot, lambda: "busy" in screen(app))
+        (line,) = [line for line in screen(app).splitlines() if " busy " in line]
+        assert "never pause" in line and "default" not in line
 
 
 @pytest.mark.asyncio

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -22,7 +24,7 @@ from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
-from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, mistakes_text
+from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, check_text, mistakes_text
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
@@ -48,6 +50,9 @@ TRIED = JobResult(
         ],
     }
 )  # fmt: skip
+
+
+CONSOLE = Console()
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -114,6 +119,14 @@ async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -
         await pilot.press("enter")
         await until(pilot, lambda: "x.toml has 2 mistakes; mend them" in screen(app))
         await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
+
+
+@pytest.mark.parametrize(
+    "text", [mistakes_text({"mistakes": [{"text": "no", "remedy": "yes"}]}), check_text(CHECKED.record, ())]
+)
+def test_only_the_first_line_has_the_colour_of_the_verdict(text: Text) -> None:
+    assert not text.style and text.get_style_at_offset(CONSOLE, 0).color is not None
+    assert text.get_style_at_offset(CONSOLE, text.plain.index("\n") + 2).color is None
 
 
 def test_mistakes_are_bounded() -> None:

@@ -30,6 +30,8 @@ MORE_ROUNDS = 40
 """Rounds that one key adds to a run."""
 ROOMY = 72
 """Columns from which the buttons have whole labels."""
+ONE_ROW = 56
+"""Columns from which the buttons stand in one row."""
 PICTURE = "sapo-curve.svg"
 """Name of the picture's file."""
 
@@ -42,6 +44,7 @@ class Results(View):
     Results #learned { height: 1fr; border-title-color: $primary; scrollbar-size: 1 1; }
     Results #report { height: auto; }
     Results #actions { height: 1; padding: 0 1; }
+    Results #actions.-rows { layout: grid; grid-size: 3 2; height: 2; }
     Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }
     Results #actions Button:focus { background: $primary; color: $background; text-style: bold underline; }
     """
@@ -101,6 +104,7 @@ runs, compares two, begins a new one beside the old one, and watches an experime
     def on_resize(self) -> None:
         """Fit the bars and the buttons."""
         roomy = self.app.size.width >= ROOMY
+        self.query_one("#actions").set_class(self.app.size.width < ONE_ROW, "-rows")
         for action, (key, label, short) in self.BUTTONS.items():
             self.query_one(f"#{action}", Button).label = f"{key} {label if roomy else short}"
         self._show()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.events import Click
@@ -84,7 +85,13 @@ class RolloutList(CursorList):
             case "time":
                 return format_time(row.time)[5:16], "muted"
             case _:
-                return self.distinct(row), "" if row.informative else "muted"
+                return self._question(row), "" if row.informative else "muted"
+
+    def _question(self, row: Row) -> str:
+        """The whole question if it fits, else what tells it from others."""
+        whole = " ".join(row.question.split())
+        width = next(width for column, width in self.fitting() if column.key == "question")
+        return whole if cell_len(whole) <= width else self.distinct(row)
 
 
 class FilterChip(Static):
@@ -130,7 +137,7 @@ class FilterBar(Horizontal):
             new: whether the note tells of new rollouts.
         """
         chips = {
-            "origin": (f"o {ORIGINS[filter.origin]}", filter.origin != "any"),
+            "origin": (f"b {ORIGINS[filter.origin]}", filter.origin != "any"),
             "informative": ("i only what teaches" if filter.informative else "i any reward", filter.informative),
             "entry": (f"t {printable(filter.entry)[:20]}" if filter.entry else "t any task", bool(filter.entry)),
             "author": (f"a {printable(filter.name)[:20]}" if filter.author else "a anybody", bool(filter.author)),

@@ -18,6 +18,8 @@ NAME_WIDTH = 19
 """Columns for names."""
 SOURCE_WIDTH = 11
 """Columns for sources."""
+NARROW = 48
+"""Columns below which the list has no sources."""
 
 
 class SettingList(OptionList, inherit_bindings=False):
@@ -92,7 +94,10 @@ class SettingList(OptionList, inherit_bindings=False):
         self.call_after_refresh(self.scroll_to_highlight)
 
     def _line(self, row: SettingRow) -> Content:
-        width = max(10, self.scrollable_content_region.width - NAME_WIDTH - SOURCE_WIDTH - 3)
+        room = self.scrollable_content_region.width
+        # A narrow list leaves out where a value comes from: the panel below says it, too.
+        source = SOURCE_WIDTH + 1 if room >= NARROW else 0
+        width = max(10, room - NAME_WIDTH - source - 2)
         value = value_text(row, row.value)
         if cell_len(value) > width:
             value = set_cell_size(value, width - 1) + "…"
@@ -102,5 +107,5 @@ class SettingList(OptionList, inherit_bindings=False):
             (f"{mark} ", "$text-warning"),
             f"{row.name:{NAME_WIDTH}}",
             (set_cell_size(value, width), "bold" if is_set else ""),
-            (f" {origin(row):>{SOURCE_WIDTH}}", "" if is_set else "dim"),
+            (f" {origin(row):>{SOURCE_WIDTH}}" if source else "", "" if is_set else "dim"),
         )

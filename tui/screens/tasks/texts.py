@@ -46,7 +46,7 @@ def manifest_line(row: Mapping[str, Any]) -> str:
 def mistakes_text(record: Mapping[str, Any]) -> Text:
     """The mistakes because of which a file can't be used."""
     mistakes = record["mistakes"]
-    text = Text(f"✗ {counted(len(mistakes), 'mistake')}\n\n", "bold red")
+    text = Text().append(f"✗ {counted(len(mistakes), 'mistake')}\n\n", "bold red")
     for mistake in mistakes[:MAX_REMARKS]:
         text.append(f"{printable(mistake['text'])}\n").append(f"  {printable(mistake['remedy'])}\n", "dim")
     return text
@@ -54,7 +54,7 @@ def mistakes_text(record: Mapping[str, Any]) -> Text:
 
 def check_text(record: Mapping[str, Any], notes: tuple[str, ...]) -> Text:
     """What `sapo tasks check` found in a file without mistakes."""
-    text = Text("✓ no mistakes\n\n", "bold green")
+    text = Text().append("✓ no mistakes\n\n", "bold green")
     for task in record["tasks"]:
         text.append(f"{printable(task['name'])}: {counted(task['train'], 'question')} to train on")
         held_out = f"{task['validation']} to choose the best checkpoint, {task['test']} to report the gain"
@@ -81,7 +81,7 @@ def preview_text(record: Mapping[str, Any]) -> Text:
     """What a model makes of the questions now."""
     questions = record["questions"]
     answers = sum(len(question["answers"]) for question in questions)
-    text = Text(f"{printable(record['advice'])}\n\n", "bold")
+    text = Text().append(f"{printable(record['advice'])}\n\n", "bold")
     text.append(f"right answers: {record['success']:.0%} of {answers}\n")
     asked = counted(len(questions), "question")
     text.append(f"something to learn from: {record['informative']} of {asked}")
