@@ -18,7 +18,7 @@ from tests.debian.terminal import Terminal
 SUITE = "bookworm"
 PERSON = "person"
 HOME = f"/home/{PERSON}"
-SECONDS = 3600.0
+SECONDS = 10_800.0
 """Time limit of a command."""
 # Ended children of nobody go at once: a program that waits for one's end must not find it among the dead.
 OUTSIDE = """
