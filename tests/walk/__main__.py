@@ -59,7 +59,7 @@ class Walk:
         """Run a command in the clone; on the README's page, `sapo` means the program that make installed."""
         return self.machine.terminal(f'sapo() {{ .venv/bin/sapo "$@"; }}; {command}', directory=CLONE)
 
-    def make_run(self, step: Step) -> None:
+    def make_run(self) -> None:
         """Install and learn, as two rows."""
         words = [f"ROUNDS={self.rounds}"] if self.rounds is not None else []
         words += [] if self.compiles else ["COMPILE=no"]
@@ -70,12 +70,11 @@ class Walk:
         installed, middle = terminal.used, time.monotonic()
         how = "installs" if self.compiles else "installs, without compiling"
         self.table.add(f"`{command}`", how, middle - started, installed)
-        begin = time.monotonic()
         ended(terminal, command)
         result = re.search(r"held-out test: base ([\d.]+), adapter of round (\d+) ([\d.]+)", terminal.text)
         assert result, terminal.text[-4000:]
-        what = f"learns {result[2]} rounds alone: held-out {result[1]} -> {result[3]}"
-        self.table.add("", what, time.monotonic() - begin, used() - began - installed)
+        what = f"learns alone: held-out {result[1]} -> {result[3]} with the adapter of round {result[2]}"
+        self.table.add("", what, time.monotonic() - middle, used() - began - installed)
 
     def app(self, command: str, step: Step) -> None:
         """Start a node from the terminal app, leave the app when the node has learned a round."""
@@ -97,7 +96,7 @@ class Walk:
         if step.left_out:
             return
         if command == "make run":
-            self.make_run(step)
+            self.make_run()
         elif command == ".venv/bin/sapo":
             self.app(command, step)
         else:
