@@ -23,11 +23,15 @@ def printable(text: object, *, lines: bool = False) -> str:
         text: converted by `str`.
         lines: keep line ends and tabs.
     """
+    plain = str(text)
+    # Almost every text, and fifty times as fast: Python counts all that is escaped here as not printable.
+    if plain.isprintable():
+        return plain
     return "".join(
         character if unicodedata.category(character) not in _INVISIBLE or (lines and character in "\n\t")
         # Escaped as in a program.
         else character.encode("unicode_escape").decode("ascii")
-        for character in str(text)
+        for character in plain
     )  # fmt: skip
 
 

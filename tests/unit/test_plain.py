@@ -83,6 +83,18 @@ def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
 
 
+def test_most_texts_are_not_looked_through_by_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unicodedata, "category", lambda character: pytest.fail(repr(character)))
+    assert printable("quiet-heron-007 → 超级 ½") == "quiet-heron-007 → 超级 ½"
+
+
+def test_python_calls_nothing_printable_that_is_escaped_here() -> None:
+    invisible = ("C", "Zl", "Zp")
+    assert not [
+        c for c in map(chr, range(0x110000)) if c.isprintable() and unicodedata.category(c).startswith(invisible)
+    ]
+
+
 def test_escape_sequences_can_be_read() -> None:
     assert printable("a\x1b[2Jb\x9b\u202e") == r"a\x1b[2Jb\x9b\u202e"
     assert printable("a\nb\tc\r", lines=True) == "a\nb\tc\\r"
