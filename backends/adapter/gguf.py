@@ -37,12 +37,23 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         CheckpointError: if a weight belongs to no tensor of the base model, has another shape or is not finite.
         StateError: if the file can't be written.
     """
+    temporary = path.with_name(path.name + ".part")
+    write_adapter_in_place(temporary, header, weights, alpha)
+    try:
+        os.replace(temporary, path)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def write_adapter_in_place(
+    path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float
+) -> None:
+    """Like `write_adapter`, but overwrites the file: for one that can't be renamed, or that nobody reads meanwhile."""
     from gguf import GGUFWriter
 
     pairs = pairs_of(header, weights)
-    temporary = path.with_name(path.name + ".part")
     try:
-        writer = GGUFWriter(temporary, header.architecture)
+        writer = GGUFWriter(path, header.architecture)
         writer.add_type("adapter")
         writer.add_string("adapter.type", "lora")
         writer.add_float32("adapter.lora.alpha", float(alpha))
@@ -53,11 +64,12 @@ def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDAr
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        os.replace(temporary, path)
     except OSError as error:
-        raise StateError(
-            f"can't write the adapter {path}: {error.strerror}", "free some space or check the permissions"
-        ) from error
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: Path, error: OSError) -> StateError:
+    return StateError(f"can't write the adapter {path}: {error.strerror}", "free some space or check the permissions")
 
 
 def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.adapter.files import read_adapter
-from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
+from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
@@ -81,7 +81,7 @@ class LlamaCppPolicy(BasePolicy):
         sampled = replace(read_header(self.sampler.path), metadata=self.header.metadata)
         self.model = LlamaModel(sampled, rearranged=not self.plan.own_file, thinking=thinking)
         self.vocabulary = self.model
-        self.adapter_path = workspace / "sampler-adapter.gguf"
+        self.adapter_file = AdapterFile(workspace)
         self._has_adapter = False
         self.learner: TorchLearner | None = None
         if trainable:
@@ -109,7 +109,7 @@ class LlamaCppPolicy(BasePolicy):
         )
         with closing(context):
             if use_adapter and self._has_adapter:
-                context.set_adapter(self.adapter_path)
+                context.set_adapter(self.adapter_file.path)
             return GroupSampler(
                 context,
                 request,
@@ -120,11 +120,11 @@ class LlamaCppPolicy(BasePolicy):
 
     def _learned(self) -> None:
         assert self.learner is not None
-        write_adapter(self.adapter_path, self.header, self.learner.weights(), self.lora.alpha)
+        self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
         self._has_adapter = True
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        write_adapter(self.adapter_path, self.header, read_adapter(directory), lora.alpha)
+        self.adapter_file.write(self.header, read_adapter(directory), lora.alpha)
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
@@ -133,4 +133,5 @@ class LlamaCppPolicy(BasePolicy):
     def close(self) -> None:
         """Free native memory."""
         self.model.close()
+        self.adapter_file.close()
         self.learner = None

@@ -131,9 +131,10 @@ def node(home: Path, group: Group | None, cores: set[int], *arguments: str) -> I
 
 
 def written(pid: int) -> int:
-    """Bytes that a process has sent to a disk."""
+    """Bytes that a process has sent to a disk, without those of files that were removed before they were sent."""
     lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["write_bytes"])
+    counts = dict(line.split(": ") for line in lines)
+    return int(counts["write_bytes"]) - int(counts["cancelled_write_bytes"])
 
 
 def resident(pid: int) -> int:
