@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a Debian package from the wheels of `packaging/wheels.py`.
 
-    python packaging/deb.py [--wheels dist] [--to dist] [--extras llama,starter]
+    python packaging/deb.py [--wheels dist] [--to dist] [--extras llama,starter] [--core]
 
 The package holds the wheels and a script that installs them with pip into an environment of its own, /opt/sapo-edge,
 when it is configured; the rest of the libraries, torch above all, comes from the network then.
@@ -43,12 +43,14 @@ install() {{
     /opt/sapo-edge/bin/python -m pip install --quiet --no-cache-dir --disable-pip-version-check \\
         --constraint /{share}/constraints.txt "$@"
 }}
+{torch}install --find-links /{share} '/{share}/{wheel}[{extras}]'
+"""
+TORCH = """\
 # PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs.
 if [ ! -e /dev/nvidiactl ]; then
     install --retries 1 --no-deps --index-url https://download.pytorch.org/whl/cpu torch ||
         echo 'sapo-edge: PyTorch has no build for CPUs here; taking the one of PyPI' >&2
 fi
-install --find-links /{share} '/{share}/{wheel}[{extras}]'
 """
 POSTINST = """\
 #!/bin/sh
@@ -82,8 +84,12 @@ def main() -> int:
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist")
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     parser.add_argument("--extras", default="llama,starter")
+    parser.add_argument(
+        "--core", action="store_true", help="without torch, for a relay or a generator: name the extras"
+    )
     options = parser.parse_args()
-    wheels = sorted(wheel for wheel in options.wheels.glob("*.whl") if "+core" not in wheel.name)
+    skipped = re.compile(r"sapo_edge-[^+]*-" if options.core else r"sapo_edge-.*\+core-")
+    wheels = sorted(wheel for wheel in options.wheels.glob("*.whl") if not skipped.match(wheel.name))
     own = [wheel for wheel in wheels if wheel.name.startswith("sapo_edge-")]
     if len(own) != 1:
         print(f"{options.wheels} has {len(own)} wheels of sapo-edge; run packaging/wheels.py first", file=sys.stderr)
@@ -124,12 +130,13 @@ def build(own: Path, wheels: list[Path], extras: str, to: Path) -> Path:
         _write(root / "DEBIAN/control", control, 0o644)
         _write(root / "DEBIAN/postinst", POSTINST, 0o755)
         _write(root / "DEBIAN/prerm", PRERM, 0o755)
-        install = INSTALL.format(share=SHARE, wheel=own.name, extras=extras)
+        install = INSTALL.format(share=SHARE, wheel=own.name, extras=extras, torch="" if "+core" in own.name else TORCH)
         _write(root / "usr/sbin/sapo-edge-install", install, 0o755)
         _write(root / "usr/bin/sapo", LAUNCHER, 0o755)
         for directory in (root, *(path for path in root.rglob("*") if path.is_dir())):
             directory.chmod(0o755)
-        _output("dpkg-deb", "--root-owner-group", "-Zxz", "--build", str(root), str(package))
+        # Wheels are compressed already: a minute of work would save next to nothing.
+        _output("dpkg-deb", "--root-owner-group", "-Znone", "--build", str(root), str(package))
     return package
 
 

@@ -1,8 +1,8 @@
 """The Debian package, installed by apt on a fresh Debian, used, removed: `python -m tests.debian`.
 
 Makes the package from the wheels of `packaging/wheels.py` and installs it in a Debian of its own in a directory:
-version, one round, the unit of a service, `apt remove`, `apt purge`, and what is left. Prints a table for
-docs/install.md. Needs root, debootstrap and the network.
+version, one round, the unit of a service, removal, and what is left. Prints a table for docs/install.md. Needs root,
+debootstrap and the network.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ LOGS = (
 )
 """Where apt, and a person's node, keep what they have done."""
 ROUND = "sapo run --solo --rounds 1 --set held_out=0"
+GENERATOR = ("--core", "--extras", "swarm,llama,starter,tui")
 
 
-def live(machine: Machine, package: Path) -> None:
+def live(machine: Machine, package: Path, role: str) -> None:
     """Install, use and remove the package.
 
     Raises:
@@ -52,7 +53,7 @@ def live(machine: Machine, package: Path) -> None:
 
     do(f"apt-get install -y ./package/{package.name}", "installs Debian's packages, then libraries into /opt/sapo-edge")
     assert do("sapo --version", "", PERSON).strip()
-    do(ROUND, "a round of the embedded model", PERSON)
+    do(f"{ROUND} --role {role}", "a round of the embedded model", PERSON)
     assert machine.run("sapo history", user=PERSON).count("\n") == 2
     do("sapo service install --system --dry-run > /tmp/sapo-edge.service", "the unit of a service of the system")
     do("systemd-analyze verify --man=no /tmp/sapo-edge.service", "nothing to complain about")
@@ -60,7 +61,9 @@ def live(machine: Machine, package: Path) -> None:
     machine.run("sapo --version", user=PERSON)
     do("apt-get remove -y sapo-edge", "removes the program")
     assert not (machine.root / "opt/sapo-edge").exists() and not (machine.root / "usr/bin/sapo").exists()
-    do("apt-get purge -y sapo-edge && apt-get autoremove --purge -y", "and what it required")
+    # It has no settings of its own, so nothing is left for `apt purge`.
+    assert "sapo-edge" not in machine.run("dpkg-query --show")
+    do("apt-get autoremove --purge -y", "removes what it required")
     left = sorted(files(machine) - before)
     assert not left, f"left: {left[:20]}"
     history = machine.run(f"ls {HOME}/.local/state", user=PERSON).split()
@@ -78,13 +81,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.debian", description=__doc__)
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
+    parser.add_argument("--generator", action="store_true", help="a package without torch")
     options = parser.parse_args()
+    kind, role = (GENERATOR, "generator") if options.generator else ((), "trainer")
     with tempfile.TemporaryDirectory() as directory:
-        command = [sys.executable, str(ROOT / "packaging/deb.py"), "--wheels", str(options.wheels), "--to", directory]
+        command = [
+            sys.executable,
+            str(ROOT / "packaging/deb.py"),
+            "--wheels",
+            str(options.wheels),
+            "--to",
+            directory,
+            *kind,
+        ]
         package = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
         print(f"{package.name}: {package.stat().st_size / 1e6:.0f} MB")
         with fresh_machine(options.base and options.base.resolve(), *PRESUMED) as machine:
-            live(machine, package)
+            live(machine, package, role)
 
 
 if __name__ == "__main__":

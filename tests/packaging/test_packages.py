@@ -97,6 +97,13 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
         run("sh", "-n", str(script))
     assert "sapo_edge-9.8-py3-none-any.whl[llama,starter]" in scripts[3].read_text()
     assert {"llama", "starter"} <= set(EXTRAS)
+    assert " torch" in scripts[3].read_text()
+    built = subprocess.run([*command, "--core", "--extras", "swarm"], capture_output=True, text=True, check=False)
+    assert built.returncode == 0 and built.stdout.endswith("sapo-edge_9.8+core_all.deb\n"), built.stderr
+    run("dpkg-deb", "--raw-extract", built.stdout.strip(), str(tmp_path / "core"))
+    install = (tmp_path / "core/usr/sbin/sapo-edge-install").read_text()
+    assert "sapo_edge-9.8+core-py3-none-any.whl[swarm]" in install and "torch" not in install
+    run("sh", "-n", str(tmp_path / "core/usr/sbin/sapo-edge-install"))
     launched = subprocess.run([str(scripts[2])], capture_output=True, text=True, check=False)
     assert launched.returncode == 1 and "sapo-edge-install" in launched.stderr
 
