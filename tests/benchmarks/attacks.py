@@ -240,7 +240,7 @@ class Lab:
         return Phase(
             time.monotonic() - begin, self.node.processor() - processor, _charged(after) - _charged(status),
             self.node.waited() - waited, highest, self.node.memory(),
-            after["bytes_in"] - status["bytes_in"], after["bytes_out"] - status["bytes_out"],
+            sent=after["bytes_out"] - status["bytes_out"], received=after["bytes_in"] - status["bytes_in"],
         )  # fmt: skip
 
     def _publish(self, published: dict[str, set[int]]) -> None:

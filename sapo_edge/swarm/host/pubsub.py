@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any
 
@@ -36,7 +36,11 @@ MAX_RPC_BYTES = 256 * 1024
 MAX_PUBLISHED = 32
 """Most messages of one frame that are read, or written."""
 MAX_CONTROL = 64
-"""Most message ids, grafts, prunes or subscriptions of one frame."""
+"""Most control messages of a kind in one frame that are looked at, and most message ids or subscriptions."""
+MAX_REPEATED = 4
+"""Most grafts, prunes or announcements of one topic in a frame: one says all; a sender may join a few frames."""
+ANNOUNCED_PER_SECOND = 150.0
+"""Message ids that a neighbour may announce; each unknown one is asked for. An id is announced at three heartbeats."""
 MESSAGES_PER_SECOND, MESSAGE_BURST = 50.0, 500.0
 """What one neighbour may forward; a faster one is read more slowly."""
 CUT_OFF = -5.0
@@ -135,16 +139,26 @@ class SafeGossipSub(GossipSub):  # type: ignore[misc] # libp2p is not followed
     async def handle_iwant(self, iwant_msg: rpc_pb2.ControlIWant, sender_peer_id: ID) -> None:
         """Send the requested messages that are still kept, each once, in frames that the peer reads."""
         await trio.lowlevel.checkpoint()
-        address = address_of(direct_remotes(self.pubsub.host, str(sender_peer_id)))
+        # An id can be spelled in several ways.
+        self._serve(sender_peer_id, dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs))
+
+    async def send_recent_messages(self, peer_id: ID, topic: str) -> None:
+        """Send a new subscriber the messages of the last heartbeats, which the library does at each subscription: a
+        peer that ends and begins it again and again gets no more than one that asks."""
+        await trio.lowlevel.checkpoint()
+        if self.scorer is None or self.scorer.allow_publish(peer_id, [topic]):
+            self._serve(peer_id, self.mcache.window(topic))
+
+    def _serve(self, peer_id: ID, message_ids: Iterable[bytes | None]) -> None:
+        """Send messages that are still kept, as far as the peer's address may have more."""
+        address = address_of(direct_remotes(self.pubsub.host, str(peer_id)))
         if self.meter.served.exhausted(address):
             self.tally.count("requests for messages refused: the address has had too much")
             return
-        # An id can be spelled in several ways.
-        ids = dict.fromkeys(safe_bytes_from_hex(message_id) for message_id in iwant_msg.messageIDs)
-        messages = [message for message_id in ids if (message := self.mcache.msgs.get(message_id)) is not None]
+        messages = [message for name in message_ids if (message := self.mcache.msgs.get(name)) is not None]
         self.meter.served.charge(address, sum(message.ByteSize() for message in messages))
         for first in range(0, len(messages), MAX_PUBLISHED):
-            self.send_rpc(sender_peer_id, rpc_pb2.RPC(publish=messages[first : first + MAX_PUBLISHED]))
+            self.send_rpc(peer_id, rpc_pb2.RPC(publish=messages[first : first + MAX_PUBLISHED]))
 
     def _check_equivocation(self, msg: rpc_pb2.Message) -> bool:
         """True. The library keeps up to 1,000 messages, of 48 KiB each, to recognise two with one number; what they
@@ -177,7 +191,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.check = check
         self.blame = blame
         self.tally = tally
-        self._rates: Recent[ID, tuple[TokenBucket, TokenBucket]] = Recent(256)
+        self._rates: Recent[ID, tuple[TokenBucket, TokenBucket, TokenBucket]] = Recent(256)
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a peer's stream until it ends."""
@@ -203,7 +217,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
             self.blame(peer_id, "garbage")
 
     async def _process(self, rpc: rpc_pb2.RPC, peer_id: ID) -> None:
-        messages, controls = self._buckets(peer_id)
+        messages, controls, announced = self._buckets(peer_id)
         if (delay := messages.wait(1.0)) > 0:
             # Slow reading makes this sender wait, and no other.
             await trio.sleep(delay)
@@ -215,31 +229,33 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         for message in rpc.publish[:MAX_PUBLISHED]:
             await self.push_msg(peer_id, message)
         if rpc.HasField("control"):
-            await self.router.handle_rpc(self._bounded(rpc.control, controls), peer_id)
+            await self.router.handle_rpc(self._bounded(rpc.control, controls, announced), peer_id)
 
-    def _bounded(self, control: rpc_pb2.ControlMessage, bucket: TokenBucket) -> rpc_pb2.RPC:
+    def _bounded(self, control: rpc_pb2.ControlMessage, asked: TokenBucket, announced: TokenBucket) -> rpc_pb2.RPC:
         """The control messages of our topic, bounded: the library remembers every topic that a peer names."""
         rpc = rpc_pb2.RPC()
         kept = rpc.control
         kept.SetInParent()
         for name in ("graft", "prune", "ihave"):
-            for item in getattr(control, name)[:MAX_CONTROL]:
-                if item.topicID == self.topic:
-                    getattr(kept, name).append(item)
+            ours = [item for item in getattr(control, name)[:MAX_CONTROL] if item.topicID == self.topic]
+            getattr(kept, name).extend(ours[:MAX_REPEATED])
         for prune in kept.prune:
             del prune.peers[:]
         for ihave in kept.ihave:
-            del ihave.messageIDs[MAX_CONTROL:]
+            known = [message_id for message_id in ihave.messageIDs[:MAX_CONTROL] if announced.take()]
+            ihave.messageIDs[:] = known
         for iwant in control.iwant[:1]:
-            message_ids = [message_id for message_id in iwant.messageIDs[:MAX_CONTROL] if bucket.take()]
+            message_ids = [message_id for message_id in iwant.messageIDs[:MAX_CONTROL] if asked.take()]
             if message_ids:
                 kept.iwant.add().messageIDs.extend(message_ids)
         return rpc
 
-    def _buckets(self, peer_id: ID) -> tuple[TokenBucket, TokenBucket]:
+    def _buckets(self, peer_id: ID) -> tuple[TokenBucket, TokenBucket, TokenBucket]:
+        """Of a peer: messages, message ids it asks for and subscriptions, message ids it announces."""
         self._rates[peer_id] = self._rates.get(peer_id) or (
             TokenBucket(MESSAGES_PER_SECOND, MESSAGE_BURST),
             TokenBucket(MAX_CONTROL / 4, 2 * MAX_CONTROL),
+            TokenBucket(ANNOUNCED_PER_SECOND, 2 * ANNOUNCED_PER_SECOND),
         )
         return self._rates[peer_id]
 

@@ -117,8 +117,8 @@ DEFENCES = (
     Defence(
         "control messages are of our topic",
         "sapo_edge/swarm/host/pubsub.py",
-        "                if item.topicID == self.topic:",
-        "                if True:",
+        " if item.topicID == self.topic]",
+        "]",
         ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
     ),
     Defence(
@@ -126,13 +126,27 @@ DEFENCES = (
         "sapo_edge/swarm/host/pubsub.py",
         "getattr(control, name)[:MAX_CONTROL]",
         "getattr(control, name)",
+        ("tests/swarm/host/test_control.py::test_looking_for_our_topic_in_a_frame_ends",),
+    ),
+    Defence(
+        "repeated control messages of one frame",
+        "sapo_edge/swarm/host/pubsub.py",
+        "ours[:MAX_REPEATED]",
+        "ours",
         ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
+    ),
+    Defence(
+        "the rate of announced messages",
+        "sapo_edge/swarm/host/pubsub.py",
+        " if announced.take()]",
+        "]",
+        ("tests/swarm/host/test_control.py::test_announced_messages_are_limited_in_rate",),
     ),
     Defence(
         "messages that one IHAVE names",
         "sapo_edge/swarm/host/pubsub.py",
-        "            del ihave.messageIDs[MAX_CONTROL:]",
-        "            pass",
+        "ihave.messageIDs[:MAX_CONTROL]",
+        "ihave.messageIDs",
         ("tests/swarm/host/test_control.py::test_control_messages_are_of_our_topic_and_few",),
     ),
     Defence(
@@ -145,7 +159,7 @@ DEFENCES = (
     Defence(
         "the rate of requested messages",
         "sapo_edge/swarm/host/pubsub.py",
-        " if bucket.take()]",
+        " if asked.take()]",
         "]",
         ("tests/swarm/host/test_control.py::test_requests_for_messages_are_limited_in_rate",),
     ),

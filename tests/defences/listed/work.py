@@ -167,8 +167,8 @@ DEFENCES = (
     Defence(
         "a message is sent once for each request",
         _PUBSUB,
-        "ids = dict.fromkeys(safe_bytes_from_hex(message_id) for message_id in iwant_msg.messageIDs)",
-        "ids = [safe_bytes_from_hex(message_id) for message_id in iwant_msg.messageIDs]",
+        "dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs)",
+        "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
         (_FRAMES_TESTS + "test_a_message_that_is_requested_again_and_again_is_sent_once",),
     ),
     Defence(
@@ -177,6 +177,13 @@ DEFENCES = (
         "        if self.meter.served.exhausted(address):\n",
         "        if False:\n",
         (_FRAMES_TESTS + "test_small_requests_for_messages_return_no_more_than_an_address_may_have",),
+    ),
+    Defence(
+        "recent messages for a new subscriber are charged",
+        _PUBSUB,
+        "    async def send_recent_messages(self",
+        "    async def send_all_recent_messages(self",
+        (_FRAMES_TESTS + "test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have",),
     ),
     Defence(
         "requested messages are charged",

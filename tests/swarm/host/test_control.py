@@ -15,7 +15,15 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import make_host
-from sapo_edge.swarm.host.pubsub import MAX_CONTROL, MAX_PUBLISHED, MESSAGE_BURST, MESSAGES_PER_SECOND, Verdict
+from sapo_edge.swarm.host.pubsub import (
+    ANNOUNCED_PER_SECOND,
+    MAX_CONTROL,
+    MAX_PUBLISHED,
+    MAX_REPEATED,
+    MESSAGE_BURST,
+    MESSAGES_PER_SECOND,
+    Verdict,
+)
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -54,7 +62,7 @@ class Lab:
 
     def kept(self, rpc: rpc_pb2.RPC, peer: ID = PEER) -> rpc_pb2.ControlMessage:
         """What is kept of a peer's control messages."""
-        bounded: rpc_pb2.RPC = self.pubsub._bounded(rpc.control, self.pubsub._buckets(peer)[1])
+        bounded: rpc_pb2.RPC = self.pubsub._bounded(rpc.control, *self.pubsub._buckets(peer)[1:])
         return bounded.control
 
 
@@ -87,8 +95,38 @@ def test_control_messages_are_of_our_topic_and_few() -> None:
             rpc.control.prune.add(topicID="other")
         rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%d" % number for number in range(2 * MAX_CONTROL)])
         kept = lab.kept(rpc)
-        assert (len(kept.graft), len(kept.prune)) == (MAX_CONTROL, 0)
+        assert (len(kept.graft), len(kept.prune)) == (MAX_REPEATED, 0)
         assert [len(ihave.messageIDs) for ihave in kept.ihave] == [MAX_CONTROL]
+
+    play(scenario)
+
+
+def test_looking_for_our_topic_in_a_frame_ends() -> None:
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        rpc = rpc_pb2.RPC()
+        for number in range(MAX_CONTROL + 1):
+            rpc.control.graft.add(topicID=TOPIC if number == MAX_CONTROL else "other")
+        assert not lab.kept(rpc).graft
+
+    play(scenario)
+
+
+def test_announced_messages_are_limited_in_rate() -> None:
+    """Each unknown id is asked for."""
+
+    async def scenario(lab: Lab) -> None:
+        await trio.lowlevel.checkpoint()
+        announced = 0
+        for turn in range(40):
+            rpc = rpc_pb2.RPC()
+            for number in range(2 * MAX_REPEATED):
+                rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%d %d" % (turn, number)] * 4)
+            kept = [len(ihave.messageIDs) for ihave in lab.kept(rpc).ihave]
+            assert len(kept) == MAX_REPEATED
+            announced += sum(kept)
+        assert 2 * ANNOUNCED_PER_SECOND <= announced <= 2 * ANNOUNCED_PER_SECOND + 20
+        assert sum(len(ihave.messageIDs) for ihave in lab.kept(rpc, OTHER).ihave) == 4 * MAX_REPEATED
 
     play(scenario)
 

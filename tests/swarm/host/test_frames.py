@@ -74,6 +74,21 @@ def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     assert [len(frame.publish) for frame in requests.ask(*spellings, *[wanted] * 60, b"unknown")] == [1]
 
 
+def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have() -> None:
+    """The library sends what is recent at each subscription, of which a peer may make 16 a second."""
+    requests = Requests(*[46_000] * 8)
+
+    async def subscribe() -> None:
+        for _ in range(100):
+            await requests.router.send_recent_messages(PEER, "t")
+
+    trio.run(subscribe)
+    frames = requests.queue._queue._non_priority
+    sent = sum(len(frame.publish) for frame in frames) * 46_000
+    assert 8 * 46_000 <= sent <= SERVED_BURST + COMMON_BURST + 8 * 46_000
+    assert list(frames[0].publish) + list(frames[1].publish) == requests.messages[:8]
+
+
 def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
     requests = Requests(*[46_000] * 8)
     for _ in range(100):
