@@ -43,6 +43,9 @@ class FirstRun(Dialog[bool]):
 
     Args:
         launcher: looks at the computer, and stores the consent.
+
+    Attributes:
+        at_login: whether a node is to start at every login, too; known once the user has agreed.
     """
 
     HELP_TEXT = """\
@@ -139,6 +142,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         self._cores = 0
         self._agreeing = False
         self._agreed = False
+        self.at_login = False
 
     def compose(self) -> ComposeResult:
         """An introduction, what was found, the choices, and the buttons."""
@@ -281,6 +285,9 @@ offered where a service manager answers, and not for a run of so many rounds.
             self._say(TOO_EARLY)
         elif not self.query_one("#start", Button).disabled and not self._agreeing:
             self._agreeing = True
+            login = self.query_one("#login", Tick)
+            # Kept here: the screen's widgets are gone when its caller goes on.
+            self.at_login = bool(login.display and login.value)
             self._agree(self._consent())
 
     def _consent(self) -> Consent:
@@ -320,12 +327,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         """Close after a consent that was stored while the help was open."""
         if self._agreed:
             self.dismiss(True)
-
-    @property
-    def at_login(self) -> bool:
-        """Whether a node is to start at every login, too."""
-        login = self.query_one("#login", Tick)
-        return bool(login.display and login.value)
 
     def action_leave(self) -> None:
         """Leave the input of the invite; else leave the app without a trace."""

@@ -30,8 +30,8 @@ MORE_ROUNDS = 40
 """Rounds that one key adds to a run."""
 ROOMY = 72
 """Columns from which the buttons have whole labels."""
-ONE_ROW = 56
-"""Columns from which the buttons stand in one row."""
+TWO_ROWS, ONE_ROW = 24, 56
+"""Columns from which the buttons stand in two rows, and in one. Below, a third of the width holds no letter."""
 PICTURE = "sapo-curve.svg"
 """Name of the picture's file."""
 
@@ -104,7 +104,7 @@ runs, compares two, begins a new one beside the old one, and watches an experime
     def on_resize(self) -> None:
         """Fit the bars and the buttons."""
         roomy = self.app.size.width >= ROOMY
-        self.query_one("#actions").set_class(self.app.size.width < ONE_ROW, "-rows")
+        self.query_one("#actions").set_class(TWO_ROWS <= self.app.size.width < ONE_ROW, "-rows")
         for action, (key, label, short) in self.BUTTONS.items():
             self.query_one(f"#{action}", Button).label = f"{key} {label if roomy else short}"
         self._show()
