@@ -427,6 +427,7 @@ async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> Non
         assert "…" in picture(app)
         await pilot.press("w")
         assert lines.virtual_size.height == 1 and "not wrapped" in title(app)
+        await until(pilot, lambda: lines.max_scroll_x >= 24)
         await pilot.press("right", "right")
         await until(pilot, lambda: lines.scroll_x == 24)
         await pilot.press("left")
