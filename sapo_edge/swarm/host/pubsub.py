@@ -242,8 +242,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         for prune in kept.prune:
             del prune.peers[:]
         for ihave in kept.ihave:
-            known = [message_id for message_id in ihave.messageIDs[:MAX_CONTROL] if announced.take()]
-            ihave.messageIDs[:] = known
+            ihave.messageIDs[:] = [message_id for message_id in ihave.messageIDs[:MAX_CONTROL] if announced.take()]
         for iwant in control.iwant[:1]:
             message_ids = [message_id for message_id in iwant.messageIDs[:MAX_CONTROL] if asked.take()]
             if message_ids:
