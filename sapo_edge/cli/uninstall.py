@@ -142,9 +142,9 @@ def _drop_line(file: Path, line: str) -> None:
 
 def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:
     """The program's directories; of the state everything but the identity, unless that is to go, too."""
-    places = [("settings", paths.config), ("cache", paths.cache)]
-    if not paths.runtime.is_relative_to(paths.state):
-        places.append(("socket", paths.runtime))
+    places = [("settings", paths.config), ("cache", paths.cache), ("socket", paths.runtime)]
+    # On macOS the settings are in the directory of the state, as the key is.
+    places = [(kind, place) for kind, place in places if not place.is_relative_to(paths.state)]
     if with_identity or not any((paths.state / name).exists() for name in IDENTITIES):
         places.append(("state", paths.state))
     elif paths.state.is_dir():

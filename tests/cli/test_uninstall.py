@@ -68,6 +68,20 @@ def test_it_removes_what_it_lists_and_keeps_the_key(
     assert invoke("uninstall", "--yes", "--identity").code == 0 and not person.state.exists()
 
 
+def test_the_key_stays_where_settings_and_state_are_one_directory(tmp_path: Path) -> None:
+    """As on macOS."""
+    state = tmp_path / "Application Support" / "sapo-edge"
+    paths = Paths(state, state, tmp_path / "Caches" / "sapo-edge", state / "run")
+    with Store(paths):
+        paths.config_file.write_text("own = 6\n")
+    for item in uninstall._directories(paths, with_identity=False):
+        item.remove()
+    assert [path.name for path in state.iterdir()] == ["identity"] and not paths.cache.exists()
+    for item in uninstall._directories(paths, with_identity=True):
+        item.remove()
+    assert not state.exists()
+
+
 def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "kept").write_bytes(b"12345")
     monkeypatch.setattr(os, "walk", lambda place: [(str(place), [], ["kept", "gone"])])
