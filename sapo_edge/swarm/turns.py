@@ -27,7 +27,10 @@ class Turns(Generic[T]):
         self._queues.setdefault(source, deque()).append(item)
         if len(self) <= self._limit:
             return False
-        max(self._queues.values(), key=len).pop()
+        fullest = max(self._queues, key=lambda other: len(self._queues[other]))
+        self._queues[fullest].pop()
+        if not self._queues[fullest]:
+            del self._queues[fullest]
         return True
 
     def take(self) -> tuple[str, T]:

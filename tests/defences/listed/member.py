@@ -57,8 +57,8 @@ DEFENCES = (
     Defence(
         "a flood that waits for its check drops its own",
         "sapo_edge/swarm/turns.py",
-        "max(self._queues.values(), key=len).pop()",
-        "self._queues[source].pop()",
+        "fullest = max(self._queues, key=lambda other: len(self._queues[other]))",
+        "fullest = source",
         (
             "tests/swarm/member/test_session.py::test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts",
         ),
