@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import trio
+from google.protobuf.message import DecodeError
 from libp2p.abc import IHost, INetStream
 from libp2p.connection_types import ConnectionType
 from libp2p.exceptions import BaseLibp2pError
@@ -97,16 +98,22 @@ async def dial_through(host: IHost, address: Address) -> None:
             raw = new_protected_conn(raw, psk)
         connection = await host.upgrade_outbound_connection(raw, target)
         connection.set_transport_info([Multiaddr(str(address))], ConnectionType.RELAYED)
-    except BaseException:
+    except BaseException as error:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
             await quietly(stream.reset)
+        if isinstance(error, Exception) and not isinstance(error, FAILED):
+            # The other end of the circuit chooses what the handshake reads.
+            raise SwarmException(type(error).__name__) from error
         raise
 
 
 async def _request(stream: INetStream, message: HopMessage) -> Any:
     await write_delimited_msg(stream, message)
-    with trio.fail_after(ASK_SECONDS):
-        response = await read_delimited_msg(stream, HopMessage)
+    try:
+        with trio.fail_after(ASK_SECONDS):
+            response = await read_delimited_msg(stream, HopMessage)
+    except DecodeError as error:
+        raise SwarmException("the relay's answer is no message") from error
     if response.type != HopMessage.STATUS or response.status != StatusCode.OK:
         raise SwarmException(f"the relay refused: status {int(response.status)}")
     return response
@@ -151,7 +158,7 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         try:
             raw = RelayedConnection(stream, False, path)
             muxed = await self.host.upgrade_inbound_connection(raw, Multiaddr(path))
-        except FAILED:
+        except Exception:  # noqa: BLE001 - the other end of the circuit chooses what the handshake reads
             self._tally.count("circuits that failed")
             await quietly(stream.reset)
             return

@@ -12,14 +12,14 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, parse_address
-from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch
+from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
 from sapo_edge.swarm.finding.dialing import only_reuse_connections
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.finding.test_named_addresses import ABROAD, HOME, Connections, a_host, nobody
-from tests.swarm.host.streams import FakeConnection, FakeHost
+from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 
 ME = Identity(bytes([1]) * 32).peer_id
 OWN = (parse_address(f"/ip4/9.9.9.9/tcp/4009/p2p/{ME}"), parse_address(f"/ip6/2a00:1::2/tcp/4001/p2p/{ME}"))
@@ -147,3 +147,23 @@ def test_a_stream_to_a_peer_that_left_dials_nobody() -> None:
         assert network.dialled == []
 
     trio.run(scenario)
+
+
+@pytest.mark.parametrize("answer", [b"\x02\xff\xff", b"\x04\x08\x02\x28\x64"], ids=["garbage", "accepted"])
+def test_no_garbage_of_a_relay_or_of_who_is_behind_it_ends_the_dialling(answer: bytes) -> None:
+    stream = FakeStream(FakeConnection(PEER), answer)
+
+    class Relaying(Network):
+        async def new_stream(self, peer_id: ID, protocols: object) -> FakeStream:
+            await trio.lowlevel.checkpoint()
+            return stream
+
+        async def upgrade_outbound_connection(self, raw: object, peer_id: ID) -> None:
+            await trio.lowlevel.checkpoint()
+            raise KeyError("whatever the library raises for a handshake that is none")
+
+    host: Any = Relaying()
+    host.psk = None
+    with pytest.raises(SwarmException):
+        trio.run(dial_through, host, parse_address(f"/ip4/9.9.9.9/tcp/4001/p2p/{PEER}/p2p-circuit/p2p/{ME}"))
+    assert stream.was_reset
