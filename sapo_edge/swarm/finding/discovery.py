@@ -14,6 +14,7 @@ from typing import Literal
 import trio
 from libp2p.abc import IHost
 
+from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks, is_public, parse_address
 from sapo_edge.swarm.finding.circuit import RelayClient
 from sapo_edge.swarm.finding.dialing import Dialler, only_reuse_connections
@@ -135,7 +136,7 @@ class Discovery:
                 self._host, self._tally, self._config.relay_rate, self._reserves_for, self.directory.is_member
             ).start()
         self._add_bootstrap()
-        await trio.to_thread.run_sync(self._load)
+        await self._load()
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
@@ -145,9 +146,9 @@ class Discovery:
                 for part in parts:
                     nursery.start_soon(self._supervise, part)
         finally:
-            if self._config.peers_file is not None and self.book.changed:
+            if self.book.changed:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
-                    await trio.to_thread.run_sync(self._save, abandon_on_cancel=True)
+                    await self._save(abandon_on_cancel=True)
 
     def confirmed(self) -> tuple[Address, ...]:
         """Public addresses on which other networks agree, and at which they reach this node."""
@@ -246,12 +247,19 @@ class Discovery:
                 self.book.mark_proven(peer_id)
             if time.monotonic() - self._saved > SAVE_SECONDS and self.book.changed:
                 self._saved = time.monotonic()
-                await trio.to_thread.run_sync(self._save)
+                await self._save()
 
     async def _ask_peers(self) -> None:
         """Ask each new peer for others, and all peers again from time to time."""
         limit = trio.CapacityLimiter(4)
         circuits: tuple[Address, ...] = ()
+        # Peers that say nothing take up the limit for seconds each: none is waited for twice.
+        asking: set[str] = set()
+
+        async def ask_one(peer_id: str) -> None:
+            await self._ask(peer_id, limit)
+            asking.discard(peer_id)
+
         async with trio.open_nursery() as nursery:
             while True:
                 self._inbound.look()
@@ -263,10 +271,11 @@ class Discovery:
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
                 alone = len(self.dialler.members) < min(2, self._config.min_members)
                 interval = ASK_SECONDS_ALONE if alone else ASK_SECONDS
-                for peer_id in connected:
+                for peer_id in connected - asking:
                     if self._ask_due.get(peer_id, 0.0) <= now:
                         self._ask_due[peer_id] = now + interval * random.uniform(0.8, 1.2)
-                        nursery.start_soon(self._ask, peer_id, limit)
+                        asking.add(peer_id)
+                        nursery.start_soon(ask_one, peer_id)
                 await trio.sleep(1.0)
 
     async def _ask(self, peer_id: str, limit: trio.CapacityLimiter) -> None:
@@ -303,26 +312,33 @@ class Discovery:
                 "clock",
             )
 
-    def _load(self) -> None:
+    async def _load(self) -> None:
         path = self._config.peers_file
         if path is None:
             return
         try:
-            with path.open("rb") as file:
-                self.book.load(file.read(MAX_FILE_BYTES + 1))
+            self.book.load(await trio.to_thread.run_sync(_read, path))
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
             self._tally.notice("warning", f"ignoring the file of known peers: {error}", "known peers")
 
-    def _save(self) -> None:
+    async def _save(self, *, abandon_on_cancel: bool = False) -> None:
         path = self._config.peers_file
         if path is None:
             return
+        # The book is for this thread alone, and what changes while the file is written is of the next one.
+        data, self.book.changed = self.book.to_bytes(), False
         try:
-            self.book.save(path)
-            self.book.changed = False
+            await trio.to_thread.run_sync(write_atomically, path, data, abandon_on_cancel=abandon_on_cancel)
         except OSError as error:
+            self.book.changed = True
             self._tally.notice(
                 "warning", f"can't write the file of known peers: {error.strerror or error}", "known peers"
             )
+
+
+def _read(path: Path) -> bytes:
+    """The file of known peers, as far as it may be long."""
+    with path.open("rb") as file:
+        return file.read(MAX_FILE_BYTES + 1)

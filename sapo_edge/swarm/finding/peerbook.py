@@ -9,11 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
 from typing import Any
 
 from sapo_edge.fields import check_integer, check_list, check_map, check_text
-from sapo_edge.state.durable import write_atomically
 from sapo_edge.swarm.addresses import Address, parse_address, region
 
 VERSION = 1
@@ -184,12 +182,8 @@ class PeerBook:
         ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in excluded]
         return sorted(ready, key=lambda peer: (peer.origin, not peer.proven, peer.failures, peer.due))
 
-    def save(self, path: Path) -> None:
-        """Write the anchors and the peers that were reached last; blocks on the disk.
-
-        Raises:
-            OSError: if that fails; the old file stays.
-        """
+    def to_bytes(self) -> bytes:
+        """The content of the file: the anchors and the peers that were reached last."""
         anchors = self.anchors()
         best = sorted(
             (peer for peer in self.peers.values() if peer.last_connected),
@@ -203,7 +197,7 @@ class PeerBook:
             }
             for peer in best[:MAX_SAVED]
         ]
-        write_atomically(path, json.dumps({"v": VERSION, "peers": entries}, indent=1).encode())
+        return json.dumps({"v": VERSION, "peers": entries}, indent=1).encode()
 
     def load(self, data: bytes) -> int:
         """Add the peers of a file, and return how many it had.

@@ -276,7 +276,7 @@ def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_
         book.mark_connected(peer(number))
     assert len(book.peers) == peerbook.MAX_PEERS and book.peers.keys() > set(honest)
     book.peers[honest[0]].last_connected -= 3600.0
-    book.save(tmp_path / "peers.json")
+    (tmp_path / "peers.json").write_bytes(book.to_bytes())
     again = PeerBook(OWN)
     assert again.load((tmp_path / "peers.json").read_bytes()) == peerbook.MAX_SAVED
     assert again.anchors() == [honest[0]], "it was not among those that were reached last"
@@ -373,7 +373,7 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected(tmp_path:
     book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER)
     book.add(met, Origin.PEER)
     book.mark_connected(OTHER, met)
-    book.save(tmp_path / "peers.json")
+    (tmp_path / "peers.json").write_bytes(book.to_bytes())
     again = PeerBook(OWN)
     assert again.load((tmp_path / "peers.json").read_bytes()) == 1
     assert again.peers[OTHER].addresses[0] == met and again.peers[OTHER].origin is Origin.MET

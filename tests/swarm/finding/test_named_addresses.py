@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from multiaddr import Multiaddr
@@ -16,6 +18,7 @@ from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
+from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import meeting
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
@@ -151,3 +154,43 @@ def test_no_hole_is_punched_to_a_private_address() -> None:
         return network.dialled
 
     assert trio.run(scenario) == ["/ip4/9.9.9.9/tcp/9100"]
+
+
+def test_a_peer_that_says_nothing_is_not_asked_again_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
+    discovery = Discovery(a_host(Connections(ABROAD)), DiscoveryConfig(b"s" * 32), Tally(lambda event: None))
+    monkeypatch.setattr(discovery_module, "time", types.SimpleNamespace(monotonic=trio.current_time))
+    asked: list[str] = []
+
+    async def ask(peer_id: str, limit: trio.CapacityLimiter) -> None:
+        asked.append(peer_id)
+        await trio.sleep(100.0)
+
+    async def scenario() -> None:
+        with trio.move_on_after(150.0):
+            await discovery._ask_peers()
+
+    monkeypatch.setattr(discovery, "_ask", ask)
+    monkeypatch.setattr(discovery._inbound, "look", lambda: None)
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert asked == [STRANGER] * 2, "again after its first request has ended"
+
+
+def test_what_changes_while_the_peers_are_written_is_written_next(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: HOME)
+    config = DiscoveryConfig(b"s" * 32, peers_file=tmp_path / "peers.json")
+    discovery = Discovery(a_host(Connections(ABROAD)), config, Tally(lambda event: None))
+    discovery.book.add(direct_address("9.9.9.9", 4001, OTHER), Origin.PEER)
+
+    def write(path: Path, data: bytes) -> None:
+        trio.from_thread.run_sync(discovery.book.mark_connected, OTHER)
+        path.write_bytes(data)
+
+    monkeypatch.setattr(discovery_module, "write_atomically", write)
+    trio.run(discovery._save)
+    assert discovery.book.changed
+    monkeypatch.setattr(discovery_module, "write_atomically", lambda path, data: path.write_bytes(data))
+    trio.run(discovery._save)
+    assert not discovery.book.changed and OTHER in (tmp_path / "peers.json").read_text()
