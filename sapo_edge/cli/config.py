@@ -52,11 +52,11 @@ def edit(home: Home = None) -> None:
     file = Paths.default(home).config_file
     make_private_directory(file.parent)
     draft = file.with_name("config.draft.toml")
-    before = file.read_bytes() if file.exists() else b""
     # A draft that was refused is edited further.
-    if not draft.exists():
-        write_atomically(draft, before)
-    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or _EDITOR)
+    with reported("edit", file):
+        if not draft.exists():
+            write_atomically(draft, file.read_bytes() if file.exists() else b"")
+    command = _editor()
     try:
         ended = subprocess.run([*command, str(draft)], check=False).returncode
     except OSError as error:
@@ -73,6 +73,15 @@ def edit(home: Home = None) -> None:
         write_atomically(file, draft.read_bytes(), mode=0o644)
         draft.unlink()
     print(file)
+
+
+def _editor() -> list[str]:
+    """The command of the user's editor."""
+    named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
+    try:
+        return next((words for text in named if (words := shlex.split(text))), [_EDITOR])
+    except ValueError as error:
+        raise ConfigError(f"VISUAL or EDITOR can't be read: {error}", "set EDITOR to an editor") from error
 
 
 @app.command("set")

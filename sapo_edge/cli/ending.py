@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from sapo_edge.cli.output import discard_output, priority
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.state.durable import state_error
+
+_OF_A_PATH = (
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EIO,
+)  # fmt: skip
+"""What a path of the user's or the disk has, and no bug."""
 
 
 def run_to_end(action: Callable[[], object]) -> int | str | None:
@@ -36,6 +44,10 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
         print(f"sapo: the Python package {package!r} is not installed; {_remedy(package)}", file=sys.stderr)
         return ExitCode.FAILED
     except OSError as error:
+        if error.errno in _OF_A_PATH and isinstance(error.filename, str | bytes):
+            problem = state_error(error, "use", Path(os.fsdecode(error.filename)))
+            print(f"{priority('error')}sapo: {problem}", file=sys.stderr)
+            return ExitCode.FAILED
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise
         # After EPIPE nobody reads, so there is no message.

@@ -22,6 +22,7 @@ from sapo_edge.state.secret import read_secret, write_secret
 
 PASSPHRASE_VARIABLE = "SAPO_EDGE_PASSPHRASE"
 """Environment variable with the passphrase of a backup, for scripts."""
+_ELSEWHERE = "name another file"
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Show, back up and restore the node's key.")
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing one.")]
@@ -42,10 +43,11 @@ def backup(
     from sapo_edge.swarm.joining.identity import Identity, backup
 
     secret = _read_existing(Paths.default(home))
-    if file.exists() and not force:
-        raise StateError(f"{file} exists", "name another file, or give --force to replace it")
+    with reported("write the backup", file, _ELSEWHERE):
+        if file.exists() and not force:
+            raise StateError(f"{file} exists", "name another file, or give --force to replace it")
     data = backup(secret, _new_passphrase())
-    with reported("write the backup", file):
+    with reported("write the backup", file, _ELSEWHERE):
         if file.exists():
             # The new file takes the old one's mode.
             file.chmod(0o600)
@@ -65,7 +67,7 @@ def restore(
     from sapo_edge.swarm.joining.identity import MAX_BACKUP_BYTES, restore
 
     paths = Paths.default(home)
-    with reported("read the backup", file), file.open("rb") as stream:
+    with reported("read the backup", file, _ELSEWHERE), file.open("rb") as stream:
         data = stream.read(MAX_BACKUP_BYTES + 1)
     _refuse_existing(paths, force)
     secret = restore(data, _passphrase("passphrase: "))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections import Counter
@@ -45,10 +46,10 @@ def new(
     template = resources.files("sapo_edge.tasks").joinpath("template")
     name = re.sub(r"[^a-z0-9_.-]+", "-", directory.resolve().name.lower()).strip("-_.")[:64] or "mine"
     paths = [directory / file for file in FILES]
-    for path in paths:
-        if path.exists():
-            raise ConfigError(f"{path} is there already", "give another directory; nothing was written")
     try:
+        for path in paths:
+            if path.exists():
+                raise ConfigError(f"{path} is there already", "give another directory; nothing was written")
         directory.mkdir(parents=True, exist_ok=True)
         for path in paths:
             text = template.joinpath(path.name).read_text("utf-8").replace("NAME", name, 1)
@@ -129,7 +130,7 @@ def preview(
     from sapo_edge.tasks.source import TaskSource
 
     file = _in_directory(file)
-    if not file.is_file():
+    if not os.path.isfile(file):
         raise ManifestError(f"there is no file {file}", "give the path of a manifest's TOML file")
     flags = {"manifest": str(file), "model": model, "backend": backend, "threads": threads}
     workspace = open_workspace(home, flags, settings)
@@ -175,7 +176,7 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
     rows = [("shipped", name, load_manifest(name)) for name in shipped_manifests()]
     rows += [("kept", manifest.digest[:12], manifest) for manifest in workspace.membership.manifests()]
     setting = workspace.settings.manifest
-    if Path(setting).is_file() and workspace.manifest is not None:
+    if os.path.isfile(os.path.expanduser(setting)) and workspace.manifest is not None:
         rows.append(("file", setting, workspace.manifest))
     used = None if workspace.manifest is None else workspace.manifest.digest
     if json:
@@ -199,7 +200,7 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
 def _in_directory(file: Path) -> Path:
     """The manifest of a directory that `new` made; any other path as it is."""
     inside = file / FILES[0]
-    return inside if inside.is_file() else file
+    return inside if os.path.isfile(inside) else file
 
 
 def _with_all_mistakes(error: ManifestError, file: Path, *, as_json: bool) -> ManifestError:

@@ -269,8 +269,9 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     from sapo_edge.tasks.allowed import nearest
     from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 
-    if name in shipped_manifests() or Path(name).is_file():
-        return load_manifest(name)
+    file = os.path.expanduser(name)
+    if name in shipped_manifests() or os.path.isfile(file):
+        return load_manifest(name if name in shipped_manifests() else file)
     kept = membership.manifests()
     matches = [
         manifest
@@ -304,11 +305,11 @@ def storable(name: str, value: str) -> str:
     from sapo_edge.backends.hub.name import HUB
     from sapo_edge.tasks.manifest import shipped_manifests
 
-    path = Path(value).expanduser()
+    path = os.path.expanduser(value)
     if name == "model":
         is_path = bool(value) and not value.startswith(HUB)
     else:
-        is_path = name == "manifest" and value not in shipped_manifests() and path.is_file()
+        is_path = name == "manifest" and value not in shipped_manifests() and os.path.isfile(path)
     return os.path.abspath(path) if is_path else value
 
 

@@ -15,6 +15,7 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.doctor.profile import PROFILES, URGENT, choose_profile
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
+from sapo_edge.state.durable import nearest_existing
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -91,8 +92,7 @@ def _state(paths: Paths) -> Check:
 
 
 def _disk(paths: Paths) -> Check:
-    existing = next(path for path in (paths.state, *paths.state.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(nearest_existing(paths.state)).free
     detail = f"{free / 1e9:.1f} GB free"
     if free < MINIMUM_FREE:
         return Check("disk", Status.WARN, detail, "free some space, or use a --home on another disk")

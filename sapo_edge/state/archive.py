@@ -104,9 +104,9 @@ def write_backup(paths: Paths, file: Path, *, with_identity: bool = True) -> Bac
     Raises:
         StateError: if the file exists, can't be written or would be too large, or something can't be read.
     """
-    if file.exists():
-        raise StateError(f"{file} exists", "name another file: a backup is never overwritten")
     with reported("write the backup", file, "name another file"):
+        if file.exists():
+            raise StateError(f"{file} exists", "name another file: a backup is never overwritten")
         descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
         try:
             with os.fdopen(descriptor, "wb") as stream:

@@ -38,13 +38,17 @@ def free_bytes(directory: Path) -> int:
     return shutil.disk_usage(directory).free
 
 
+def nearest_existing(path: Path) -> Path:
+    """`path`, or the nearest directory above it that exists and may be seen."""
+    return next(parent for parent in (path, *path.parents) if os.path.exists(parent))
+
+
 def is_read_only(path: Path) -> bool:
     """Whether `path`, or the nearest directory above it that exists, is on a file system that is read-only now."""
     if not hasattr(os, "statvfs"):
         return False
     try:
-        nearest = next(parent for parent in (path, *path.parents) if parent.exists())
-        return bool(os.statvfs(nearest).f_flag & os.ST_RDONLY)
+        return bool(os.statvfs(nearest_existing(path)).f_flag & os.ST_RDONLY)
     except OSError:
         return False
 
@@ -114,7 +118,7 @@ def check_creatable(path: Path) -> None:
     Raises:
         StateError: if it can't, or if a file is in its place.
     """
-    nearest = next(parent for parent in (path, *path.parents) if parent.exists())
+    nearest = nearest_existing(path)
     if not nearest.is_dir():
         raise state_error(NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)), "create", path)
     if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK if nearest == path else os.W_OK | os.X_OK):

@@ -71,9 +71,9 @@ def lock_holder(path: Path) -> int | None:
     Raises:
         StateError: if the file can't be read or its file system has no locks.
     """
-    if not path.exists():
-        return None
     with reported("look at", path):
+        if not path.exists():
+            return None
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import platformdirs
 
 from sapo_edge.errors import ConfigError, StateError
-from sapo_edge.state.durable import check_creatable, make_private_directory
+from sapo_edge.state.durable import check_creatable, make_private_directory, state_error
 
 HOME_VARIABLE = "SAPO_EDGE_HOME"
 """Environment variable with one directory for everything."""
@@ -141,7 +141,9 @@ class Paths:
             return check_run_name(self.current_run.read_text("ascii").strip())
         except FileNotFoundError:
             return FIRST_RUN
-        except (OSError, ValueError, ConfigError) as error:
+        except OSError as error:
+            raise state_error(error, "read", self.current_run) from error
+        except (ValueError, ConfigError) as error:
             raise StateError(
                 f"{self.current_run} does not name a run", f"choose one of those in {self.runs} with `sapo runs use`"
             ) from error

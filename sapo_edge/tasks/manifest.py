@@ -7,6 +7,7 @@ A manifest comes from a file or from a peer, and either may be hostile: sizes ar
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -266,9 +267,8 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
     if name_or_path in shipped:
         file = resources.files("sapo_edge.tasks").joinpath("manifests", f"{name_or_path}.toml")
         return Manifest.from_toml(file.read_text("utf-8"), f"manifest {name_or_path}")
-    path = Path(name_or_path)
-    if path.is_file():
-        return Manifest.parse_toml(path)
+    if os.path.isfile(name_or_path):
+        return Manifest.parse_toml(Path(name_or_path))
     remedy = f"{nearest(str(name_or_path), shipped)} (shipped: {', '.join(shipped)}; or the path of a TOML file)"
     raise ManifestError(f"there is no manifest {name_or_path}", remedy)
 

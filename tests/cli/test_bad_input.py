@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.state.paths import HOME_VARIABLE
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
@@ -45,6 +46,51 @@ from tests.models import SHAPES, ModelShape, write_model
 def test_settings(sapo: Command, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
     assert_refused(sapo("run", "--home", tmp_path / "home", *arguments), 2, *parts)
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["status", "config show", "runs list", "checkpoints list", "logs", "history", "swarm show", "tasks list", "answer",
+     "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "serve --port 0"],
+)  # fmt: skip
+def test_a_home_that_cannot_be_entered_is_an_error_with_a_remedy(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    """As one that belongs to root. Its name is too long here: root may enter any other."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / ("a" * 300)))
+    assert_refused(invoke(*arguments.split()), 1, "can't ", "aaa", "File name too long", "--home")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "part"),
+    [
+        ("run --manifest {}", 2, "there is no manifest"),
+        ("run --model {}", 1, "there is no model file"),
+        ("tasks check {}", 2, "can't be read"),
+        ("tasks preview {}", 2, "there is no file"),
+        ("tasks new {}", 2, "can't be written"),
+        ("eval --adapter {}", 1, "holds no adapter"),
+    ],
+)
+def test_what_can_be_no_file_is_none(invoke: Invoke, tmp_path: Path, arguments: str, code: int, part: str) -> None:
+    """Such as an invite that was pasted in a path's place."""
+    home = () if arguments.startswith("tasks new") else ("--home", tmp_path / "home")
+    assert_refused(invoke(*arguments.format("sapo:" + "a" * 600).split(), *home), code, part)
+
+
+@pytest.mark.parametrize("setting", ["model", "manifest"])
+def test_the_home_of_a_user_who_is_none_is_a_name(invoke: Invoke, tmp_path: Path, setting: str) -> None:
+    assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
+
+
+def test_a_manifest_of_the_file_may_be_in_the_users_home(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert invoke("tasks", "new", tmp_path / "mine").code == 0
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "config.toml").write_text('manifest = "~/mine/manifest.toml"\n')
+    assert "~/mine/manifest.toml" in invoke("tasks", "list", "--home", tmp_path).out
 
 
 @pytest.mark.parametrize(

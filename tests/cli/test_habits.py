@@ -88,6 +88,11 @@ def test_an_editor_that_fails_changes_nothing(invoke: Invoke, tmp_path: Path, mo
     assert_refused(invoke("config", "edit", "--home", tmp_path), 1, "ended with code 1", "config.draft.toml")
     monkeypatch.setenv("VISUAL", "/no/such/editor")
     assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "set EDITOR")
+    monkeypatch.setenv("VISUAL", "my 'editor")
+    assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "No closing quotation", "set EDITOR")
+    monkeypatch.setenv("VISUAL", " ")
+    monkeypatch.setenv("EDITOR", "/no/such/other")
+    assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "/no/such/other", "set EDITOR")
     assert not (tmp_path / "config" / "config.toml").exists()
 
 

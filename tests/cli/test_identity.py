@@ -64,6 +64,9 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
     assert stat.S_IMODE(identity.stat().st_mode) == 0o600 and os.listdir(identity.parent).count("identity") == 1
     assert_refused(invoke("identity", "backup", file, "--home", home), 1, "exists", "--force")
     assert_refused(invoke("identity", "restore", file, "--home", home), 1, "holds an identity already", "--force")
+    nowhere = tmp_path / "none" / "backup"
+    assert_refused(invoke("identity", "backup", nowhere, "--home", home), 1, "No such file", "or name another file")
+    assert_refused(invoke("identity", "restore", nowhere, "--home", home), 1, "No such file", "or name another file")
     write_secret(identity, b"n" * 32)
     file.chmod(0o644)
     assert invoke("identity", "backup", file, "--force", "--home", other).code == 0

@@ -116,7 +116,9 @@ class Membership:
         self.swarms: tuple[Swarm, ...] = ()
         self.current: Swarm | None = None
         self.alone = False
-        if self._file.exists():
+        with reported("read", self._file):
+            exists = self._file.exists()
+        if exists:
             self._read()
 
     def swarm_of(self, manifest: Manifest) -> Swarm | None:
