@@ -9,6 +9,35 @@ from collections.abc import Callable
 from sapo_edge.policy import CallHandle
 
 
+class _Flag:
+    """As `threading.Event`, with a lock that is re-entrant.
+
+    A signal's handler runs in the main thread, also while that thread holds the lock to wait here: it would wait for
+    itself. What it sets then is seen when the wait's time is over.
+    """
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition(threading.RLock())
+        self._value = False
+
+    def is_set(self) -> bool:
+        return self._value
+
+    def set(self) -> None:
+        with self._condition:
+            self._value = True
+            self._condition.notify_all()
+
+    def clear(self) -> None:
+        with self._condition:
+            self._value = False
+
+    def wait(self, seconds: float) -> None:
+        with self._condition:
+            if not self._value:
+                self._condition.wait(seconds)
+
+
 class Stop:
     """Pauses and stops a node. Thread-safe; `after_round` and `immediately` may be called from a signal handler.
 
@@ -26,11 +55,11 @@ class Stop:
     """
 
     def __init__(self, changed: Callable[[tuple[str, ...]], None] = lambda reasons: None) -> None:
-        self.finish = threading.Event()
+        self.finish = _Flag()
         self.changed = changed
         self.alive: Callable[[], None] = lambda: None
-        self._immediately = threading.Event()
-        self._unpaused = threading.Event()
+        self._immediately = _Flag()
+        self._unpaused = _Flag()
         self._unpaused.set()
         self._reasons: dict[str, str] = {}
         self._lock = threading.Lock()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from contextlib import nullcontext
 from itertools import pairwise
+from types import FrameType
 
 import pytest
 
@@ -50,6 +52,26 @@ def test_a_paused_node_can_be_stopped(immediately: bool) -> None:
     threading.Timer(0.05, stop.immediately if immediately else stop.after_round).start()
     with pytest.raises(Cancelled) if immediately else nullcontext():
         handle.check()
+
+
+def test_a_signal_while_the_wait_holds_its_lock_blocks_nothing() -> None:
+    """A handler runs between any two lines of the thread that waits; here it runs at the first ones of the wait."""
+    stop = Stop()
+    stop.pause("asked")
+
+    def handle(frame: FrameType, _event: str, _argument: object) -> None:
+        if frame.f_code is threading.Condition.wait.__code__:
+            sys.settrace(None)
+            stop.immediately()
+
+    def wait() -> None:
+        sys.settrace(handle)
+        stop.wait_while_paused()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(5)
+    assert not waiting.is_alive() and stop.is_immediate
 
 
 def test_callbacks_of_several_threads_come_in_order() -> None:
