@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,7 @@ from sapo_edge.service.common import run_command
 from sapo_edge.service.launchd import Launchd
 from sapo_edge.service.plan import DEFAULT_NAME, SYSTEM_HOME, ServicePlan, memory_limit
 from sapo_edge.service.systemd import Systemd, lingers
+from sapo_edge.state.durable import reported
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
@@ -70,7 +72,8 @@ def install(
         _create_user(plan)
     _, alone = ask_for_consent(workspace, agree=agree)
     for directory in (*plan.writable, plan.paths.config):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with reported("create", directory):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if system:
         _hand_over(plan)
     starts = start and (manager.is_active(name) or _is_free(plan.paths))
@@ -255,14 +258,18 @@ def _create_user(plan: ServicePlan) -> None:
 
 def _hand_over(plan: ServicePlan) -> None:
     """Give the service's directories, the consent and the swarms to its user, and nothing else in them."""
-    import shutil
+    import grp
+    import pwd
 
-    root, state = plan.paths.state.parent, plan.paths.state
+    # Only root can have put a link in the place of the home itself.
+    root, state = plan.paths.state.parent.resolve(), plan.paths.state
+    user, group = pwd.getpwnam(plan.user).pw_uid, grp.getgrnam(plan.user).gr_gid
     # Root may have joined a swarm for it.
     swarms = (state / "swarms.json", state / "manifests", *(state / "manifests").glob("*.manifest"))
     for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, *swarms):
-        if place.exists():
-            shutil.chown(place, plan.user, plan.user)
+        # Not what a link leads to: its user may have put one there since the last time.
+        with suppress(FileNotFoundError):
+            os.chown(place, user, group, follow_symlinks=False)
 
 
 def _advice(manager: Systemd | Launchd, plan: ServicePlan, *, starts: bool) -> list[str]:

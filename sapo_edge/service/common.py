@@ -6,14 +6,22 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from sapo_edge.errors import StateError
 from sapo_edge.state.durable import reported, write_atomically
 
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command and keep its output."""
-    return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    """Run a command and keep its output.
+
+    Raises:
+        StateError: if it is not installed.
+    """
+    try:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise StateError(f"can't run {command[0]}: {error.strerror}", f"install what has {command[0]}") from error
 
 
 def write_definition(file: Path, text: str, what: str) -> bool:

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused, fork
+from tests.unit.service.plans import plan
 from tests.unit.service.test_systemd import Commands
 
 SECONDS = 90
@@ -112,6 +114,22 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     refused = invoke("service", "install", "--system", "--home", tmp_path / "home")
     assert_refused(Result(refused.code, refused.out, refused.err.splitlines()[-1]), 2, "--global")
     assert commands.run == [] and not (tmp_path / "home").exists()
+
+
+def test_what_its_user_links_to_does_not_become_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user of a service may replace what is in its home before root installs the service again."""
+    system = plan(tmp_path / "home", user="sapo-edge")
+    secret = tmp_path / "shadow"
+    secret.touch()
+    system.paths.state.mkdir(parents=True)
+    (system.paths.state / "swarms.json").symlink_to(secret)
+    owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
+    monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
+    monkeypatch.setattr("grp.getgrnam", lambda name: owner)
+    chowned: dict[Path, bool] = {}
+    monkeypatch.setattr(os, "chown", lambda place, *_, follow_symlinks=True: chowned.update({place: follow_symlinks}))
+    service._hand_over(system)
+    assert system.paths.state in chowned and not any(chowned.values())
 
 
 class Supervisor:

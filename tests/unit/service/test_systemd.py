@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.service import systemd
+from sapo_edge.service.common import run_command
 from sapo_edge.service.plan import memory_limit
 from sapo_edge.service.systemd import Systemd, quote, render, users_may_isolate
 from tests.unit.service.plans import plan
@@ -33,6 +34,11 @@ def settings(text: str) -> dict[str, list[str]]:
             name, _, value = line.partition("=")
             found.setdefault(name, []).append(value)
     return found
+
+
+def test_a_program_that_is_not_installed_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(StateError, match=r"can't run no-such-program: No such file .*; install"):
+        run_command(["no-such-program"])
 
 
 def analyze(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
