@@ -26,6 +26,9 @@ app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="List, use and re
 ASIDE = ("*.rolled-back*", "*.damaged*")
 """Directories that no node resumes from: left by `sapo rollback`, or found damaged at a start."""
 
+DAMAGED = "damaged"
+"""The mark of a checkpoint that can't be read: no node goes on from it, and no command takes it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -78,7 +81,7 @@ def remove(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Remove a checkpoint that is neither the newest nor the best, or all that were set aside."""
+    """Remove a checkpoint that is neither the newest nor the best, or damaged; or all that were set aside."""
     paths = Paths.default(home)
     if (round is None) == (not aside):
         raise ConfigError("it is not clear what to remove", "give a round of `sapo checkpoints list`, or --aside")
@@ -90,7 +93,7 @@ def remove(
             "nothing was set aside" if aside else f"there is no checkpoint of round {round}",
             "see `sapo checkpoints list`",
         )
-    if doomed[0].marks and not aside:
+    if not aside and doomed[0].marks and DAMAGED not in doomed[0].marks:
         raise CheckpointError(
             f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
             "the node goes on from the newest, and commands take the best; remove another one",
@@ -118,7 +121,7 @@ def _rows(paths: Paths) -> list[Row]:
         try:
             found = checkpoints.read(number)
         except CheckpointError:
-            rows.append(Row(path.name, number, path, _size(path), None, None, 0, (*marks, "damaged")))
+            rows.append(Row(path.name, number, path, _size(path), None, None, 0, (*marks, DAMAGED)))
         else:
             rows.append(
                 Row(path.name, number, path, _size(path), found.time, found.accuracy, found.questions, tuple(marks))

@@ -58,10 +58,13 @@ def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) ->
     assert_refused(invoke("checkpoints", "remove", "--aside", "--home", home), 1, "nothing was set aside")
 
 
-def test_a_damaged_checkpoint_is_listed(invoke: Invoke, home: Path) -> None:
+def test_a_damaged_checkpoint_is_listed_and_removed(invoke: Invoke, home: Path) -> None:
     name = next(iter(listed(invoke, home)))
     (Paths.default(home).checkpoints / name / "checkpoint.json").write_text("{")
-    assert "damaged" in listed(invoke, home)[name]["marks"]
+    row = listed(invoke, home)[name]
+    assert "damaged" in row["marks"]
+    assert invoke("checkpoints", "remove", str(row["round"]), "--home", home).code == 0
+    assert name not in listed(invoke, home)
 
 
 def test_mistakes_are_answered_and_create_nothing(invoke: Invoke, tmp_path: Path, home: Path) -> None:
