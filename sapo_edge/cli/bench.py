@@ -95,7 +95,7 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     manifest = workspace.require_manifest().to_bytes().hex()
     benchmark = Benchmark(
         name, str(workspace.model), manifest, str(workspace.paths.cache), settings.answers, settings.rank,
-        settings.threads, repeats,
+        settings.threads, repeats, workspace.quantise, settings.precision,
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(

@@ -149,11 +149,12 @@ class Workspace:
         groups = max(round.questions, round.own + (round.external if round.train else 0))
         return RoundShape(
             settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
-            int(settings.memory * 1e9), self._quantise, settings.precision,
+            int(settings.memory * 1e9), self.quantise, settings.precision,
         )  # fmt: skip
 
     @property
-    def _quantise(self) -> str:
+    def quantise(self) -> str:
+        """The number format of the setting `quantise`; "" for none."""
         return "" if self.settings.quantise == "none" else self.settings.quantise
 
     def open_policy(
@@ -185,7 +186,7 @@ class Workspace:
             trainable=trainable,
             narrate=say,
             thinking=settings.thinking == "on",
-            quantise=self._quantise,
+            quantise=self.quantise,
             precision=settings.precision,
             size=size and replace(size, trainable=trainable),
         )

@@ -34,6 +34,8 @@ class Benchmark:
         rank: of the adapter.
         threads: CPU threads; 0 for the backend's choice.
         repeats: measured rounds.
+        quantise: number format to which a directory's matrices are quantised; "" for none.
+        precision: as in the settings.
     """
 
     backend: str
@@ -44,6 +46,8 @@ class Benchmark:
     rank: int
     threads: int
     repeats: int
+    quantise: str = ""
+    precision: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
         policy, reasons = detect.open_policy(
             detect.detect(benchmark.backend, model), model, cache=Path(benchmark.cache), workspace=Path(workspace),
             lora=LoraSettings(rank=benchmark.rank), threads=benchmark.threads, trainable=True, narrate=narrate,
-            precision="auto",
+            quantise=benchmark.quantise, precision=benchmark.precision,
         )  # fmt: skip
         load_seconds = time.perf_counter() - begin
         try:
