@@ -339,7 +339,7 @@ def _print_result(
     narrate(f"adapter: {directory}")
     # The command as the user can type it: a virtual environment's need not be on the path.
     program = sys.argv[0] if os.path.basename(sys.argv[0]) in ("sapo", "sapo-edge") else "sapo"
-    command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else program
+    command = "sapo" if shutil.which("sapo") == os.path.abspath(program) else shlex.quote(program)
     commands = (
         ("chat", "talk to it"),
         ("eval", "compare base and adapter on the test questions"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import socket
 import stat
 import struct
@@ -124,7 +125,7 @@ def check_private(directory: Path) -> None:
     if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
         raise StateError(f"{directory} is not a directory of this user", "remove it, or set TMPDIR to another place")
     if status.st_mode & 0o077:
-        raise StateError(f"other users can enter {directory}", f"run `chmod 700 {directory}`")
+        raise StateError(f"other users can enter {directory}", f"run `chmod 700 {shlex.quote(str(directory))}`")
 
 
 def same_user(connection: socket.socket) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+import shlex
 from pathlib import Path
 
 from sapo_edge.errors import StateError
@@ -37,7 +38,8 @@ def read_secret(path: Path) -> bytes:
         content = path.read_bytes()
     if os.name != "nt" and mode & 0o077:
         raise StateError(
-            f"other users may read the identity {path} (mode {mode & 0o777:04o})", f"run `chmod 600 {path}`"
+            f"other users may read the identity {path} (mode {mode & 0o777:04o})",
+            f"run `chmod 600 {shlex.quote(str(path))}`",
         )
     try:
         secret = bytes.fromhex(content.decode("ascii"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,10 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.cli.output import priority
+from sapo_edge.cli.run import _print_result
+from sapo_edge.events import NodeStopped
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 
 
 def test_only_the_journal_gets_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +34,14 @@ def test_a_commands_error_is_one_in_the_journal(tmp_path: Path) -> None:
         command = [sys.executable, "-m", "sapo_edge", "config", "set", "own", "x", "--home", str(tmp_path)]
         assert subprocess.run(command, stderr=journal, env=environment, check=False).returncode == 2
     assert (tmp_path / "journal").read_text().startswith("<3>sapo: own = 'x'")
+
+
+def test_commands_at_the_end_of_a_run_can_be_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "my home"
+    saved = Checkpoints(home / "checkpoints").save(Checkpoint(1, "m", "n", 0), lambda directory: None)
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "my env" / "sapo"), "run"])
+    _print_result(NodeStopped(reason="", rounds=1, adapter=str(saved.directory), done=True), None, None, False, home)
+    commands = [shlex.split(line)[:4] for line in capsys.readouterr().err.splitlines() if "--home" in line]
+    assert [sys.argv[0], "chat", "--home", str(home)] in commands and len(commands) == 4

@@ -20,11 +20,12 @@ def test_the_secret_is_created_once_and_stays(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_nobody_else_may_read_the_secret(tmp_path: Path) -> None:
-    path = tmp_path / "identity"
+    path = tmp_path / "my home" / "identity"
+    path.parent.mkdir()
     read_or_create_secret(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o640)
-    with pytest.raises(StateError, match="chmod 600"):
+    with pytest.raises(StateError, match=f"`chmod 600 '{path}'`"):
         read_or_create_secret(path)
 
 
