@@ -17,6 +17,7 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.host.hardening import Blame, quietly
+from sapo_edge.swarm.host.places import Places
 from sapo_edge.swarm.tally import Tally, innermost
 
 MAX_REMEMBERED_PEERS = 256
@@ -37,7 +38,7 @@ class Protocol:
         name: what the requests are called in counters.
         max_request, max_response: bytes.
         rate, burst: requests a second that one peer may make, and how many at once.
-        max_served: requests that are served at the same time.
+        max_served: requests that are served at the same time, shared between networks as `Places` does.
         read_seconds: time for a request to arrive.
         answer_seconds: time until a response begins.
         total_seconds: time from opening the stream to the end of the response.
@@ -62,9 +63,6 @@ Responder = Callable[[bytes, INetStream], Awaitable[bytes]]
 class RequestServer:
     """Answers the requests of other peers.
 
-    Attributes:
-        serving: requests that are being served now.
-
     Args:
         host: a host that listens.
         protocol: which requests, and their bounds.
@@ -86,7 +84,12 @@ class RequestServer:
         self._host, self._protocol, self._answer, self._tally = host, protocol, answer, tally
         self._other_refusal, self._blame = refusal, blame
         self._buckets = Buckets(MAX_REMEMBERED_PEERS, lambda: TokenBucket(protocol.rate, protocol.burst))
-        self.serving = 0
+        self._places: Places[trio.CancelScope] = Places(protocol.max_served, protocol.max_served)
+
+    @property
+    def serving(self) -> int:
+        """Requests that are being served now."""
+        return len(self._places)
 
     def start(self) -> None:
         """Register with the host."""
@@ -96,19 +99,35 @@ class RequestServer:
         peer_id = str(stream.muxed_conn.peer_id)
         refusal = self._refusal(peer_id)
         if not refusal:
-            self.serving += 1
+            place = trio.CancelScope()
             try:
-                await self._serve(stream)
+                with place:
+                    refusal = await self._serve_at(place, stream)
             except RequestError:
                 refusal = "not a request"
                 self._blame(peer_id, "request")
             except trio.TooSlowError:
                 refusal = "too slow"
             finally:
-                self.serving -= 1
+                self._places.remove(place)
+            if place.cancelled_caught:
+                refusal = "displaced"
         if refusal:
             self._tally.count(f"{self._protocol.name} refused: {refusal}")
             await quietly(stream.reset)
+
+    async def _serve_at(self, place: trio.CancelScope, stream: INetStream) -> str:
+        """Serve a request if there is a place for it, perhaps another one's, and return why there is none."""
+        remote = stream.muxed_conn.get_remote_address()
+        # Whoever sends a request slowly, or reads no response, would keep a place from all others.
+        displaced = self._places.add(place, str(remote[0]) if remote else "::")
+        if displaced is place:
+            return "busy"
+        if displaced is not None:
+            self._places.remove(displaced)
+            displaced.cancel()
+        await self._serve(stream)
+        return ""
 
     async def _serve(self, stream: INetStream) -> None:
         with trio.fail_after(self._protocol.read_seconds):
@@ -122,7 +141,7 @@ class RequestServer:
     def _refusal(self, peer_id: str) -> str:
         if not self._buckets.of(peer_id).take():
             return "rate"
-        return self._other_refusal(peer_id) or ("busy" if self.serving >= self._protocol.max_served else "")
+        return self._other_refusal(peer_id)
 
 
 async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) -> bytes:

@@ -17,15 +17,22 @@ DEFENCES = (
     Defence(
         "requests that are served at the same time",
         "sapo_edge/swarm/host/requests.py",
-        '"busy" if self.serving >= self._protocol.max_served else ""',
-        '""',
+        "        if displaced is place:\n",
+        "        if False:\n",
         ("tests/swarm/host/test_requests.py::test_requests_are_bounded_and_refusals_are_counted",),
+    ),
+    Defence(
+        "requests that are served are shared between networks",
+        "sapo_edge/swarm/host/requests.py",
+        "            displaced.cancel()\n",
+        "            pass\n",
+        ("tests/swarm/host/test_requests.py::test_one_machine_does_not_keep_others_from_being_served",),
     ),
     Defence(
         "a server's own reasons to refuse",
         "sapo_edge/swarm/host/requests.py",
-        "return self._other_refusal(peer_id) or (",
-        "return (",
+        "return self._other_refusal(peer_id)",
+        'return ""',
         ("tests/swarm/host/test_requests.py::test_a_server_can_refuse_for_reasons_of_its_own",),
     ),
     Defence(

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 import trio
+import trio.testing
 from libp2p.abc import IHost, INetStream
 from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
@@ -121,6 +122,33 @@ def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> Non
 
     trio.run(scenario)
     assert tally.counts == {"echoes refused: too slow": 1}
+
+
+def test_one_machine_does_not_keep_others_from_being_served() -> None:
+    tally, host = Tally(lambda event: None), FakeHost()
+    crowd, other = (
+        [FakeConnection(Identity(bytes([number]) * 32).peer_id, remote) for number in range(first, first + 3)]
+        for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
+    )
+
+    async def answer(data: bytes, stream: INetStream) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return data
+
+    async def scenario() -> None:
+        RequestServer(host, replace(ECHO, max_served=2), answer, tally).start()
+        silent = [FakeStream(connection, None) for connection in crowd]
+        async with trio.open_nursery() as nursery:
+            for stream in silent:
+                nursery.start_soon(host.handlers[ECHO.protocol_id], stream)
+                await trio.testing.wait_all_tasks_blocked()
+            assert [stream.was_reset for stream in silent] == [False, False, True], "one too many of one machine"
+            assert await host.ask(ECHO.protocol_id, other[0], b"hello") == b"hello"
+            assert silent[1].was_reset and not silent[0].was_reset
+            nursery.cancel_scope.cancel()
+
+    trio.run(scenario)
+    assert tally.counts == {"echoes refused: busy": 1, "echoes refused: displaced": 1, "echoes served": 1}
 
 
 def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
