@@ -93,7 +93,13 @@ class GgufHeader:
 
     def count(self, key: str, default: int | None = None) -> int:
         """Like `number`, for a whole number."""
-        return int(self.number(key, default))
+        value = self.number(key, default)
+        if not isinstance(value, int):
+            raise ModelError(
+                f"{self.path} has a {self.architecture}.{key} that is no whole number",
+                "use a complete GGUF conversion of the model",
+            )
+        return value
 
 
 class _Reader:
@@ -272,12 +278,18 @@ def _read(reader: _Reader) -> GgufHeader:
         if kind not in sizes:
             raise reader.broken(f"has a tensor of unknown type {kind}")
         block, block_bytes = sizes[kind]
+        if shape[-1] % block:
+            raise reader.broken("has a tensor whose rows are no whole blocks")
         tensors[name] = TensorInfo(name, shape, kind, start + offset, math.prod(shape) // block * block_bytes)
     needed = max((info.offset + info.bytes for info in tensors.values()), default=0)
     if needed > reader.size:
         raise reader.broken(f"has {reader.size:,} bytes and needs {needed:,}")
     if not isinstance(metadata.get("general.architecture"), str) or "token_embd.weight" not in tensors:
         raise ModelError(f"{path} holds no language model", "give a .gguf file of a small language model as --model")
+    blocks = metadata.get(f"{metadata['general.architecture']}.block_count")
+    if isinstance(blocks, int) and blocks > len(tensors):
+        # Lists of all blocks' layers are made before a missing one is noticed.
+        raise reader.broken(f"claims {blocks} blocks")
     return GgufHeader(path, metadata, tensors)
 
 

@@ -51,12 +51,15 @@ class HfDirectory:
         self.path = path
         self._mlx = mlx
         self.config: Mapping[str, Any] = _read_object(path / CONFIG)
-        tied = self._check().tied
         try:
+            tied = self._check().tied
             self.shape = ModelShape.of_values({"tie_word_embeddings": tied, **self.config})
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise ModelError(f"{path / CONFIG} is incomplete ({error})", REMEDY) from error
         self.files = self._find_files()
+        if self.shape.layers > len(self.files):
+            # Lists of all layers are made before a missing one is noticed.
+            raise ModelError(f"{path / CONFIG} claims {self.shape.layers} layers", REMEDY)
 
     @property
     def model_name(self) -> str:
@@ -127,11 +130,12 @@ class HfDirectory:
             ModelError: if one is missing or truncated.
         """
         if (self.path / INDEX).is_file():
-            names = set(_read_object(self.path / INDEX).get("weight_map", {}).values())
+            places = _read_object(self.path / INDEX).get("weight_map")
+            names = {str(name) for name in places.values()} if isinstance(places, dict) else set()
         else:
             names = {WEIGHTS}
         files: dict[str, Path] = {}
-        for name in sorted(map(str, names)):
+        for name in sorted(names):
             # Without its directories, a name can't point outside this one.
             file = self.path / Path(name).name
             files |= dict.fromkeys(_tensor_names(file), file)
@@ -203,7 +207,7 @@ def _read_object(path: Path) -> dict[str, Any]:
         if path.stat().st_size > MAX_JSON:
             raise ModelError(f"{path} is too large", REMEDY)
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} can't be read ({error})", REMEDY) from error
     if not isinstance(value, dict):
         raise ModelError(f"{path} is not an object", REMEDY)
@@ -226,6 +230,8 @@ def _tensor_names(path: Path) -> list[str]:
         end = max((int(info["data_offsets"][1]) for info in tensors.values()), default=0)
         if path.stat().st_size < 8 + length + end:
             raise ValueError("it is truncated")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, struct.error) as error:
+    except (
+        OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, struct.error,
+    ) as error:  # fmt: skip
         raise ModelError(f"{path} can't be read ({error})", REMEDY) from error
     return list(tensors)

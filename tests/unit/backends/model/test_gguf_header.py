@@ -140,6 +140,8 @@ ABSURD = {
     "large tensor": gguf([ARCHITECTURE], [tensor("token_embd.weight", (HUGE, HUGE, HUGE, HUGE), 0, 0)], bytes(64)),
     "far tensor": gguf([ARCHITECTURE], [tensor("token_embd.weight", (4, 2), 0, HUGE)], bytes(64)),
     "tensor type": gguf([ARCHITECTURE], [tensor("token_embd.weight", (4, 2), 999, 0)], bytes(64)),
+    "parts of blocks": gguf([ARCHITECTURE], [tensor("token_embd.weight", (33, 3), 8, 0)], bytes(128)),
+    "blocks": gguf([ARCHITECTURE, entry("llama.block_count", 4, struct.pack("<I", 1 << 30))], [EMBEDDING], bytes(64)),
     "alignment 0": gguf([ARCHITECTURE, entry("general.alignment", 4, bytes(4))], [EMBEDDING], bytes(64)),
     "alignment": gguf([ARCHITECTURE, entry("general.alignment", 10, struct.pack("<Q", HUGE))], [EMBEDDING], bytes(64)),
     "alignment text": gguf([ARCHITECTURE, entry("general.alignment", 8, text("32"))], [EMBEDDING], bytes(64)),
@@ -203,7 +205,7 @@ def test_a_digest_is_of_the_whole_file(models: dict[str, Path]) -> None:
     assert len({file_digest(path) for path in models.values()}) == len(models)
 
 
-@pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan")])
+@pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan"), 0.5])
 def test_an_impossible_size_is_a_model_error(value: object) -> None:
     header = GgufHeader(Path("model.gguf"), {"general.architecture": "llama", "llama.block_count": value}, {})
     with pytest.raises(ModelError, match="block_count"):
