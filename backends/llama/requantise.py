@@ -135,11 +135,16 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     path = directory / f"{name}.gguf"
     # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
-    if library.llama_model_quantize(str(header.path).encode(), str(temporary).encode(), parameters) != 0:
-        raise ModelError(
-            f"llama.cpp could not convert {header.path} to {name}", "free some disk space, or use another model file"
-        )
-    os.replace(temporary, path)
+    try:
+        if library.llama_model_quantize(str(header.path).encode(), str(temporary).encode(), parameters) != 0:
+            raise ModelError(
+                f"llama.cpp could not convert {header.path} to {name}",
+                "free some disk space, or use another model file",
+            )
+        os.replace(temporary, path)
+    finally:
+        # What a full disk cut off would stay for ever: the next process has another number.
+        temporary.unlink(missing_ok=True)
     return read_header(path)
 
 

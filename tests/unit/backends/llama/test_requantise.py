@@ -117,6 +117,21 @@ def test_a_full_disk_keeps_the_original(
     assert "disk" in choice.reason
 
 
+def test_what_a_full_disk_cut_off_is_removed(
+    choose: Callable[[Narration], SamplerChoice],
+    header: GgufHeader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def cut_off(_source: bytes, target: bytes, _parameters: object) -> int:
+        Path(target.decode()).write_bytes(bytes(1000))
+        return 1
+
+    monkeypatch.setattr(llama_requantise.llama_library(), "llama_model_quantize", cut_off)
+    assert choose([]).path == header.path
+    assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
+
+
 def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
     choice = choose_sampler(header, tmp_path, 1, lambda _text: None)
