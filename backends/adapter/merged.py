@@ -1,7 +1,8 @@
 """Merges an adapter into its base model: one file or directory that needs no adapter.
 
-A GGUF base gives a GGUF file in a number format of choice, a directory gives a directory in its own format. Tensors are
-read, changed and written one at a time, so that the model need not fit into the memory.
+A GGUF base gives a GGUF file in a number format of choice, a directory gives a directory in its own format. Tensors of
+a GGUF file are read, changed and written one at a time, so that the model need not fit into the memory; of a directory,
+each file has to.
 """
 
 from __future__ import annotations

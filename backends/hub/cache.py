@@ -132,7 +132,7 @@ def is_complete(directory: Path) -> bool:
     if (directory / INDEX).is_file():
         try:
             weights = list(set(json.loads((directory / INDEX).read_bytes())["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return False
     return all((directory / name).is_file() for name in ("config.json", *map(str, weights)))
 

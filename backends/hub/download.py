@@ -28,7 +28,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 
 def download(name: HubName, progress: Progress) -> Path:
-    """Download a model's file or directory; one that was interrupted goes on where it ended.
+    """Download a model's file or directory. After an interruption, files that had arrived are not fetched again.
 
     Args:
         name: of the model.
@@ -43,7 +43,7 @@ def download(name: HubName, progress: Progress) -> Path:
     info = HfApi(endpoint=constants.ENDPOINT).model_info(name.repository, files_metadata=True)
     files = _wanted(name, info)
     total = sum(file.size or 0 for file in files)
-    _check_space(name, total)
+    _check_space(name, sum(file.size or 0 for file in files if not _is_here(name, file, info)))
     done = 0
     progress(0, total)
     path = Path()
@@ -121,15 +121,23 @@ def _chosen(name: HubName, files: Sequence[str]) -> str:
     return found[0]
 
 
-def _check_space(name: HubName, total: int) -> None:
+def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
+    """Whether a file of this version has arrived before."""
+    from huggingface_hub import constants, try_to_load_from_cache
+
+    path = try_to_load_from_cache(name.repository, file.rfilename, cache_dir=constants.HF_HUB_CACHE, revision=info.sha)
+    return isinstance(path, str)
+
+
+def _check_space(name: HubName, missing: int) -> None:
     from huggingface_hub import constants
 
     cache = Path(constants.HF_HUB_CACHE)
     existing = next(parent for parent in (cache, *cache.parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    if free < total + SPARE:
+    if free < missing + SPARE:
         raise ModelError(
-            f"the model {name} has {total / 1e9:.1f} GB, and {existing} has {free / 1e9:.1f} GB free",
+            f"{missing / 1e9:.1f} GB of the model {name} are missing, and {existing} has {free / 1e9:.1f} GB free",
             "free some disk space, or set HF_HOME to a directory on a larger disk",
         )
 

@@ -19,7 +19,7 @@ def hub_model(name: HubName, *, fetch: bool, progress: Progress | None = None) -
 
     Args:
         name: of the model.
-        fetch: whether to download what is missing; a download that was interrupted goes on where it ended.
+        fetch: whether to download what is missing.
         progress: told about the download.
 
     Raises:

@@ -87,7 +87,7 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
 
 @app.command()
 def pull(name: Name, home: Home = None, json: Json = False) -> None:
-    """Download a model, or go on with a download that was interrupted; `sapo run --model NAME` does it, too."""
+    """Download a model, or what is missing of it; `sapo run --model NAME` does it, too."""
     from sapo_edge.backends.hub.find import hub_model
 
     report = DownloadReport(name)

@@ -102,6 +102,15 @@ def test_a_full_disk_is_noticed_before_the_download(hub: Hub, monkeypatch: pytes
     assert not [request for request in hub.requests if "resolve" in request[1]]
 
 
+def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fetch("hf:someone/tiny")
+    lost = path / "config.json"
+    lost.unlink()
+    usage = shutil.disk_usage("/")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10_000))
+    assert fetch("hf:someone/tiny") == path and lost.is_file()
+
+
 def test_a_hub_that_is_not_reachable_is_an_error_with_a_remedy(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ModelError, match="can't be downloaded") as caught:
