@@ -12,6 +12,7 @@ import pytest
 from sapo_edge.backends.llama import requantise as llama_requantise
 from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
+from sapo_edge.backends.model.llama_library import llama_library
 
 Narration = list[str]
 
@@ -127,7 +128,7 @@ def test_what_a_full_disk_cut_off_is_removed(
         Path(target.decode()).write_bytes(bytes(1000))
         return 1
 
-    monkeypatch.setattr(llama_requantise.llama_library(), "llama_model_quantize", cut_off)
+    monkeypatch.setattr(llama_library(), "llama_model_quantize", cut_off)
     assert choose([]).path == header.path
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
 
