@@ -6,7 +6,10 @@ set -u
 python=$1
 extras=$2
 log=$(mktemp)
+pid=
 trap 'rm -f "$log"' EXIT
+# What runs in the background ignores Ctrl-C: pip would go on beside that of the next `make`.
+trap '[ -z "$pid" ] || kill "$pid" 2>/dev/null; exit 130' INT TERM HUP
 
 pip_install() {
     "$python" -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt "$@" >"$log" 2>&1 &
@@ -18,6 +21,9 @@ pip_install() {
         [ $((seconds % 20)) = 0 ] && echo "  $seconds s: $(tail -n 1 "$log" | cut -c 1-100)"
     done
     wait "$pid"
+    status=$?
+    pid=
+    return "$status"
 }
 
 # PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs (WSL shows one as dxg). Where PyTorch's index
@@ -32,5 +38,5 @@ if [ "${COMPILE:-yes}" != no ]; then
     echo "not everything can be compiled here: installing without llama.cpp, so that torch samples, slower" >&2
 fi
 "$python" packaging/wheels.py slim || exit 1
-without=$(echo "$extras" | sed 's/\(^\|,\)llama\(,\|$\)/\2/; s/^,//')
+without=$(echo ",$extras," | sed 's/,llama,/,/; s/^,//; s/,$//')
 pip_install --find-links dist --editable ".[$without]" || { cat "$log" >&2; exit 1; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,9 @@ def install(
     python.chmod(0o755)
     # Nothing takes time here.
     (tmp_path / "sleep").symlink_to("/bin/true")
+    # As that of a Mac, which lacks what GNU adds.
+    (tmp_path / "sed").write_text('#!/bin/sh\nexec /bin/sed --posix "$@"\n')
+    (tmp_path / "sed").chmod(0o755)
     variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COMPILE": "yes" if compiles else "no"}
     ended = subprocess.run(
         ["sh", "packaging/install.sh", python, extras], cwd=ROOT, env=variables,
@@ -64,6 +68,29 @@ def test_without_a_compiler_slim_wheels_replace_what_is_compiled(tmp_path: Path,
     assert calls[-2:][0] == "packaging/wheels.py slim"
     assert calls[-1].endswith("--find-links dist --editable .[starter,serve]")
     assert len(calls) == (3 if compiles else 2)
+
+
+def test_pip_ends_with_the_script(tmp_path: Path) -> None:
+    """As with Ctrl-C, which a program in the background of a script ignores."""
+    python, begun, ended = (tmp_path / name for name in ("python", "begun", "ended"))
+    python.write_text(f"#!/bin/sh\ntrap 'touch {ended}; exit' TERM\ntouch {begun}\nwhile :; do /bin/sleep 0.01; done\n")
+    python.chmod(0o755)
+    (tmp_path / "sleep").write_text("#!/bin/sh\n/bin/sleep 0.01\n")
+    (tmp_path / "sleep").chmod(0o755)
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    script = subprocess.Popen(["sh", "packaging/install.sh", python, "starter"], cwd=ROOT, env=variables)
+    wait_for(begun)
+    script.terminate()
+    assert script.wait(30) == 130
+    wait_for(ended)
+    assert not list(tmp_path.glob("tmp.*"))
+
+
+def wait_for(file: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_another_failure_is_shown_and_final(tmp_path: Path) -> None:
