@@ -39,7 +39,7 @@ NODES = 2
 ROUNDS = 30
 ROUNDS_ALONE = 20
 APP = (sys.executable, "-P", "-m", "sapo_edge.cli.web.app")
-ENTER, ESCAPE, F1, F2, CTRL_P, CTRL_U = "\r", "\x1b", "\x1bOP", "\x1bOQ", "\x10", "\x15"
+ENTER, ESCAPE, F1, F2, CTRL_U = "\r", "\x1b", "\x1bOP", "\x1bOQ", "\x15"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,6 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
         Shot("tasks", (CTRL_U, str(questions), ENTER), "no mistakes"),
         Shot("help", ("1", F1), "Dashboard"),
         Shot("words", (ESCAPE, F2), "What the words mean"),
-        Shot("commands", (ESCAPE, CTRL_P), "Search"),
     )
 
 
