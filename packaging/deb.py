@@ -46,8 +46,8 @@ install() {{
 {torch}install --find-links /{share} '/{share}/{wheel}[{extras}]'
 """
 TORCH = """\
-# PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs.
-if [ ! -e /dev/nvidiactl ]; then
+# PyPI's torch brings 3 GB of CUDA, which only a card of NVIDIA's needs (WSL shows one as dxg).
+if [ ! -e /dev/nvidiactl ] && [ ! -e /dev/dxg ]; then
     install --retries 1 --no-deps --index-url https://download.pytorch.org/whl/cpu torch ||
         echo 'sapo-edge: PyTorch has no build for CPUs here; taking the one of PyPI' >&2
 fi

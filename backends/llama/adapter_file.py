@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,19 +24,24 @@ class AdapterFile:
     """
 
     def __init__(self, workspace: Path) -> None:
-        self._descriptor = os.memfd_create("sapo-edge-adapter") if hasattr(os, "memfd_create") else None
-        in_memory = Path(f"/proc/self/fd/{self._descriptor}")
-        if self._descriptor is not None and not in_memory.exists():
-            self.close()
-        self.path = workspace / "sampler-adapter.gguf" if self._descriptor is None else in_memory
+        self.path, self._in_memory = workspace / "sampler-adapter.gguf", False
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("sapo-edge-adapter")
+            # Also when the policy that owns it is dropped and not closed.
+            self._free = weakref.finalize(self, os.close, descriptor)
+            in_memory = Path(f"/proc/self/fd/{descriptor}")
+            self._in_memory = in_memory.exists()
+            if self._in_memory:
+                self.path = in_memory
+            else:
+                self._free()
 
     def write(self, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
         """See `write_adapter`."""
-        write = write_adapter if self._descriptor is None else write_adapter_in_place
+        write = write_adapter_in_place if self._in_memory else write_adapter
         write(self.path, header, weights, alpha)
 
     def close(self) -> None:
         """Free the memory."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        if self._in_memory:
+            self._free()

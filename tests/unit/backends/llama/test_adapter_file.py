@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.policy import LoraSettings
 from tests.contract.training import STRONG, own_group
@@ -28,7 +29,19 @@ def files_in_memory() -> set[str]:
     return {link.name for link in links if "sapo-edge-adapter" in os.readlink(link)}
 
 
-@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+IN_MEMORY = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="this system has no files in memory")
+
+
+@IN_MEMORY
+def test_the_memory_is_free_again_without_close(tmp_path: Path) -> None:
+    open_before = files_in_memory()
+    file = AdapterFile(tmp_path)
+    assert len(files_in_memory() - open_before) == 1
+    del file
+    assert files_in_memory() <= open_before
+
+
+@IN_MEMORY
 def test_a_round_writes_no_adapter_to_the_disk(
     models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
