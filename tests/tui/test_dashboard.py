@@ -217,7 +217,10 @@ async def test_lines_without_room_are_counted(launcher: FakeLauncher) -> None:
 
 @pytest.mark.parametrize("size", [*SIZES, (60, 20)])
 @pytest.mark.asyncio
-async def test_the_next_evaluation_is_known_after_attaching(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+async def test_the_next_evaluation_is_known_after_attaching(
+    launcher: FakeLauncher, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
     assert launcher.node is not None
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)
