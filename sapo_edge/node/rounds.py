@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
@@ -193,6 +194,8 @@ class Node:
                         self.after_first_round()
                     self._save_pool_if_due()
                     self._roll_back_if_asked()
+                    # What a round took, and the swarm during it, leaves holes that fill and move with the next one.
+                    return_freed_memory()
             self._save_unsaved()
             if self.stop.finish.is_set():
                 reason = "asked to stop"

@@ -99,6 +99,13 @@ def evaluated(machine: Machine) -> list[int]:
     return [event.round for event in machine.events if isinstance(event, events.HeldOut)]
 
 
+def test_freed_memory_is_returned_after_each_round(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds: list[list[int]] = []
+    monkeypatch.setattr("sapo_edge.node.rounds.return_freed_memory", lambda: rounds.append(machine.rounds))
+    machine.start()
+    assert rounds == [[1], [1, 2], [1, 2, 3]]
+
+
 def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     stopped = machine.start()
     assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3 and stopped.done
