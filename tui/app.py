@@ -306,7 +306,7 @@ class SapoApp(App[ExitCode]):
     def _poll(self) -> None:
         """Request the node's status: no event has memory, peers and rejections."""
         if self.state.standing is Standing.ATTACHED and not self._busy("poll"):
-            self.run_worker(self._ask_status, group="poll")
+            self.run_worker(self._ask_status(), group="poll")
 
     async def _ask_status(self) -> None:
         with contextlib.suppress(SapoError):
