@@ -70,7 +70,7 @@ class PersonAnswers:
         ref: of the task.
         answers: the texts to share, with answer tags.
         manifest: digest (hex) of the task's manifest.
-        time: Unix seconds.
+        time: Unix seconds at which they were given.
 
     Raises:
         ConfigError: if there are no answers, too many, or one that can't be shared.
@@ -188,9 +188,10 @@ def verify_answers(source: TaskSource, answers: PersonAnswers) -> tuple[Task, tu
 
 
 def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: int, sequence: int) -> Rollout:
-    """The rollout that a node shares for a person."""
+    """The rollout that a node shares for a person now."""
     texts = tuple(Answer(text, True) for text in answers.answers)
-    return Rollout(task.ref, task.question, task.ground_truth, texts, author, round, sequence, answers.time)
+    # Answers may have waited for days. Their age says nothing about a policy, and peers reject what is too old.
+    return Rollout(task.ref, task.question, task.ground_truth, texts, author, round, sequence, time.time())
 
 
 class Outbox:

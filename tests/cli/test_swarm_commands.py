@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.joining.membership import Membership, Swarm
+from sapo_edge.swarm.judging.freshness import Freshness
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.inprocess import FakeNode, Invoke, running
@@ -183,7 +185,11 @@ def test_answers_wait_for_a_node_if_none_runs(
     assert "\x1b" not in result.err and "1 set of answers wait" in result.err
     (given,) = Outbox(tmp_path / "state" / "outbox.json", pytest.fail).read()
     task, rewards = verify_answers(source, given)
-    rollout = person_rollout(task, given, author="me", round=3, sequence=4)
+    # They may have waited for days, and peers know the clock of the node that shares them.
+    rollout = person_rollout(task, replace(given, time=given.time - 1e6), author="me", round=3, sequence=4)
+    freshness = Freshness()
+    assert not freshness.is_too_old(replace(rollout, time=time.time()), True)
+    assert not freshness.is_too_old(rollout, True)
     assert rewards == (1.0, 0.0) and rollout.question == question.text
     assert [answer.text for answer in rollout.answers] == [f"<answer>{right}</answer>", f"<answer>{wrong}</answer>"]
     wrong_only = invoke("answer", "--home", tmp_path, "--json", typed="nothing\n")
