@@ -182,33 +182,41 @@ class Dialler:
 
     async def _dial_peer(self, peer: KnownPeer) -> None:
         try:
+            was_tried = False
             addresses = self._sort_addresses(peer)[:ADDRESSES_PER_ATTEMPT]
             for is_direct, group in groupby(addresses, lambda address: address.relay is None):
                 patience = STAGGER if is_direct else DIAL_SECONDS
-                reached = await self._dial_first(group, peer.origin is Origin.BOOTSTRAP, patience)
+                results = await self._dial_first(group, peer.origin is Origin.BOOTSTRAP, patience)
+                reached = next((address for address, result in results.items() if result), None)
+                was_tried = was_tried or False in results.values()
                 if reached is not None:
                     self._book.mark_connected(peer.peer_id, reached)
                     self._last_connected.add(peer.peer_id)
                     self._dialled[peer.peer_id] = region(reached)
                     return
-            self._book.mark_failed(peer.peer_id)
+            if was_tried:
+                self._book.mark_failed(peer.peer_id)
+            else:
+                # Others, perhaps under false ids, were dialled at its addresses: that is no failure of this peer.
+                self._book.postpone(peer.peer_id, SAME_HOST_SECONDS)
         finally:
             del self._dialling[peer.peer_id]
 
-    async def _dial_first(self, addresses: Iterable[Address], trusted: bool, patience: float) -> Address | None:
-        """Connect to a peer at one of its addresses, and return the one that answered first; None if none did.
+    async def _dial_first(
+        self, addresses: Iterable[Address], trusted: bool, patience: float
+    ) -> dict[Address, bool | None]:
+        """Connect to a peer at one of its addresses, and return what `dial` did of each, the one that answered first.
 
         Args:
             addresses: in the order in which they are tried; each once the one before has failed, or has been tried for
                 `patience` seconds.
             trusted: as of `dial`.
         """
-        reached: Address | None = None
+        results: dict[Address, bool | None] = {}
 
         async def attempt(address: Address, failed: trio.Event) -> None:
-            nonlocal reached
-            if await self.dial(address, trusted):
-                reached = reached or address
+            results[address] = await self.dial(address, trusted)
+            if results[address]:
                 nursery.cancel_scope.cancel()
             failed.set()
 
@@ -218,7 +226,7 @@ class Dialler:
                 nursery.start_soon(attempt, address, failed)
                 with trio.move_on_after(patience):
                     await failed.wait()
-        return reached
+        return results
 
     def _sort_addresses(self, peer: KnownPeer) -> list[Address]:
         """Addresses of a peer: the one that answered last, then direct ones before relayed ones, local ones first."""
@@ -230,8 +238,8 @@ class Dialler:
         )
         return [*first, *others]
 
-    async def dial(self, address: Address, trusted: bool = False) -> bool:
-        """Connect to a peer at an address, and return whether that worked.
+    async def dial(self, address: Address, trusted: bool = False) -> bool | None:
+        """Connect to a peer at an address, and return whether that worked; None if it is too soon to try.
 
         Args:
             address: direct, or through a relay, which is then dialled first.
@@ -240,8 +248,9 @@ class Dialler:
         if not trusted and not self.may_dial(address):
             self._tally.count("addresses not dialled: not allowed")
             return False
-        if not self._is_spaced(address.via, trusted):
-            return False
+        # A circuit's relay is dialled like any other peer, unless it is connected.
+        if address.relay is None and not self._is_spaced(address, trusted):
+            return None
         target = ID.from_string(address.peer_id)
         self._tally.count("dials")
         with trio.move_on_after(DIAL_SECONDS):

@@ -158,6 +158,12 @@ class PeerBook:
         delay = min(FIRST_DELAY * 2.0 ** min(peer.failures - 1, 16), _LONGEST_DELAY[peer.origin])
         peer.due = self._clock() + delay * self._rng.uniform(0.5, 1.5)
 
+    def postpone(self, peer_id: str, seconds: float) -> None:
+        """Try a peer later, after these seconds or a few times as many, without a failure of its own."""
+        peer = self.peers.get(peer_id)
+        if peer is not None:
+            peer.due = self._clock() + seconds * self._rng.uniform(1.0, 4.0)
+
     def mark_disconnected(self, peer_id: str) -> None:
         """Record the end of a connection: try again soon, at a random time so that not all nodes do it together."""
         peer = self.peers.get(peer_id)

@@ -169,6 +169,47 @@ def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
     trio.run(scenario)
 
 
+def test_whoever_is_named_under_false_ids_is_not_forgotten_for_it() -> None:
+    async def scenario() -> None:
+        network = Network()
+        host = types.SimpleNamespace(get_network=lambda: network)
+        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        for number in range(1, 4):
+            book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=OTHER)
+        for known in book.peers.values():
+            known.due = 0.0
+        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        with trio.move_on_after(1.2):
+            await dialler.run()
+        assert len(network.dialled) == 1
+        assert sorted(known.failures for known in book.peers.values()) == [0, 0, 1]
+
+    trio.run(scenario)
+
+
+def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[object] = []
+
+    class Reachable(Network):
+        async def dial_addr(self, address: object, peer_id: object) -> None:
+            self.dialled.append(str(address))
+
+    async def dial_through(host: object, address: Address) -> None:
+        reached.append(address)
+
+    async def scenario() -> None:
+        network, tally = Reachable(), Tally(lambda event: None)
+        host = types.SimpleNamespace(get_network=lambda: network)
+        dialler = Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+        assert await dialler.dial(RELAYED)
+        assert network.dialled == [str(RELAYED.via)] and reached == [RELAYED]
+        # The relay may not be dialled again so soon.
+        assert not await dialler.dial(RELAYED)
+
+    monkeypatch.setattr("sapo_edge.swarm.finding.dialing.dial_through", dial_through)
+    trio.run(scenario)
+
+
 def test_few_attempts_run_at_the_same_time() -> None:
     class Silent(Network):
         async def dial_addr(self, address: object, peer_id: object) -> None:
