@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
@@ -63,7 +64,17 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 def main() -> NoReturn:
     """Run a command and exit with its documented code."""
+    _accept_any_text()
     sys.exit(run_to_end(_run_command))
+
+
+def _accept_any_text() -> None:
+    """Read and print what is no text in the locale's encoding, as a name of a file may be, without an error."""
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    if isinstance(sys.stdout, TextIOWrapper):
+        is_utf8 = sys.stdout.encoding.lower() == "utf-8"
+        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 def _run_command() -> object:

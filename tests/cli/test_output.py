@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shlex
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.main import main
 from sapo_edge.cli.output import priority
 from sapo_edge.cli.run import _print_result
 from sapo_edge.events import NodeStopped
@@ -45,3 +47,20 @@ def test_commands_at_the_end_of_a_run_can_be_pasted(
     _print_result(NodeStopped(reason="", rounds=1, adapter=str(saved.directory), done=True), None, None, False, home)
     commands = [shlex.split(line)[:4] for line in capsys.readouterr().err.splitlines() if "--home" in line]
     assert [sys.argv[0], "chat", "--home", str(home)] in commands and len(commands) == 4
+
+
+def test_what_is_no_text_is_read_and_printed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a locale of UTF-8, whose streams refuse it."""
+    home = tmp_path / os.fsdecode(b"home\xff")
+    for encoding, name in (("utf-8", b"home\xff"), ("latin-1", rb"home\udcff")):
+        shown = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding))
+        monkeypatch.setattr(sys, "argv", ["sapo", "paths", "--home", str(home)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert end.value.code == 0 and os.fsencode(tmp_path / os.fsdecode(name)) in shown.getvalue()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\n"), "utf-8"))
+    monkeypatch.setattr(sys, "argv", ["sapo", "swarm", "join", "--home", str(tmp_path)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 2
