@@ -23,7 +23,7 @@ from sapo_edge.cli.output import narrate
 from sapo_edge.cli.start import start_detached
 from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
-from sapo_edge.errors import ExitCode, StateError
+from sapo_edge.errors import ConfigError, ExitCode, StateError
 from sapo_edge.room import Room
 from sapo_edge.state.consent import read_consent
 
@@ -78,6 +78,11 @@ def run(
         "questions": questions, "answers": answers, "threads": threads, "seed": seed, "role": role,
         "network": "solo" if solo else None, "head_start": head_start,
     }  # fmt: skip
+    if detach and json:
+        raise ConfigError(
+            "--json prints the events of a node in the foreground",
+            "leave out one of --json and --detach; `sapo logs --follow --json` prints those of any node",
+        )
     workspace = open_workspace(home, flags, settings)
     if detach:
         start_detached(workspace, home, flags, settings or (), agree=agree)

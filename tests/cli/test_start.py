@@ -70,6 +70,10 @@ def test_a_start_that_fails_says_why(invoke: Invoke, home: Path) -> None:
     assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
 
 
+def test_events_of_a_node_in_the_background_are_printed_by_another_command(invoke: Invoke, home: Path) -> None:
+    assert_refused(invoke("run", "--detach", "--json", "--home", home), 2, "foreground", "`sapo logs --follow --json`")
+
+
 def test_a_start_asks_for_consent_before_it_leaves_the_terminal(
     invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
