@@ -84,7 +84,7 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
 
     def answer(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         # A web page whose name is made to lead to this machine must not read them.
-        if environ.get("HTTP_HOST", "").rpartition(":")[0] not in (ADDRESS, "localhost"):
+        if environ.get("HTTP_HOST", "").partition(":")[0] not in (ADDRESS, "localhost"):
             start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
             return [b"ask 127.0.0.1\n"]
         found: Iterable[bytes] = metrics(environ, start_response)
