@@ -24,8 +24,11 @@ SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
 ORDER BY correct DESC, round LIMIT 1
 """
 NOT_COMPARED = frozenset(
-    {"nice", "log_days", "metrics_port", "on_quit", "desktop_notice", "theme", "consent", "rounds"}
-)
+    {
+        "nice", "on_battery", "max_temperature", "busy", "quiet_hours", "save_every", "keep_checkpoints",
+        "metrics_port", "on_quit", "desktop_notice", "theme", "consent", "rounds",
+    }
+)  # fmt: skip
 """Settings that change nothing about what is learned, and the end of a run, which its length tells."""
 
 

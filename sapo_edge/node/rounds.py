@@ -366,7 +366,7 @@ class Node:
         if self.store.latest is not None:
             if self.store.latest.settings.get("head_start") != updates:
                 self._warn(
-                    f"head_start = {updates} has no effect: it counts at a fresh start only, with another --home"
+                    f"head_start = {updates} has no effect: it counts at the start of a run: `sapo runs new` begins one"
                 )
             return
         self._inform(f"head start: {counted(updates, 'update')} on the right answers of training questions")

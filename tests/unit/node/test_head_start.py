@@ -85,7 +85,8 @@ def test_it_is_made_once_and_again_if_no_checkpoint_has_it(tmp_path: Path) -> No
     resumed = FakePolicy()
     assert not notices(run(tmp_path, replace(settings, rounds=3), source(*OWN), resumed))
     late = run(tmp_path, replace(settings, head_start=5), source(*OWN), FakePolicy())
-    assert any(isinstance(event, events.Notice) and "head_start = 5 has no effect" in event.text for event in late)
+    (warning,) = (event.text for event in late if isinstance(event, events.Notice) and event.level == "warning")
+    assert "head_start = 5 has no effect" in warning and "`sapo runs new`" in warning
     assert not notices(run(tmp_path / "generator", replace(settings, role="generator"), source(*OWN), FakePolicy()))
 
 
