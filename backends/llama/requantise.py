@@ -77,6 +77,19 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     if shutil.disk_usage(existing).free < 2 * needed:
         return own_file(header, "too little disk space to try faster formats")
     narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
+    try:
+        return _measure(header, directory, threads, narrate)
+    except OSError as error:
+        # Another user's cache, or a full disk: that need not end the run.
+        return own_file(header, f"{directory} can't be written ({error.strerror})")
+
+
+def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
+    """Make each format, keep the fastest, and remember it.
+
+    Raises:
+        OSError: if the directory can't be written.
+    """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
     for name in CANDIDATES:

@@ -133,6 +133,14 @@ def test_what_a_full_disk_cut_off_is_removed(
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
 
 
+def test_a_cache_that_can_not_be_written_keeps_the_original(
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path
+) -> None:
+    (tmp_path / "sampler").write_text("in the way")
+    choice = choose([])
+    assert choice.path == header.path and "can't be written" in choice.reason
+
+
 def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
     choice = choose_sampler(header, tmp_path, 1, lambda _text: None)
