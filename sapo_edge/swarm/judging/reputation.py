@@ -73,7 +73,7 @@ In a swarm of thousands a node hears each author every hour or two.
 MAX_ESTABLISHED_PER_SOURCE = 32
 """Established authors that came through one source, if those are not less than half of all."""
 MAX_NEWCOMERS, MAX_ESTABLISHED, MAX_POSTPONED = 8192, 4096, 4096
-"""Peers remembered of each kind, and newcomers that wait until they are heard; together some 6 MiB."""
+"""Peers remembered of each kind, and newcomers that wait until they are heard; together some 16 MiB."""
 IGNORED_SCORE, SCORE_PER_PENALTY = -100.0, -0.2
 """GossipSub's application-specific score of an ignored peer, and per unit of penalty."""
 
