@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -115,15 +117,27 @@ def logs(
         _print_log(paths, None if since is not None else lines, since, level, follow=follow, as_json=json)
         return
     with connect(paths) as client:
-        past = client.subscribe(lines, progress=level == "debug")
-        for number, event in enumerate(client.events() if past or follow else (), start=1):
-            if LEVELS.index(_level(event)) >= LEVELS.index(level):
-                if json:
-                    print_json(event)
-                else:
-                    print(event_line(event), flush=True)
-            if number >= past and not follow:
-                break
+        # Those of lower levels don't count: the last ones of this level may be older than as many events.
+        asked = MAX_LOG_LINES if lines and level in ("warning", "error") else lines
+        count = client.subscribe(asked, progress=level == "debug")
+        events = client.events() if count or follow else iter(())
+        past = deque((event for event in islice(events, count) if _has_level(event, level)), maxlen=lines)
+        for event in past:
+            _print_event(event, as_json=json)
+        for event in events if follow else ():
+            if _has_level(event, level):
+                _print_event(event, as_json=json)
+
+
+def _has_level(event: Mapping[str, Any], lowest: str) -> bool:
+    return LEVELS.index(_level(event)) >= LEVELS.index(lowest)
+
+
+def _print_event(event: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(event)
+    else:
+        print(event_line(event), flush=True)
 
 
 def _print_log(paths: Paths, lines: int | None, since: str | None, level: str, *, follow: bool, as_json: bool) -> None:
