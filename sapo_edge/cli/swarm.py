@@ -284,6 +284,7 @@ def _print_swarms(workspace: Workspace, swarm: Swarm | None, *, as_json: bool) -
             "joined": membership.current is not None,
             "swarm": shown,
             "known": [_as_dict(item) for item in others],
+            "solo": workspace.settings.network == "solo",
         }
         print_json(record)
         return

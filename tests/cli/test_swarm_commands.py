@@ -81,6 +81,7 @@ def test_the_default_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path:
     assert json.loads(created.out)["swarm"]["id"] == STARTER.digest and "anyone who trains on it" in created.err
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert "network     solo, by the settings" in invoke("swarm", "show", "--home", tmp_path).out
+    assert json.loads(invoke("swarm", "show", "--home", tmp_path, "--json").out)["solo"]
     assert "config set network swarm" in invoke("swarm", "join", told.out, "--home", tmp_path).err
 
 
