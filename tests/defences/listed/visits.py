@@ -9,6 +9,13 @@ _RELAY_TESTS = "tests/swarm/visits/test_relay.py::"
 
 DEFENCES = (
     Defence(
+        "addresses that a peer signs are not kept",
+        "sapo_edge/swarm/finding/hop.py",
+        "        protocol_module.maybe_consume_signed_record = lambda *_: True\n",
+        "",
+        ("tests/swarm/visits/test_relay.py::test_nothing_is_kept_of_addresses_that_a_peer_signs",),
+    ),
+    Defence(
         "a relay reserves only for whoever asks",
         _RELAY,
         '        msg.ClearField("peer")\n',

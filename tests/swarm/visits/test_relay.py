@@ -18,12 +18,16 @@ from typing import Any, Self
 import pytest
 import trio
 import trio.testing
+from libp2p.crypto.ed25519 import create_new_key_pair
+from libp2p.peer.envelope import seal_record
 from libp2p.peer.id import ID
+from libp2p.peer.peer_record import PeerRecord
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import HopMessage, Reservation
 from libp2p.relay.circuit_v2.pb.circuit_pb2 import PeerId as CircuitPeer
 from libp2p.relay.circuit_v2.protocol import PROTOCOL_ID as HOP
 from libp2p.relay.circuit_v2.protocol import STOP_PROTOCOL_ID
 from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_msg
+from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr
 
 from sapo_edge.doctor.network import examine_network
@@ -579,3 +583,21 @@ def test_the_network_is_examined_without_peers() -> None:
         findings = examine_network(port=taken.getsockname()[1], listen="loopback")
     assert {finding.name: finding.status for finding in findings}["port"] == "fail"
     assert all(finding.remedy for finding in findings if finding.status != "pass")
+
+
+def test_nothing_is_kept_of_addresses_that_a_peer_signs() -> None:
+    keys = create_new_key_pair()
+    peer = ID.from_pubkey(keys.public_key)
+    claimed = PeerRecord(peer, [Multiaddr(f"/ip4/9.9.9.9/tcp/{port}") for port in range(2000, 3000)])
+    signed = seal_record(claimed, keys.private_key).marshal_envelope()
+    message = HopMessage(type=HopMessage.RESERVE, senderRecord=signed)
+
+    async def scenario() -> None:
+        host = Host()
+        hop: Any = Hop(host.host, Offer(), host.tally, reserves=lambda peer_id: False)
+        stream = FakeStream(FakeConnection(str(peer)), encode_varint_prefixed(message.SerializeToString()))
+        await hop._handle_hop_stream(stream)
+        assert host.tally.counts == {"relaying refused: not offered": 1}, "it is read like any other"
+        assert peer not in host.host.get_peerstore().peer_ids()
+
+    trio.run(scenario, clock=trio.testing.MockClock(autojump_threshold=0))
