@@ -32,10 +32,11 @@ class _Flag:
         with self._condition:
             self._value = False
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float) -> bool:
         with self._condition:
             if not self._value:
                 self._condition.wait(seconds)
+            return self._value
 
 
 class Stop:
