@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -84,7 +85,10 @@ def test_a_service_of_the_system_gets_the_settings_and_the_swarm_where_it_looks(
 
 def test_what_root_prepared_belongs_to_the_user_of_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed: list[Path] = []
-    monkeypatch.setattr("shutil.chown", lambda place, user, group: changed.append(place))
+    owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
+    monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
+    monkeypatch.setattr("grp.getgrnam", lambda name: owner)
+    monkeypatch.setattr("os.chown", lambda place, *_, **__: changed.append(place))
     paths = Paths.default(tmp_path)
     paths.create()
     kept = paths.state / "manifests" / "ab.manifest"
