@@ -19,6 +19,8 @@ from typing import Any
 
 SMALLER = 16
 """By what the memories are divided."""
+SMALLER_OF_PEERS = 4
+"""By what those of peers are: attackers bring names, and members have to stay in them."""
 SQLITE_KIBIBYTES = 2000
 """Pages that SQLite keeps of a database unless it is told otherwise."""
 FRAMES = 6
@@ -34,8 +36,10 @@ def shrink() -> None:
     replace(identity, public_key_of=lru_cache(keys.cache_parameters()["maxsize"] // SMALLER)(keys.__wrapped__))
 
     from sapo_edge import authors, pool
+    from sapo_edge.swarm.finding import dialing, directory, peerbook
     from sapo_edge.swarm.host import places
     from sapo_edge.swarm.judging import admission, external, freshness, records, reputation
+    from sapo_edge.swarm.recent import Recent
 
     for module, names in {
         authors: ["MAX_AUTHORS"],
@@ -47,6 +51,9 @@ def shrink() -> None:
         reputation: ["MAX_NEWCOMERS", "MAX_ESTABLISHED"],
     }.items():
         replace(module, **{name: getattr(module, name) // SMALLER for name in names})
+    for module in (dialing, directory):
+        replace(module, Recent=lambda size: Recent(size // SMALLER_OF_PEERS))
+    replace(peerbook, MAX_PEERS=peerbook.MAX_PEERS // SMALLER_OF_PEERS)
     limits = pool.PoolLimits()
     less: dict[str, Any] = {"rollouts": limits.rollouts // SMALLER, "remembered": limits.remembered // SMALLER}
     replace(pool, PoolLimits=partial(pool.PoolLimits, **less))
