@@ -94,7 +94,7 @@ def sapo(home: Path, *arguments: str) -> str:
 
 def start(home: Path, name: str, *flags: str) -> subprocess.Popen[bytes]:
     """Start a node; without flags one that never ends by itself."""
-    more = flags or ("--rounds", "0")
+    more = flags or ("--rounds", "0", "--agree")
     command = [sys.executable, "-m", "sapo_edge", "run", "--home", str(home), "--set", "busy=0", *more]
     with (home.parent / f"{name}.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
