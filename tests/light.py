@@ -16,9 +16,10 @@ import pytest
 
 import sapo_edge
 
+# `google` is protobuf, which comes with libp2p.
 HEAVY = {
-    "accelerate", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym", "scipy",
-    "sympy", "tokenizers", "torch", "transformers",
+    "accelerate", "google", "libp2p", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "multiaddr", "peft", "reasoning_gym",
+    "scipy", "sympy", "tokenizers", "torch", "transformers",
 }  # fmt: skip
 NEED_THEM = (
     "tests/unit/backends/choose/test_detect.py",
