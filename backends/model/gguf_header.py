@@ -25,6 +25,8 @@ KEPT_ARRAY = 64
 MAX_NUMBER = 1 << 31
 MAX_TOKENS = 1 << 20
 """Elements of an array that is read on request: vocabularies have up to half as many."""
+MAX_BLOCKS = 1 << 10
+"""Of a model; large ones have 130."""
 
 F32 = 0
 """float32, as in `gguf.GGMLQuantizationType`."""
@@ -287,7 +289,7 @@ def _read(reader: _Reader) -> GgufHeader:
     if not isinstance(metadata.get("general.architecture"), str) or "token_embd.weight" not in tensors:
         raise ModelError(f"{path} holds no language model", "give a .gguf file of a small language model as --model")
     blocks = metadata.get(f"{metadata['general.architecture']}.block_count")
-    if isinstance(blocks, int) and blocks > len(tensors):
+    if isinstance(blocks, int) and blocks > MAX_BLOCKS:
         # Lists of all blocks' layers are made before a missing one is noticed.
         raise reader.broken(f"claims {blocks} blocks")
     return GgufHeader(path, metadata, tensors)

@@ -28,6 +28,8 @@ WEIGHTS = "model.safetensors"
 ROPES = ("default", "linear", "llama3", "yarn")
 """Scalings of positions (RoPE) that depend on the position alone, not on the length of the sequence."""
 MAX_JSON = 64 * 1024 * 1024
+MAX_LAYERS = 1024
+"""Of a model; large ones have 130."""
 REMEDY = "use the directory of an instruction-tuned model as transformers saves it, or a GGUF file"
 
 
@@ -57,7 +59,9 @@ class HfDirectory:
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise ModelError(f"{path / CONFIG} is incomplete ({error})", REMEDY) from error
         self.files = self._find_files()
-        if self.shape.layers > len(self.files):
+        if not self.files:
+            raise ModelError(f"{path} has no weights", REMEDY)
+        if self.shape.layers > MAX_LAYERS:
             # Lists of all layers are made before a missing one is noticed.
             raise ModelError(f"{path / CONFIG} claims {self.shape.layers} layers", REMEDY)
 

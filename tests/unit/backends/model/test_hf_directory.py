@@ -166,7 +166,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number of kinds of layers": (lambda d: change(d, layer_types=5), "incomplete"),
     "a billion layers": (lambda d: change(d, num_hidden_layers=10**9), "claims 1000000000 layers"),
     "a deep configuration": (lambda d: (d / "config.json").write_text("[" * 100_000), "config.json"),
-    "a list of files": (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": []}'), "layers"),
+    "a list of files": (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": []}'), "no weights"),
     "no configuration": (lambda d: (d / "config.json").write_text("["), "config.json"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
     "truncated weights": (truncate, "truncated"),
