@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha
 from sapo_edge.backends.adapter.gguf import REMEDY, pairs_of
 from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
+from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import HfDirectory
@@ -178,7 +179,7 @@ def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) 
 
 
 def _check_space(directory: Path, needed: int) -> None:
-    free = shutil.disk_usage(next(parent for parent in (directory, *directory.parents) if parent.exists())).free
+    free = shutil.disk_usage(nearest_existing(directory)).free
     if free < needed + SPARE:
         raise StateError(
             f"the merged model needs up to {needed / 1e9:.1f} GB while it is written, and {directory} has "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sapo_edge.backends.hub.cache import is_complete
 from sapo_edge.backends.hub.name import FORM, HubName, belongs
+from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.errors import ModelError
 
 if TYPE_CHECKING:
@@ -132,8 +133,7 @@ def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
 def _check_space(name: HubName, missing: int) -> None:
     from huggingface_hub import constants
 
-    cache = Path(constants.HF_HUB_CACHE)
-    existing = next(parent for parent in (cache, *cache.parents) if parent.exists())
+    existing = nearest_existing(Path(constants.HF_HUB_CACHE))
     free = shutil.disk_usage(existing).free
     if free < missing + SPARE:
         raise ModelError(

@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
+from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
@@ -73,8 +74,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     if remembered is not None:
         return remembered
     needed = int(sum(BYTES_PER_WEIGHT.values()) * weights)
-    existing = next(parent for parent in (directory, *directory.parents) if parent.exists())
-    if shutil.disk_usage(existing).free < 2 * needed:
+    if shutil.disk_usage(nearest_existing(directory)).free < 2 * needed:
         return own_file(header, "too little disk space to try faster formats")
     narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
     try:

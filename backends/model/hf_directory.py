@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.backends.model.architectures import Architecture, find_architecture
 from sapo_edge.backends.model.families import FULL, WINDOW
-from sapo_edge.backends.model.gguf_header import file_digest
+from sapo_edge.backends.model.gguf_header import MAX_BLOCKS, file_digest
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.errors import ModelError
 
@@ -28,8 +28,6 @@ WEIGHTS = "model.safetensors"
 ROPES = ("default", "linear", "llama3", "yarn")
 """Scalings of positions (RoPE) that depend on the position alone, not on the length of the sequence."""
 MAX_JSON = 64 * 1024 * 1024
-MAX_LAYERS = 1024
-"""Of a model; large ones have 130."""
 REMEDY = "use the directory of an instruction-tuned model as transformers saves it, or a GGUF file"
 
 
@@ -61,7 +59,7 @@ class HfDirectory:
         self.files = self._find_files()
         if not self.files:
             raise ModelError(f"{path} has no weights", REMEDY)
-        if self.shape.layers > MAX_LAYERS:
+        if self.shape.layers > MAX_BLOCKS:
             # Lists of all layers are made before a missing one is noticed.
             raise ModelError(f"{path / CONFIG} claims {self.shape.layers} layers", REMEDY)
 

@@ -270,9 +270,9 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     from sapo_edge.tasks.allowed import nearest
     from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 
-    file = os.path.expanduser(name)
-    if name in shipped_manifests() or os.path.isfile(file):
-        return load_manifest(name if name in shipped_manifests() else file)
+    path = os.path.expanduser(name)
+    if path in shipped_manifests() or os.path.isfile(path):
+        return load_manifest(path)
     kept = membership.manifests()
     matches = [
         manifest

@@ -8,6 +8,7 @@ import platform
 import shutil
 from typing import TYPE_CHECKING
 
+from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.machine.memory import total_memory
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.backends import backend_checks, memory_check, model_check
@@ -15,7 +16,6 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.doctor.profile import PROFILES, URGENT, choose_profile
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
-from sapo_edge.state.durable import nearest_existing
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.errors import StateError
 
 SPACE_MARGIN = 16 * 1024 * 1024
@@ -36,11 +37,6 @@ def is_disk_full(error: BaseException, directory: Path) -> bool:
 def free_bytes(directory: Path) -> int:
     """Bytes that this user may still write on the disk of `directory`."""
     return shutil.disk_usage(directory).free
-
-
-def nearest_existing(path: Path) -> Path:
-    """`path`, or the nearest directory above it that exists and may be seen."""
-    return next(parent for parent in (path, *path.parents) if os.path.exists(parent))
 
 
 def is_read_only(path: Path) -> bool:
