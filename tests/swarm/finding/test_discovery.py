@@ -148,20 +148,25 @@ class Network:
         pass
 
 
+async def dial_all(network: Network, book: PeerBook, seconds: float) -> None:
+    """Dial the peers of a book, all of which are due."""
+    for known in book.peers.values():
+        known.due = 0.0
+    host, tally = types.SimpleNamespace(get_network=lambda: network), Tally(lambda event: None)
+    dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
+    with trio.move_on_after(seconds):
+        await dialler.run()
+
+
 def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
     async def scenario() -> None:
         network = Network()
-        host = types.SimpleNamespace(get_network=lambda: network)
-        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        book = PeerBook(peer(0))
         for number in range(1, 40):
             # One server under many names, and many servers.
             for address in (("9.9.9.9", 4001), ("9.9.8.8", 4000 + number)):
                 book.add(direct_address(*address, peer(number)), Origin.PEER, source=peer(number))
-        for known in book.peers.values():
-            known.due = 0.0
-        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
-        with trio.move_on_after(2.0):
-            await dialler.run()
+        await dial_all(network, book, 2.0)
         assert sum("/9.9.9.9/" in address for address in network.dialled) == 1
         attempts = sum("/9.9.8.8/" in address for address in network.dialled)
         assert DIAL_BURST - 1 <= attempts <= DIAL_BURST + 2 * DIALS_PER_SECOND + 1
@@ -172,15 +177,10 @@ def test_a_node_does_not_flood_the_addresses_that_peers_name() -> None:
 def test_whoever_is_named_under_false_ids_is_not_forgotten_for_it() -> None:
     async def scenario() -> None:
         network = Network()
-        host = types.SimpleNamespace(get_network=lambda: network)
-        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        book = PeerBook(peer(0))
         for number in range(1, 4):
             book.add(direct_address("9.9.9.9", 4001, peer(number)), Origin.PEER, source=OTHER)
-        for known in book.peers.values():
-            known.due = 0.0
-        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
-        with trio.move_on_after(1.2):
-            await dialler.run()
+        await dial_all(network, book, 1.2)
         assert len(network.dialled) == 1
         assert sorted(known.failures for known in book.peers.values()) == [0, 0, 1]
 
@@ -218,15 +218,10 @@ def test_few_attempts_run_at_the_same_time() -> None:
 
     async def scenario() -> None:
         network = Silent()
-        host = types.SimpleNamespace(get_network=lambda: network)
-        book, tally = PeerBook(peer(0)), Tally(lambda event: None)
+        book = PeerBook(peer(0))
         for number in range(1, 20):
             book.add(direct_address("9.9.8.8", 4000 + number, peer(number)), Origin.PEER, source=peer(number))
-        for known in book.peers.values():
-            known.due = 0.0
-        dialler = Dialler(host, book, lambda: HOME, lambda peer: False, lambda address: None, 6, 8, tally)
-        with trio.move_on_after(1.2):
-            await dialler.run()
+        await dial_all(network, book, 1.2)
         assert len(network.dialled) == MAX_DIALS
 
     trio.run(scenario)
