@@ -9,7 +9,6 @@ import dataclasses
 import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
-from importlib.metadata import entry_points
 from typing import Any
 
 from sapo_edge.config import quiet_hours
@@ -100,7 +99,7 @@ class Setting:
             except ValueError:
                 return False
         if isinstance(value, str):
-            return value.isprintable() and (not self.choices or value in self._all_choices())
+            return value.isprintable() and (not self.choices or value in self.choices or value in self._all_choices())
         # NaN fails this comparison.
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
@@ -131,6 +130,9 @@ def _temperature(degrees: int) -> None:
 
 def _other_backends() -> tuple[str, ...]:
     """Names of the backends in other packages, without loading them."""
+    # It takes 10 ms and a megabyte, and few commands need it.
+    from importlib.metadata import entry_points
+
     return tuple(sorted(entry_points(group=BACKENDS).names))
 
 

@@ -88,7 +88,7 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(tmp_path: Path
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         assert "alone" in text(screen, "#sharing") and "nobody" in text(screen, "#sharing")
-        await pilot.press("i", *"42", "ctrl+s")
+        await pilot.press("e", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         outcome = text(screen, "#outcome")
         assert "not shared" in outcome and "nobody else" in outcome
@@ -105,7 +105,7 @@ async def test_it_says_what_is_shared_before_anything_is(launcher: FakeLauncher)
         assert launcher.node is not None
         launcher.node.pause_for("on battery")
         await until(pilot, lambda: "is paused" in text(screen, "#sharing"))
-        await pilot.press("i", *"42", "ctrl+s")
+        await pilot.press("e", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert len(launcher.node.given) == 1
 
@@ -117,7 +117,7 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
         await asked(pilot, screen)
         await pilot.press("j")
         await until(pilot, lambda: drawn() == 2 and screen.has_class("-typing"))
-        await pilot.press("i", *"7", "escape", "j")
+        await pilot.press("e", *"7", "escape", "j")
         assert "press j again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
         await pilot.press("j")
         await until(pilot, lambda: drawn() == 3 and screen.has_class("-typing"))
@@ -129,11 +129,11 @@ async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_los
 async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"15")
+        await pilot.press("e", *"15")
         assert fields(screen) == ["15"]
         await pilot.press("escape", "1")
         await until(pilot, lambda: pilot.app.current_mode == "dashboard")
-        await pilot.press("5", "i", *"7")
+        await pilot.press("5", "e", *"7")
         assert fields(screen) == ["157"]
         pilot.app.switch_mode("dashboard")
         await pilot.pause()
@@ -145,7 +145,7 @@ async def test_the_number_keys_work_before_and_after_typing(launcher: FakeLaunch
 async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i")
+        await pilot.press("e")
         for number in range(7):
             await pilot.press(str(number), "enter")
         form = screen.query_one(AnswerFields)
@@ -163,7 +163,7 @@ async def test_fields_grow_to_eight_and_are_reached_by_arrows_and_backspace(laun
 async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"42", "enter", *"42", "ctrl+s")
+        await pilot.press("e", *"42", "enter", *"42", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         assert launcher.node is not None and launcher.node.given[0].answers == ("<answer>42</answer>",)
         assert "count once" in note(screen)
@@ -173,7 +173,7 @@ async def test_the_same_answer_twice_counts_once(launcher: FakeLauncher) -> None
 async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", "enter")
+        await pilot.press("e", "enter")
         await pilot.pause()
         assert "type an answer first" in note(screen)
         assert launcher.node is not None and launcher.node.given == []
@@ -183,7 +183,7 @@ async def test_nothing_typed_is_not_submitted(launcher: FakeLauncher) -> None:
 async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i")
+        await pilot.press("e")
         paste(screen, "41\r\n\n 42 \n")
         await until(pilot, lambda: fields(screen) == ["41", "42"])
         paste(screen, "\x1b[2J\x1b]0;owned\x07")
@@ -200,7 +200,7 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
 async def test_too_long_answers_are_an_error_and_stay(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i")
+        await pilot.press("e")
         screen.query_one(AnswerFields).fields[0].value = "9" * 4097
         await pilot.press("ctrl+s")
         await pilot.pause()
@@ -226,7 +226,7 @@ async def test_answers_that_the_node_rejects_stay(launcher: FakeLauncher) -> Non
     launcher.node.share_answers = refuse  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"42", "ctrl+s")
+        await pilot.press("e", *"42", "ctrl+s")
         await until(pilot, lambda: "another manifest" in note(screen))
         assert "\\x1b[31m[bold]new" in note(screen) and fields(screen) == ["42"]
         assert screen.has_class("-typing") and screen.tally == Tally()
@@ -238,7 +238,7 @@ async def test_a_malformed_verdict_is_an_error(launcher: FakeLauncher) -> None:
     launcher.node.share_answers = lambda given: {"rewards": "many"}  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"42", "ctrl+s")
+        await pilot.press("e", *"42", "ctrl+s")
         await until(pilot, lambda: "can't be read" in note(screen))
 
 
@@ -278,7 +278,7 @@ async def test_typed_answers_are_kept_when_the_node_ends(
     monkeypatch.setattr(SapoApp, "show_ending", lambda *args: None)
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"42")
+        await pilot.press("e", *"42")
         launcher.die()
         await until(pilot, lambda: "node has ended" in note(screen))
         assert fields(screen) == ["42"]
@@ -301,7 +301,7 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
         assert text(screen, "#asked") == "\\x1b[2J[bold red]boo[/] [@click=app.quit]x[/]\\u202e\nsecond line"
-        await pilot.press("i", *"[red]", "ctrl+s")
+        await pilot.press("e", *"[red]", "ctrl+s")
         await until(pilot, lambda: screen.has_class("-judged"))
         outcome = text(screen, "#outcome")
         assert "\x1b" not in outcome and "[@click=app.quit]x" in outcome and "[red]" in outcome
@@ -328,7 +328,7 @@ async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
 async def test_a_tiny_terminal_and_back_loses_nothing(launcher: FakeLauncher) -> None:
     async with open_answer(launcher) as (pilot, screen):
         await asked(pilot, screen)
-        await pilot.press("i", *"41", "enter", *"42")
+        await pilot.press("e", *"41", "enter", *"42")
         await pilot.resize_terminal(40, 10)
         await pilot.pause()
         assert screen.query_one(AnswerFields).fields[1].region.bottom <= 9
@@ -367,14 +367,14 @@ def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
 
 async def _typed(pilot: Pilot[Any]) -> None:
     await _open(pilot)
-    await pilot.press("i", *"42", "enter", *"43", "enter")
+    await pilot.press("e", *"42", "enter", *"43", "enter")
     pilot.app.screen.query_one(AnswerFields).fields[-1].cursor_blink = False
     await pilot.pause()
 
 
 async def _judged(pilot: Pilot[Any]) -> None:
     await _open(pilot)
-    await pilot.press("i", *"42", "enter", *"43", "ctrl+s")
+    await pilot.press("e", *"42", "enter", *"43", "ctrl+s")
     await until(pilot, lambda: pilot.app.screen.has_class("-judged"))
     await pilot.pause()
 

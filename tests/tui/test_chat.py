@@ -64,6 +64,10 @@ def slow(fake: FakeChat) -> None:
     fake.pace = 0.05
 
 
+def very_slow(fake: FakeChat) -> None:
+    fake.pace = 0.5
+
+
 @pytest.mark.asyncio
 async def test_nothing_is_loaded_before_the_first_question(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
@@ -87,7 +91,7 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
         screen.query_one(AskBox).put("17 + 25")
-        await pilot.press("i", "enter")
+        await pilot.press("e", "enter")
         await until(pilot, lambda: screen.query(Turn))
         base, adapter = screen.query_one(Turn).boxes
         await until(pilot, lambda: base.answer)
@@ -99,9 +103,9 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
 
 @pytest.mark.asyncio
 async def test_escape_stops_the_answer_and_the_models_stay(launcher: FakeLauncher) -> None:
-    launcher.prepare = slow
+    launcher.prepare = very_slow
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"one", "enter")
+        await pilot.press("e", *"one", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         await pilot.press("escape")
         turn = screen.query_one(Turn)
@@ -125,7 +129,7 @@ async def test_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> 
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"one", "enter")
+        await pilot.press("e", *"one", "enter")
         await until(pilot, lambda: launcher.chats and launcher.chats[0].asked)
         await pilot.press("escape", "escape")
         await until(pilot, lambda: screen.query_one(Turn).boxes[0].done)
@@ -145,7 +149,7 @@ async def test_loading_can_be_stopped(launcher: FakeLauncher) -> None:
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"one", "enter")
+        await pilot.press("e", *"one", "enter")
         await until(pilot, lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
         await pilot.press("escape")
@@ -166,7 +170,7 @@ async def test_the_app_can_be_left_while_it_loads(launcher: FakeLauncher) -> Non
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, _):
-        await pilot.press("i", *"one", "enter")
+        await pilot.press("e", *"one", "enter")
         await until(pilot, lambda: launcher.chats and launcher.chats[0].opened)
     assert launcher.chats[0].closed.is_set()
 
@@ -183,7 +187,7 @@ async def test_without_an_adapter_the_base_model_answers_alone(launcher: FakeLau
 async def test_one_question_at_a_time(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"one", "enter", *"two", "enter")
+        await pilot.press("e", *"one", "enter", *"two", "enter")
         await pilot.pause()
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two"
 
@@ -193,10 +197,10 @@ async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
         assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
         assert "training" in text(screen, "#why")
-        await pilot.press("t", "g")
+        await pilot.press("t", "h")
         assert (text(screen, "#task"), text(screen, "#temperature")) == ("plain chat", "temperature 0.7")
         await ask(pilot, screen, "hello")
-        await pilot.press("escape", "g")
+        await pilot.press("escape", "h")
         await pilot.click("#task")
         await ask(pilot, screen, "hello")
         await pilot.press("escape")
@@ -228,7 +232,7 @@ async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new
         assert "training shows less" in text(screen, "#why") and "is forgotten" in notices(screen.sapo)
         await ask(pilot, screen, "anew")
         assert fake.remembered == ["anew"] and "remembers 1 question (" in text(screen, "#why")
-        await pilot.press("escape", "l")
+        await pilot.press("escape", "m")
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
         assert "training shows less" in text(screen, "#why"), "another process remembers nothing"
         await ask(pilot, screen, "hello")
@@ -251,7 +255,7 @@ async def test_the_options_are_visible_after_the_first_screen_was_shown(tmp_path
 @pytest.mark.asyncio
 async def test_a_question_of_the_node_is_an_example(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e")
+        await pilot.press("y")
         box = screen.query_one(AskBox)
         await until(pilot, lambda: box.text == QUESTION.text)
         assert box.has_focus
@@ -281,7 +285,7 @@ async def test_hostile_examples_and_pasted_text_are_shown_as_text(launcher: Fake
     launcher.node.question = lambda: replace(QUESTION, text=hostile).as_dict()  # type: ignore[method-assign]
     async with open_chat(launcher) as (pilot, screen):
         box = screen.query_one(AskBox)
-        await pilot.press("e")
+        await pilot.press("y")
         await until(pilot, lambda: box.text == "\\x1b[2J[bold]x[/bold]\\u202e\nsecond")
         box.text = ""
         box.post_message(events.Paste("a\r\nb\x1b]0;owned\x07" + "y" * 9000))
@@ -297,7 +301,7 @@ async def test_without_a_node_an_example_is_refused_and_the_chat_works(tmp_path:
     launcher = FakeLauncher(tmp_path, running=False)
     launcher.hold = True
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("e")
+        await pilot.press("y")
         await until(pilot, lambda: "no node runs" in notices(screen.sapo))
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[1].answer
@@ -346,7 +350,7 @@ async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: Fake
 
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"hello", "enter")
+        await pilot.press("e", *"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         launcher.chats[0].broken = "ask"
         turn = screen.query_one(Turn)
@@ -360,14 +364,14 @@ async def test_a_process_that_dies_is_an_error_and_its_text_stays(launcher: Fake
 @pytest.mark.asyncio
 async def test_it_loads_and_unloads_by_key(launcher: FakeLauncher) -> None:
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("l")
+        await pilot.press("m")
         await until(pilot, lambda: "round 30" in text(screen, "#standing"))
         assert launcher.chats[0].opened and not launcher.chats[0].asked
-        await pilot.press("l")
+        await pilot.press("m")
         await until(pilot, lambda: text(screen, "#standing") == NOT_LOADED)
         assert launcher.chats[0].closed.is_set()
         launcher.prepare = lambda fake: setattr(fake, "broken", "open")
-        await pilot.press("l")
+        await pilot.press("m")
         await until(pilot, lambda: text(screen, "#standing") == "✗ no model is installed: install one")
 
 
@@ -427,7 +431,7 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
     launcher.prepare = prepare
     async with open_chat(launcher) as (pilot, screen):
         transcript = screen.query_one("#transcript", VerticalScroll)
-        await pilot.press("i", *"one", "enter")
+        await pilot.press("e", *"one", "enter")
         await until(pilot, lambda: transcript.scroll_y > 10)
         turn = screen.query_one(Turn)
         await until(pilot, lambda: turn.boxes[1].answer)
@@ -441,7 +445,7 @@ async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launch
 async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     launcher.prepare = slow
     async with open_chat(launcher) as (pilot, screen):
-        await pilot.press("i", *"hello", "enter")
+        await pilot.press("e", *"hello", "enter")
         await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
         pilot.app.switch_mode("dashboard")
         turn = screen.query_one(Turn)
@@ -486,7 +490,7 @@ async def _asked(pilot: Pilot[Any]) -> None:
     assert isinstance(screen, ChatView)
     screen.query_one(AskBox).cursor_blink = False
     await ask(pilot, screen, "What is 17 + 25?")
-    await pilot.press("escape", "t", "g")
+    await pilot.press("escape", "t", "h")
     await ask(pilot, screen, "Why?")
 
 

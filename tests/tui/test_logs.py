@@ -425,7 +425,7 @@ async def test_long_lines_are_wrapped_or_scrolled(launcher: FakeLauncher) -> Non
         lines = await opened(pilot, app)
         await until(pilot, lambda: lines.virtual_size.height == 8)
         assert "…" in picture(app)
-        await pilot.press("w")
+        await pilot.press("v")
         assert lines.virtual_size.height == 1 and "not wrapped" in title(app)
         await until(pilot, lambda: lines.max_scroll_x >= 24)
         await pilot.press("right", "right")
@@ -493,7 +493,7 @@ async def test_nothing_to_show_is_said_with_what_to_do(tmp_path: Path) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("6")
         await until(pilot, lambda: "There is no log yet" in picture(app))
-        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "w", "w", "l")
+        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "v", "v", "l")
         add(launcher.paths.log, event_line(finished(1)))
         await until(pilot, lambda: "The log has no warnings or errors." in picture(app))
         launcher.paths.log.unlink()

@@ -191,14 +191,14 @@ async def test_the_cursor_follows_its_peer(launcher: FakeLauncher) -> None:
 @pytest.mark.asyncio
 async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("r")
+        await pilot.press("a")
         await until(pilot, lambda: isinstance(pilot.app.screen, Rollouts))
         other = pilot.app.screen
         assert isinstance(other, Rollouts)
         await until(pilot, lambda: {row.author for row in other.browser.pages.rows} == {FRIEND})
         await until(pilot, lambda: f"a {readable_name(FRIEND)}" in picture(pilot.app))
         # Again, when the other screen already shows a rollout, for a peer of which there is none.
-        await pilot.press("enter", "3", "down", "down", "r")
+        await pilot.press("enter", "3", "down", "down", "a")
         await until(pilot, lambda: "No rollout matches" in picture(pilot.app))
         await pilot.press("3")
         assert pilot.app.screen is screen and screen.peers.cursor == 2
@@ -209,7 +209,7 @@ async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
         assert "This node works alone" in picture(pilot.app) and "t joins one with an invite" in picture(pilot.app)
-        await pilot.press("enter", "o", "r", "c", "O", "down")
+        await pilot.press("enter", "o", "a", "c", "O", "down")
         assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
     launcher.close()
 
@@ -241,7 +241,7 @@ async def test_without_a_node_no_peers_are_shown(launcher: FakeLauncher) -> None
         await pilot.press("escape")
         await until(pilot, lambda: app.screen is screen and "No node runs" in picture(pilot.app))
         assert "Press s to start one" in picture(pilot.app) and readable_name(FRIEND) not in picture(pilot.app)
-        await pilot.press("r", "c", "enter", "s")
+        await pilot.press("a", "c", "enter", "s")
         await until(pilot, lambda: readable_name(FRIEND) in picture(pilot.app))
 
 

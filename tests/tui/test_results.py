@@ -68,7 +68,7 @@ async def test_a_phone_shows_all_buttons(launcher: FakeLauncher) -> None:
         await opened(pilot, app)
         regions = [button.region for button in app.screen.query(Button)]
         assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
-        assert all(words in screen(app) for words in ("x Export", "4 Chat", "v Test", "m More", "g Picture"))
+        assert all(words in screen(app) for words in ("x Export", "4 Chat", "y Test", "u More", "P Picture"))
 
 
 @pytest.mark.asyncio
@@ -91,7 +91,7 @@ async def test_before_the_first_round_it_says_what_is_missing(tmp_path: Path) ->
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
-        await pilot.press("x", "v", "g")
+        await pilot.press("x", "y", "P")
         assert launcher.commands == [] and isinstance(app.screen, Results)
     launcher.close()
 
@@ -134,7 +134,7 @@ async def test_the_test_questions_replace_the_figures(launcher: FakeLauncher) ->
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(120, 40)) as pilot:
         await opened(pilot, app)
-        await pilot.press("v")
+        await pilot.press("y")
         await until(pilot, lambda: "41 of 50" in screen(app))
         assert launcher.commands == [(("eval",), "")] and "+72 points of 100 (95 %: +60 to +80)" in screen(app)
         assert "chose nothing" in screen(app) and "3 + 4 =" in screen(app)
@@ -147,9 +147,9 @@ async def test_escape_stops_the_test_questions_first(launcher: FakeLauncher) -> 
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
-        await pilot.press("v")
+        await pilot.press("y")
         await until(pilot, lambda: "test questions (" in text(app, "#job"))
-        await pilot.press("v", "escape")
+        await pilot.press("y", "escape")
         await until(pilot, lambda: "it was stopped" in text(app, "#job"))
         assert len(launcher.jobs) == 1 and launcher.jobs[0].closed and app.current_mode == "results"
         await pilot.press("escape")
@@ -161,7 +161,7 @@ async def test_forty_rounds_more_of_a_running_node(launcher: FakeLauncher) -> No
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
-        await pilot.press("m")
+        await pilot.press("u")
         await until(pilot, lambda: "stops after round 80" in text(app, "#job"))
         assert launcher.changes == [("rounds", "80")] and launcher.node is not None
         assert "set rounds=80" in launcher.node.asked and launcher.starts == 0
@@ -174,7 +174,7 @@ async def test_forty_rounds_more_of_a_run_that_has_ended(launcher: FakeLauncher)
         await attached(pilot, app)
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
-        await pilot.press("m")
+        await pilot.press("u")
         await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
         assert launcher.changes == [("rounds", "80")]
 
@@ -185,7 +185,7 @@ async def test_a_setting_that_cannot_be_written_is_explained(launcher: FakeLaunc
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
         launcher.refusal = ConfigError("the disk is full", "free some space")
-        await pilot.press("m")
+        await pilot.press("u")
         await until(pilot, lambda: "the disk is full; free some space" in text(app, "#job"))
 
 
@@ -196,7 +196,7 @@ async def test_the_picture_is_saved(launcher: FakeLauncher, monkeypatch: pytest.
     monkeypatch.setattr(app, "save_text", lambda text, name: saved.update({name: text}))
     async with app.run_test(size=(80, 24)) as pilot:
         await opened(pilot, app)
-        await pilot.press("g")
+        await pilot.press("P")
         assert "68 % now, of 100" in saved[PICTURE] and "<polyline" in saved[PICTURE]
 
 

@@ -123,9 +123,11 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
             return {(row.own, row.informative, row.author) for row in screen.browser.pages.rows}
 
         assert all(own for own, _, _ in await filtered("b")) and "own only" in chip(screen, "origin")
-        assert all(informative for _, informative, _ in await filtered("i"))
-        assert "only what teaches" in chip(screen, "informative")
-        await filtered("i")
+        assert all(informative for _, informative, _ in await filtered("l"))
+        assert "only what teaches" in chip(screen, "level")
+        await filtered("l")
+        await filtered("l")
+        assert "any reward" in chip(screen, "level")
         assert not any(own for own, _, _ in await filtered("b")) and "others only" in chip(screen, "origin")
         await filtered("b")
         assert "own and others" in chip(screen, "origin")
@@ -135,7 +137,7 @@ async def test_filters_narrow_the_list(launcher: FakeLauncher) -> None:
         assert "chain_sum" in chip(screen, "entry") and len(places(screen)) == 10
         await filtered("t")
         assert "any task" in chip(screen, "entry")
-        await filtered("x")
+        await filtered("d")
         assert "anybody" in chip(screen, "author") and len({row.author for row in screen.browser.pages.rows}) > 2
 
 
@@ -146,7 +148,7 @@ async def test_a_filter_that_matches_nothing_can_be_cleared(launcher: FakeLaunch
         await until(pilot, lambda: settled(screen) and "No rollout matches" in picture(pilot.app))
         await pilot.press("enter", "a", "down", "c", "j")
         assert not screen.in_detail
-        await pilot.press("x")
+        await pilot.press("d")
         await until(pilot, lambda: len(places(screen)) > 20)
 
 
@@ -176,7 +178,7 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
 async def test_filters_can_be_clicked(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         for name, words in (
-            ("origin", "own only"), ("informative", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
+            ("origin", "own only"), ("level", "only what teaches"), ("entry", "chain_sum"), ("author", "-newt-")
         ):  # fmt: skip
             await pilot.click(f"FilterChip.{name}")
             await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
@@ -396,7 +398,7 @@ async def test_a_fresh_node_says_when_there_will_be_something(tmp_path: Path) ->
     launcher = FakeLauncher(tmp_path, rounds=0)
     async with opened(launcher) as (pilot, screen):
         await until(pilot, lambda: "No rollout yet." in picture(pilot.app))
-        await pilot.press("enter", "b", "i", "x", "g", "down", "end")
+        await pilot.press("enter", "b", "l", "d", "g", "down", "end")
         assert launcher.node is not None and not screen.in_detail
         await until(pilot, lambda: settled(screen) and "No rollout yet." in picture(pilot.app))
         launcher.node.emit(launcher.node.finished(1))
@@ -583,12 +585,12 @@ def _snap(launcher: FakeLauncher, snap_compare: Any, size: tuple[int, int], *key
 @pytest.mark.asyncio
 async def test_the_same_question_then_and_now_and_what_the_swarm_gave(launcher: FakeLauncher) -> None:
     async with opened(launcher, (60, 20)) as (pilot, screen):
-        await pilot.press("w")
+        await pilot.press("l", "l")
         await until(pilot, lambda: "The swarm gave nothing here" in picture(pilot.app))
-        assert "w what the swarm gave" in picture(pilot.app)
-        await pilot.press("w", "t")
+        assert "l what the swarm gave" in picture(pilot.app)
+        await pilot.press("l", "t")
         await until(pilot, lambda: settled(screen) and screen.browser.pages.filter.entry == "chain_sum")
-        await pilot.press("y")
+        await pilot.press("v")
         await until(pilot, lambda: "2 questions are kept: 2 became right" in picture(pilot.app))
         assert "gcd" not in picture(pilot.app) and "then ✗" in " ".join(picture(pilot.app).split())
         await pilot.press("escape", "enter")

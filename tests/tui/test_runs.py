@@ -32,7 +32,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await attached(pilot, app)
     await pilot.press("8")
     await until(pilot, lambda: "What was learned in" in screen(app))
-    await pilot.press("r")
+    await pilot.press("R")
     await until(pilot, lambda: isinstance(app.screen, Runs) and len(app.screen.list.runs) == 2)
     await until(pilot, lambda: len(app.screen.query_one(RunsPlot)._runs) == 2)
 
@@ -86,7 +86,7 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=size) as pilot:
         await opened(pilot, app)
-        await pilot.press("e")
+        await pilot.press("w")
         await until(pilot, lambda: isinstance(app.focused, Input))
         app.screen.query_one(Input).value = f"/data/{EXPERIMENT}"
         await pilot.press("enter")

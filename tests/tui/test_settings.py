@@ -43,7 +43,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp, *, attached: bool = True, adva
     settings = app.screen.query_one(SettingList)
     await until(pilot, lambda: settings.row is not None)
     if advanced:
-        await pilot.press("a")
+        await pilot.press("v")
     if attached:
         await until(pilot, lambda: bool(app.screen._node_has))  # type: ignore[attr-defined]
     return settings
@@ -141,10 +141,10 @@ async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(lau
         seen = picture(app)
         assert "Sharing" in seen and "no limit" in seen and "clip_low" not in seen
         assert "▲ kl" in seen and "* on_quit" in seen
-        await pilot.press("a")
+        await pilot.press("v")
         await until(pilot, lambda: "All settings" in picture(app))
         assert settings.get_option_index("clip_low") > 0
-        await pilot.press("a")
+        await pilot.press("v")
         await until(pilot, lambda: "All settings" not in picture(app))
 
 

@@ -135,11 +135,11 @@ async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
     launcher.replies["swarm leave"] = JobResult({"left": "5a"})
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24)) as pilot:
-        await opened(pilot, app, "l")
+        await opened(pilot, app, "L")
         await pilot.press("enter")
         await until(pilot, lambda: isinstance(app.screen, Peers))
         assert launcher.commands == [] and "works alone" not in notices(app)
-        await pilot.press("l")
+        await pilot.press("L")
         await until(pilot, lambda: app.screen.is_modal)
         launcher.card = SwarmCard()
         await pilot.press("left", "enter")

@@ -80,7 +80,7 @@ async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
         assert seen.count("starter") == 2, "in the top line and the list: not what only continues earlier states"
         assert "* starter" in seen and "4 tasks, comes with sapo" in seen and "12 questions of your own" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]x" in seen
-        await pilot.press("v", "y", "u", "e")
+        await pilot.press("r", "y", "u", "e")
         assert [words for words, _ in launcher.commands] == [("tasks", "list")], "there is no file yet"
 
 
@@ -91,7 +91,7 @@ async def test_new_questions_are_written_checked_and_tried(launcher: FakeLaunche
     async with app.run_test(size=(100, 40)) as pilot:
         await with_file(pilot, app)
         await until(pilot, lambda: "written: /q/tasks.jsonl" in text(app, "#job"))
-        await pilot.press("v")
+        await pilot.press("r")
         await until(pilot, lambda: "no mistakes" in screen(app))
         for words in ("mine: 3 questions to train on", "no gain can be reported", "line 3: the answer", "not checked",
                       "sees 2 more questions with the answer"):  # fmt: skip

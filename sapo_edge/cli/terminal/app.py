@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from sapo_edge.backends.machine.allocator import share_one_heap
 from sapo_edge.care.garbage import loading
 from sapo_edge.errors import ExitCode
 from sapo_edge.state import logs
@@ -21,6 +22,7 @@ def run_app(home: Path | None) -> ExitCode:
     # The app owns the terminal: log lines would break its screen.
     logs.configure(stderr=False)
     # Looking through all that loads takes a tenth of the start, and later 0.1 s of whichever key comes then.
+    share_one_heap()
     with loading() as loaded:
         from sapo_edge.cli.terminal.launcher import ProgramLauncher
         from sapo_edge.tui.app import SapoApp

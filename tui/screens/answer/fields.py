@@ -197,4 +197,4 @@ class AnswerFields(VerticalScroll, can_focus=False):
             field.placeholder = ""
         last = self.fields[-1]
         several = len(self.fields) > 1
-        last.placeholder = "a different answer, or Enter to submit" if several else "i to type an answer, Esc leaves"
+        last.placeholder = "a different answer, or Enter to submit" if several else "e to type an answer, Esc leaves"

@@ -75,7 +75,7 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
 runs, `sapo answer` in a shell keeps your answers for the next one.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("i", "type", "Answer", id="answer.type"),
+        Binding("e", "type", "Answer", id="answer.type"),
         Binding("enter", "enter", "Answer, or next", show=False, id="answer.enter"),
         Binding("ctrl+s", "submit", "Submit", id="answer.submit", tooltip="Have the answers verified and shared"),
         Binding("j", "next", "Next", id="answer.next", tooltip="Skip this question"),

@@ -54,7 +54,7 @@ class AskBox(TextArea):
             soft_wrap=True,
             show_line_numbers=False,
             highlight_cursor_line=False,
-            placeholder="i to type a question",
+            placeholder="e to type a question",
         )
         self._earlier: deque[str] = deque(maxlen=MAX_EARLIER)
         # An index into them; behind the last is the draft.

@@ -66,21 +66,21 @@ model learns from it.
 **As a task** (t) asks with the prompt that the adapter was trained with: this shows best what it has learned. Each such
 question stands alone. **Plain chat** asks without that prompt, and each model remembers the conversation with its own
 answers, until `n` begins a new one. A stopped answer is not remembered; `r` asks the last question again and forgets
-its answers. *Greedy* (g) always takes the likeliest word; with a temperature, answers vary.
+its answers. *Greedy* (h) always takes the likeliest word; with a temperature, answers vary.
 
 The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
-without a question, or with `l`. The conversation is forgotten then.
+without a question, or with `m`. The conversation is forgotten then.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("i", "type", "Ask", id="chat.ask"),
+        Binding("e", "type", "Ask", id="chat.ask"),
         Binding("enter", "type", "Ask", show=False, id="chat.ask_too"),
-        Binding("e", "example", "Example", id="chat.example", tooltip="A question like those in training"),
+        Binding("y", "example", "Example", id="chat.example", tooltip="A question like those in training"),
         Binding("t", "task", "Task/plain", id="chat.task", tooltip="With the prompt of the training, or without it"),
-        Binding("g", "temperature", "Greedy, 0.7 or 1.0", show=False, id="chat.temperature"),
+        Binding("h", "temperature", "Heat: greedy, 0.7 or 1.0", show=False, id="chat.temperature"),
         Binding("n", "new", "Forget the plain chat and begin a new one", show=False, id="chat.new"),
         Binding("c", "copy", "Copy the answer in focus, or the newest", show=False, id="chat.copy"),
         Binding("r", "again", "Ask the last question again", show=False, id="chat.again"),
-        Binding("l", "load", "Load or unload the models", show=False, id="chat.load"),
+        Binding("m", "load", "Load or unload the models", show=False, id="chat.load"),
         Binding("escape", "back", "Stop the answer, or leave", show=False, id="chat.back"),
     ]
 
@@ -98,7 +98,7 @@ without a question, or with `l`. The conversation is forgotten then.
         yield Static(markup=False, id="standing")
         with Vertical(id="start"):
             yield Static(INTRO, markup=False, id="intro")
-            own = Option(Content("A question like those in training (e)"), id="own")
+            own = Option(Content("A question like those in training (y)"), id="own")
             yield OptionList(own, *(Option(Content(text)) for text in EXAMPLES), id="examples")
         yield Transcript(id="transcript")
         yield AskBox(id="ask")
@@ -236,7 +236,7 @@ without a question, or with `l`. The conversation is forgotten then.
             question = printable(str(reply["question"]), lines=True)
             if len(question) > MAX_QUESTION:
                 self.sapo.show_error(
-                    ConfigError("the node's question is too long for the chat", "press e for another one")
+                    ConfigError("the node's question is too long for the chat", "press y for another one")
                 )
             else:
                 self._put(question)

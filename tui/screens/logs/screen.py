@@ -42,7 +42,7 @@ class Logs(View):
         Binding("f3", "match(True)", "Next match further up", show=False, id="logs.match_above"),
         Binding("shift+f3,f15", "match(False)", "Next match further down", show=False, id="logs.match_below"),
         Binding("enter", "open", "The whole record, as it is in the file", show=False, id="logs.open"),
-        Binding("w", "wrap", "Wrap long lines, or cut them off", show=False, id="logs.wrap"),
+        Binding("v", "wrap", "Wrap long lines, or cut them off", show=False, id="logs.wrap"),
         Binding("c", "copy", "Copy the selected text, or the record under the cursor", show=False, id="logs.copy"),
         Binding("up,k", "move(-1)", "One record up", show=False, id="logs.up"),
         Binding("down,j", "move(1)", "One record down", show=False, id="logs.down"),

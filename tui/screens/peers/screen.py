@@ -44,7 +44,7 @@ Who is connected to this node now. **way**: who opened the connection, the peer 
 **sent** are bytes from and to the peer; **refused** counts messages of the peer that this node rejected.
 
 **Invite** (`i`) shows a line, a QR code and a short code for others; **join** (`u`) uses theirs; **new** (`n`) creates
-a swarm, private or open; `l` leaves. A running node follows after a restart, which the app offers.
+a swarm, private or open; `L` leaves. A running node follows after a restart, which the app offers.
 
 **now**: new questions and answers of this peer arrive at once, without being asked for (the mesh of GossipSub).
 
@@ -61,9 +61,9 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         Binding("i", "invite", "Invite", tooltip="Invite others into this swarm", id="peers.invite"),
         Binding("u", "join", "Join", tooltip="Join a swarm with an invite or a code", id="peers.join"),
         Binding("n", "create", "New", tooltip="Create a swarm, private or open", id="peers.create"),
-        Binding("l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
+        Binding("L,shift+l", "leave", "Leave", tooltip="Leave the swarm and work alone", show=False, id="peers.leave"),
         Binding("o", "sort", "Order", show=False, id="peers.sort"),
-        Binding("r", "rollouts", "Rollouts", tooltip="Show the rollouts of this peer", id="peers.rollouts"),
+        Binding("a", "rollouts", "Rollouts", tooltip="Only the rollouts of this author", id="peers.rollouts"),
         Binding("shift+o,O", "reverse", "Reverse the order", show=False, id="peers.reverse"),
         Binding("c", "copy", "Copy the peer id", show=False, id="peers.copy"),
         Binding("escape", "back", "Back", show=False, id="peers.back"),

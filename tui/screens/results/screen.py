@@ -53,10 +53,10 @@ What the run has learned so far; the screen opens by itself when a run ends.
 
 **Before and now** are shares of right answers to questions that the model is never trained on: of the model before
 training, and of the best adapter. The interval of the rise says what luck could explain: if it includes 0, nothing is
-shown yet. **Test questions** (`v`) ask both models questions by which nothing was chosen.
+shown yet. **Test questions** (`y`) ask both models questions by which nothing was chosen.
 
-**Export** (`x`) writes the adapter, or a whole model, for another program. **40 rounds more** (`m`) continues the run
-from where it is. **Picture** (`g`) saves the curve as an SVG file, which every browser opens. **Runs** (`r`) lists all
+**Export** (`x`) writes the adapter, or a whole model, for another program. **40 rounds more** (`u`) continues the run
+from where it is. **Picture** (`P`) saves the curve as an SVG file, which every browser opens. **Runs** (`R`) lists all
 runs, compares two, begins a new one beside the old one, and watches an experiment.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -64,12 +64,21 @@ runs, compares two, begins a new one beside the old one, and watches an experime
             "x", "export", "Export", show=False, id="results.export", tooltip="Write the adapter for another program"
         ),
         Binding(
-            "v", "test", "Test questions", show=False, id="results.test", tooltip="Ask both models the test questions"
+            "y", "test", "Test questions", show=False, id="results.test", tooltip="Ask both models the test questions"
         ),
-        Binding("m", "more", "40 rounds more", show=False, id="results.more", tooltip="Continue the run for 40 rounds"),
-        Binding("g", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"),
+        Binding("u", "more", "40 rounds more", show=False, id="results.more", tooltip="Continue the run for 40 rounds"),
+        Binding(
+            "P,shift+p", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"
+        ),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
-        Binding("r", "runs", "Runs", id="results.runs", tooltip="All runs: two compared, a new one, an experiment"),
+        Binding(
+            "R,shift+r",
+            "runs",
+            "Runs",
+            key_display="R",
+            id="results.runs",
+            tooltip="All: compare, begin, watch",
+        ),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
@@ -79,9 +88,9 @@ runs, compares two, begins a new one beside the old one, and watches an experime
     BUTTONS: ClassVar = {
         "export": ("x", "Export", "Export"),
         "chat": ("4", "Chat", "Chat"),
-        "test": ("v", "Test questions", "Test"),
-        "more": ("m", f"{MORE_ROUNDS} rounds more", "More"),
-        "picture": ("g", "Picture", "Picture"),
+        "test": ("y", "Test questions", "Test"),
+        "more": ("u", f"{MORE_ROUNDS} rounds more", "More"),
+        "picture": ("P", "Picture", "Picture"),
     }
     """Key, label and short label by action."""
 

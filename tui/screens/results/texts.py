@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 """Questions shown with the answers before and now."""
 FAIR = "These questions chose nothing and were never trained on."
-CHOSEN = "These questions chose the best checkpoint, so they flatter it a little: v asks others."
+CHOSEN = "These questions chose the best checkpoint, so they flatter it a little: y asks others."
 NOTHING = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one."
 )

@@ -20,10 +20,10 @@ MAX_SEARCH = 200
 """Most characters of a search that the node accepts."""
 MARGIN = 40
 """Rows below the visible ones that are loaded ahead."""
-NO_MATCH = "No rollout matches.\n\nx clears all filters, / searches for another text."
+NO_MATCH = "No rollout matches.\n\nd clears all filters, / searches for another text."
 NOTHING_GIVEN = (
     "The swarm gave nothing here: in no stored round others had a right answer to a task at which all own answers "
-    "failed.\n\nw shows all rollouts again."
+    "failed.\n\nl shows all rollouts again."
 )
 NONE_YET = "No rollout yet.\n\nThe questions and answers of a round appear here when it is finished."
 
@@ -115,13 +115,10 @@ class RolloutBrowser(Vertical):
         current, origins = self.pages.filter, list(ORIGINS)
         self.filter(replace(current, origin=origins[(origins.index(current.origin) + 1) % len(origins)]))
 
-    def filter_informative(self) -> None:
-        """Show only informative rollouts, or all."""
-        self.filter(replace(self.pages.filter, informative=not self.pages.filter.informative))
-
-    def filter_gave(self) -> None:
-        """Show only what others had right where all own answers failed, or all."""
-        self.filter(replace(self.pages.filter, gave=not self.pages.filter.gave))
+    def filter_level(self) -> None:
+        """Show all rollouts, informative ones only, or only what others had right where all own answers failed."""
+        current = self.pages.filter
+        self.filter(replace(current, informative=not (current.informative or current.gave), gave=current.informative))
 
     def filter_entry(self) -> None:
         """Show only the task of the chosen row, or all."""

@@ -124,7 +124,7 @@ class FilterBar(Horizontal):
 
     def compose(self) -> ComposeResult:
         """A chip for each filter, and the note at the right."""
-        for action in ("origin", "informative", "entry", "author", "search", "gave"):
+        for action in ("origin", "level", "entry", "author", "search"):
             yield FilterChip(action)
         yield FilterChip("newest", "note")
 
@@ -136,13 +136,13 @@ class FilterBar(Horizontal):
             note: for the right end; a click goes to the newest rollout.
             new: whether the note tells of new rollouts.
         """
+        level = "what the swarm gave" if filter.gave else "only what teaches" if filter.informative else ""
         chips = {
             "origin": (f"b {ORIGINS[filter.origin]}", filter.origin != "any"),
-            "informative": ("i only what teaches" if filter.informative else "i any reward", filter.informative),
+            "level": (f"l {level or 'any reward'}", bool(level)),
             "entry": (f"t {printable(filter.entry)[:20]}" if filter.entry else "t any task", bool(filter.entry)),
             "author": (f"a {printable(filter.name)[:20]}" if filter.author else "a anybody", bool(filter.author)),
             "search": (f'/ "{printable(filter.search)[:20]}"' if filter.search else "/ search", bool(filter.search)),
-            "gave": ("w what the swarm gave" if filter.gave else "w swarm", filter.gave),
         }
         is_wide = self.app.size.width >= NARROW
         self.display = is_wide or bool(note) or any(active for _, active in chips.values())

@@ -24,9 +24,7 @@ from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.then_and_now import all_examples_text
 
-IN_LIST = frozenset(
-    {"open", "search", "newest", "origin", "informative", "entry", "author", "gave", "then_and_now", "clear"}
-)
+IN_LIST = frozenset({"open", "search", "newest", "origin", "level", "entry", "author", "then_and_now", "clear"})
 """Actions of the list."""
 IN_DETAIL = frozenset({"neighbour", "copy", "reorder", "whole", "ask"})
 """Actions of one rollout."""
@@ -50,11 +48,11 @@ A **rollout** is one question with all its answers. The list has those of the la
 **●** the answers differ in reward, so the model learns from the rollout. **○** all got the same reward: there is
 nothing to learn.
 
-**Filters**: `b` both, own or others, `i` only those that teach, `t` only the task and `a` only the author of the chosen
-line (press again for all), `/` text in question or answers, `w` what the swarm gave: questions that others answered
-right, of a task at which all own answers of that round failed. `x` clears all filters.
+**Filters**: `b` both, own or others, `t` only the task and `a` only the author of the chosen line (press again for
+all), `/` text in question or answers, `l` only those that teach, then only what the swarm gave: questions that others
+answered right, of a task at which all own answers of that round failed. `d` clears all filters.
 
-`y` shows held-out questions with the answers before training and now, of the task that is filtered. In a rollout, `y`
+`v` shows held-out questions with the answers before training and now, of the task that is filtered. In a rollout, `y`
 puts its question into the chat, where both models answer it: the one before training, and the one of now.
 
 In a rollout, the **advantage** says how much better an answer was than the others of its group. `o` changes the order
@@ -65,13 +63,12 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         Binding("slash", "search", "Search", key_display="/", id="rollouts.search"),
         Binding("g", "newest", "Newest", id="rollouts.newest"),
         Binding("b", "origin", "Both, own, or others", show=False, id="rollouts.origin"),
-        Binding("i", "informative", "Only what teaches", show=False, id="rollouts.informative"),
+        Binding("l", "level", "All, what teaches, or what the swarm gave", show=False, id="rollouts.level"),
         Binding("t", "entry", "Only this task", show=False, id="rollouts.task"),
         Binding("a", "author", "Only this author", show=False, id="rollouts.author"),
-        Binding("w", "gave", "What the swarm gave", show=False, id="rollouts.gave"),
-        Binding("y", "then_and_now", "Then and now", id="rollouts.then", tooltip="The same questions, before and now"),
+        Binding("v", "then_and_now", "Then and now", id="rollouts.then", tooltip="The same questions, before and now"),
         Binding("y", "ask", "Ask both now", id="rollouts.ask", tooltip="Both models answer this question in the chat"),
-        Binding("x", "clear", "Clear all filters", show=False, id="rollouts.clear"),
+        Binding("d", "clear", "Clear all filters", show=False, id="rollouts.clear"),
         Binding("escape", "back", "Back", id="rollouts.back"),
         Binding("j", "neighbour(1)", "Next", id="rollouts.next"),
         Binding("k", "neighbour(-1)", "Previous rollout", show=False, id="rollouts.previous"),
@@ -225,13 +222,9 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         """Show own and others, own only, or others only."""
         self.browser.filter_origin()
 
-    def action_informative(self) -> None:
-        """Show only informative rollouts, or all."""
-        self.browser.filter_informative()
-
-    def action_gave(self) -> None:
-        """Show only what others had right where all own answers failed, or all."""
-        self.browser.filter_gave()
+    def action_level(self) -> None:
+        """Show all rollouts, informative ones only, or only what others had right where all own answers failed."""
+        self.browser.filter_level()
 
     def action_then_and_now(self) -> None:
         """Show held-out questions with the answers before training and now."""

@@ -74,13 +74,13 @@ if both were asked the same questions; the best evaluation of a long run looks a
 `n` begins a new run beside the others, `u` returns to the one under the cursor. Both stop a running node after its
 round.
 
-`e` watches an experiment of `sapo experiment` while it runs: how far it is, and the arms so far.
+`w` watches an experiment of `sapo experiment` while it runs: how far it is, and the arms so far.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New run", id="runs.new", tooltip="Begin a run beside the others"),
         Binding("u", "use", "Go on", id="runs.use", tooltip="Return to this run"),
         Binding("space", "mark", "Compare", id="runs.mark", tooltip="Compare others with this run"),
-        Binding("e", "watch", "Experiment", id="runs.watch", tooltip="Watch an experiment"),
+        Binding("w", "watch", "Experiment", id="runs.watch", tooltip="Watch an experiment"),
         Binding("v", "view", "Curves or words", show=False, id="runs.view"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="runs.up"),
         Binding("pagedown", "scroll(10)", "Scroll down", show=False, id="runs.down"),

@@ -36,7 +36,7 @@ class SettingsView(View):
         Binding("enter", "edit", "Change", id="settings.change", tooltip="Change the highlighted setting"),
         Binding("slash", "search", "Search", key_display="/", id="settings.search", tooltip="Find settings by a word"),
         Binding("r", "restart", "Restart node", id="settings.restart", tooltip="Stop after the round, then start"),
-        Binding("a", "advanced", "Advanced", id="settings.advanced", tooltip="List research settings, too, or not"),
+        Binding("v", "advanced", "Advanced", id="settings.advanced", tooltip="List research settings, too, or not"),
         Binding("d", "default", "Reset", id="settings.default", tooltip="Back to the default"),
         Binding("c", "copy", "Copy name and value", show=False, id="settings.copy"),
         Binding("f5", "reload", "Read the file again", show=False, id="settings.reload"),
@@ -73,7 +73,7 @@ round; others need a restart. `▲` marks those, and `r` restarts the node: it f
 continues from there.
 
 `Enter` or a second click changes a setting, `d` removes it from `config.toml` to restore the default. `*` marks changed
-ones. `a` lists the settings for research, too; the search (`/`) always finds them.
+ones. `v` lists the settings for research, too; the search (`/`) always finds them.
 """
 
     def __init__(self) -> None:

@@ -67,13 +67,13 @@ class TasksView(View):
 A *manifest* says what is trained: generators of questions, or your own. `*` marks the one that the next node trains on.
 
 **Your own questions**: `n` writes a folder to begin with, or takes a file that you have, `e` edits it here, or in
-your editor if `$EDITOR` names one, `v` checks, `y` lets the model try eight of them, `u` trains on them. `Enter` trains
+your editor if `$EDITOR` names one, `r` checks, `y` lets the model try eight of them, `u` trains on them. `Enter` trains
 on the highlighted manifest. These are the functions of `sapo tasks`.
 """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New", id="tasks.new", tooltip="Questions to begin with, or a file that you have"),
         Binding("e", "edit", "Edit", id="tasks.edit", tooltip="Edit the questions, here or in $EDITOR"),
-        Binding("v", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
+        Binding("r", "check", "Check", id="tasks.check", tooltip="Find mistakes, and what may be wrong"),
         Binding("y", "preview", "Try", id="tasks.preview", tooltip="Let the model try the questions"),
         Binding("u", "use", "Train", id="tasks.use", tooltip="Train on the file or the marked manifest"),
         Binding("pageup", "scroll(-10)", "Scroll up", show=False, id="tasks.up"),
@@ -160,7 +160,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     def _written(self, result: JobResult) -> None:
         manifest, questions = (str(result.record[name]) for name in ("manifest", "questions"))
         self._take(manifest, questions)
-        self.query_one(JobLine).say(f"✓ written: {printable(questions)}; e edits them, v checks them", "good")
+        self.query_one(JobLine).say(f"✓ written: {printable(questions)}; e edits them, r checks them", "good")
 
     def action_edit(self) -> None:
         """Open the questions in the user's editor, or in the app's own if none is set or a browser shows the app."""
