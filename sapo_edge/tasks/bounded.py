@@ -10,7 +10,9 @@ ReasoningGYM a second time: 100 MB, too much for a Raspberry Pi. A loop in C can
 from __future__ import annotations
 
 import ctypes
+import math
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -25,7 +27,16 @@ MAX_ABANDONED = 2
 
 
 class OvertimeError(Exception):
-    """The work took too long and was interrupted."""
+    """The work took too long and was interrupted.
+
+    Args:
+        message: what happened.
+        busy: processor seconds that the work took; infinite for work that could not be interrupted.
+    """
+
+    def __init__(self, message: str, busy: float = math.inf) -> None:
+        super().__init__(message)
+        self.busy = busy
 
 
 class NotStartedError(OvertimeError):
@@ -57,7 +68,7 @@ class _Job(threading.Thread):
             with self._guard:
                 self._ended = True
         except _EndError:
-            pass
+            self.error = OvertimeError("the work took too long", time.thread_time())
 
     def interrupt(self) -> None:
         """Raise `_EndError` in the thread, unless the work has ended."""

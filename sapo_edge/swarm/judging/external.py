@@ -19,6 +19,9 @@ MAX_SCORED = 4096
 """External rollouts whose rewards are remembered."""
 TASK_SECONDS = 5.0
 """Time limit to regenerate one task. An honest one takes milliseconds, even on a slow machine."""
+BLAMED_SHARE = 0.2
+"""Share of that time for which the processor worked on the task, from which its author is to blame. Below it the
+machine slept, or had others to serve."""
 WARM_UP_SECONDS = 300.0
 """Time limit to load the generators and generate the held-out questions, once."""
 
@@ -94,7 +97,8 @@ class TaskCheck:
         except NotStartedError as error:
             raise RejectedError(Rejection.SLOW, "earlier tasks still run", is_authors_fault=False) from error
         except OvertimeError as error:
-            raise RejectedError(Rejection.SLOW, "the task took too long") from error
+            was_busy = error.busy >= BLAMED_SHARE * TASK_SECONDS
+            raise RejectedError(Rejection.SLOW, "the task took too long", is_authors_fault=was_busy) from error
         except Exception as error:
             # A bug; one rollout must not end the swarm's checks.
             _log.error("a task could not be checked: %s", type(error).__name__)

@@ -69,6 +69,8 @@ class Source(TaskSource):
         self.faults: dict[str, Callable[[], object]] = {
             "loops": loop,
             "loops and swallows": loop_and_swallow,
+            # As on a machine that sleeps, or has others to serve.
+            "sleeps": lambda: [time.sleep(0.01) for _ in range(10_000)],
             # A function in C can't be interrupted before it returns.
             "blocks": lambda: time.sleep(2.0),
             "broken": lambda: 1 / 0,
@@ -564,6 +566,7 @@ def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(
         ({"entry": "unknown"}, Rejection.TASK, True),
         ({"entry": "loops"}, Rejection.SLOW, True),
         ({"entry": "loops and swallows"}, Rejection.SLOW, True),
+        ({"entry": "sleeps"}, Rejection.SLOW, False),
         ({"entry": "broken"}, Rejection.TASK, False),
     ],
 )  # fmt: skip
@@ -571,6 +574,8 @@ def test_a_task_is_checked_in_a_thread_of_its_own_and_in_time(
     gate: Gate, changes: Mapping[str, Any], reason: Rejection | None, blamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(external, "TASK_SECONDS", 0.3)
+    # Tests share the processor with others.
+    monkeypatch.setattr(external, "BLAMED_SHARE", 0.02)
     signed = gate.signed(7, **changes)
     assert gate.send(signed.record) == []
     start = time.monotonic()
