@@ -71,14 +71,7 @@ runs, compares two, begins a new one beside the old one, and watches an experime
             "P,shift+p", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"
         ),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
-        Binding(
-            "R,shift+r",
-            "runs",
-            "Runs",
-            key_display="R",
-            id="results.runs",
-            tooltip="All: compare, begin, watch",
-        ),
+        Binding("R,shift+r", "runs", "Runs", key_display="R", id="results.runs", tooltip="All runs, compared"),
         Binding("up,k", "scroll(-1)", "Scroll up", show=False, id="results.up"),
         Binding("down,j", "scroll(1)", "Scroll down", show=False, id="results.down"),
         Binding("pageup", "scroll(-10)", "Scroll up a page", show=False, id="results.page_up"),
