@@ -132,6 +132,7 @@ class SapoApp(App[ExitCode]):
         self._pending = Change(0)
         self._redraw: Timer | None = None
         self._standing = self.state.standing
+        self._followed = False
         self._before: list[str] = []
         self._selected = ""
         self._polls = 0
@@ -237,9 +238,12 @@ class SapoApp(App[ExitCode]):
         if before is not Standing.ATTACHED:
             self._polls = 0
         if before is not self._standing is Standing.ENDED and self.state.run_done:
-            if before is Standing.ATTACHED:
+            if self._followed:
                 self._notify_desktop(f"sapo: {self.state.ending}")
             self._show_results()
+        # A busy node leaves the app before it ends, and the app then looks for it first.
+        if self._standing in (Standing.ATTACHED, Standing.ENDED):
+            self._followed = self._standing is Standing.ATTACHED
 
     def _notify_desktop(self, text: str) -> None:
         """Show a notice outside of the terminal, which may be behind other windows, if the user wants one."""
