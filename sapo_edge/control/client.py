@@ -174,8 +174,9 @@ class ControlClient:
         line = encode(message)
         if len(line) > MAX_REQUEST_BYTES:
             raise ControlError(f"a request of {len(line)} bytes is too long", "send less", "too_large")
-        self._socket.settimeout(timeout)
         try:
+            # Fails, too, where another thread has closed the connection.
+            self._socket.settimeout(timeout)
             self._socket.sendall(line)
         except TimeoutError as error:
             raise TimedOutError from error

@@ -304,6 +304,13 @@ def test_closing_from_another_thread_ends_the_events(bench: Bench) -> None:
     assert list(client.events(SECONDS)) == []
 
 
+def test_a_request_on_a_connection_that_another_thread_has_closed_says_that_the_node_has_stopped(bench: Bench) -> None:
+    client = bench.client()
+    client.close()
+    with pytest.raises(NoNodeError, match="the node has stopped"):
+        client.request("echo")
+
+
 def test_the_socket_of_a_killed_node_is_replaced(bench: Bench) -> None:
     bench.server.stop()
     left = socket.socket(socket.AF_UNIX)
