@@ -68,7 +68,9 @@ def at_work(questions: Path) -> tuple[Shot, ...]:
         Shot("rollouts", ("2",), "author"),
         Shot("rollout", (ENTER,), "<answer>"),
         Shot("peers", (ESCAPE, "3"), "trust"),
-        Shot("chat", ("4", "e", "What is 17 + 25?", ENTER), "17 + 25"),
+        # Esc would stop an answer; it leaves the chat when both are there.
+        Shot("", ("4", "e", "What is 17 + 25?", ENTER), "Esc stops"),
+        Shot("chat", (), "Enter asks"),
         Shot("answer", (ESCAPE, "5"), "nswer"),
         Shot("logs", ("6",), "round"),
         Shot("settings", ("7",), "ettings"),
@@ -143,7 +145,7 @@ def swarm(work: Path) -> Iterator[Path]:
 async def settle(page: Page, text: str) -> None:
     """Wait until a text is shown and nothing changes any more, for a while at most."""
     try:
-        await page.until(f"text().includes({text!r})", 60)
+        await page.until(f"text().includes({text!r})", 180)
     except AssertionError:
         print(await page.value("text()"), file=sys.stderr)
         raise
