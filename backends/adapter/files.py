@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import LoraSettings
 
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -21,6 +24,9 @@ OPTIMIZER_FILE = "optimizer.safetensors"
 
 PEFT_PREFIX = "base_model.model."
 """PEFT's names of an adapter's weights: this, the adapted layer's name, and `.lora_A.weight` or `.lora_B.weight`."""
+
+SYSTEM_ERROR = re.compile(r"(?P<text>[^\s:][^:]*) \(os error (?P<number>\d+)\)")
+"""How safetensors writes an error of the system: "I/O error: No space left on device (os error 28)"."""
 
 Arrays = dict[str, npt.NDArray[np.float32]]
 
@@ -36,20 +42,37 @@ def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
     return shapes
 
 
+@contextmanager
+def system_errors(path: Path) -> Iterator[None]:
+    """Turn safetensors' own error about a file that can't be written, as on a full disk, into the system's.
+
+    Raises:
+        OSError: with the number that the error's text names, if it does.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except SafetensorError as error:
+        told = SYSTEM_ERROR.search(str(error))
+        if told is None:
+            raise OSError(errno.EIO, str(error), str(path)) from error
+        number = int(told["number"])
+        # Windows takes the second, in whose numbers safetensors speaks there.
+        raise OSError(number, told["text"], str(path), number) from error
+
+
 def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write named arrays as safetensors, with the metadata that PEFT and transformers expect.
 
     Raises:
-        StateError: if the file can't be written.
+        OSError: if the file can't be written.
     """
     from safetensors.numpy import save_file
 
-    try:
-        save_file(
-            {name: np.ascontiguousarray(array) for name, array in arrays.items()}, path, metadata={"format": "pt"}
-        )
-    except OSError as error:
-        raise StateError(f"can't write {path}: {error}", "free some space or check the permissions") from error
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with system_errors(path):
+        save_file(contiguous, path, metadata={"format": "pt"})
 
 
 def write_state(
@@ -67,7 +90,7 @@ def write_state(
         modules: full names of the adapted modules.
 
     Raises:
-        StateError: if a file can't be written.
+        OSError: if a file can't be written.
     """
     config = {
         "peft_type": "LORA",
@@ -84,12 +107,7 @@ def write_state(
         "use_dora": False,
         "use_rslora": False,
     }
-    try:
-        (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
-    except OSError as error:
-        raise StateError(
-            f"can't write {directory / CONFIG_FILE}: {error}", "free some space or check the permissions"
-        ) from error
+    (directory / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n")
     write_tensors(directory / ADAPTER_FILE, adapter)
     write_tensors(directory / OPTIMIZER_FILE, optimizer)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, system_errors
 from sapo_edge.backends.adapter.gguf import REMEDY, pairs_of
 from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
 from sapo_edge.backends.machine.disk import nearest_existing
@@ -163,7 +163,8 @@ def _merge_file(source: Path, names: list[str], target: Path, changes: Mapping[s
     with safe_open(source, framework="pt") as opened:
         merged = {name: _merged(opened.get_tensor(name), changes.get(name), name, scale) for name in names}
     part = target.with_name(f".{target.name}.part")
-    save_file(merged, part, metadata={"format": "pt"})
+    with system_errors(part):
+        save_file(merged, part, metadata={"format": "pt"})
     os.replace(part, target)
 
 

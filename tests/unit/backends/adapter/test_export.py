@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.backends.adapter.export import ExportFormat, export
-from sapo_edge.errors import CheckpointError
+from sapo_edge.errors import CheckpointError, StateError
 from tests import needs
 from tests.directories import reference, write_directory
 from tests.models import SHAPES
@@ -88,4 +88,11 @@ def test_a_weight_that_mlx_lm_cannot_load_is_refused(base: Path, adapter: Path, 
     save_file(weights, file)
     with pytest.raises(CheckpointError, match="lm_head") as caught:
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
+    assert caught.value.remedy
+
+
+def test_a_target_that_can_not_be_written_is_an_error_with_a_remedy(base: Path, adapter: Path, tmp_path: Path) -> None:
+    (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
+    with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
+        export(adapter, tmp_path, ExportFormat.MLX, base)
     assert caught.value.remedy

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from sapo_edge.backends.adapter.files import CONFIG_FILE, read_alpha
+from sapo_edge.backends.adapter.files import CONFIG_FILE, read_alpha, write_tensors
 from sapo_edge.errors import CheckpointError
 
 
@@ -32,3 +34,26 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         read_alpha(tmp_path)
     assert caught.value.remedy
+
+
+def test_a_file_that_can_not_be_written_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = {"a": np.zeros(3, np.float32)}
+    with pytest.raises(FileNotFoundError, match="missing"):
+        write_tensors(tmp_path / "missing" / "a.safetensors", arrays)
+
+    import safetensors.numpy
+
+    def fails(text: str) -> OSError:
+        def save_file(*_arguments: object, **_options: object) -> None:
+            raise safetensors.SafetensorError(text)
+
+        monkeypatch.setattr(safetensors.numpy, "save_file", save_file)
+        with pytest.raises(OSError) as caught:
+            write_tensors(tmp_path / "a.safetensors", arrays)
+        return caught.value
+
+    full = fails("Error while serializing: I/O error: No space left on device (os error 28)")
+    assert (full.errno, full.strerror) == (errno.ENOSPC, "No space left on device")
+    assert fails("Error while serializing: of another kind").errno == errno.EIO
