@@ -161,7 +161,9 @@ def read_alpha(directory: Path) -> tuple[int, float]:
     path = directory / CONFIG_FILE
     try:
         config = json.loads(path.read_text())
-        if config["peft_type"] != "LORA" or config.get("use_rslora") or config.get("use_dora"):
+        # With the patterns, layers have ranks and alphas of their own: one scale for all would be wrong.
+        special = ("use_rslora", "use_dora", "rank_pattern", "alpha_pattern")
+        if config["peft_type"] != "LORA" or any(config.get(name) for name in special):
             raise CheckpointError(f"{path} does not describe a plain LoRA adapter", "use an adapter made by sapo-edge")
         rank, alpha = int(config["r"]), float(config["lora_alpha"])
         if rank < 1 or not math.isfinite(alpha):

@@ -13,7 +13,7 @@ from sapo_edge.errors import CheckpointError
 
 
 def test_rank_and_alpha_are_read(tmp_path: Path) -> None:
-    (tmp_path / CONFIG_FILE).write_text('{"peft_type": "LORA", "r": 8, "lora_alpha": 16}')
+    (tmp_path / CONFIG_FILE).write_text('{"peft_type": "LORA", "r": 8, "lora_alpha": 16, "alpha_pattern": {}}')
     assert read_alpha(tmp_path) == (8, 16.0)
 
 
@@ -23,11 +23,12 @@ def test_rank_and_alpha_are_read(tmp_path: Path) -> None:
         '{"peft_type": "LORA", "r": 1e999, "lora_alpha": 16}',
         '{"peft_type": "LORA", "r": 0, "lora_alpha": 16}',
         '{"peft_type": "LORA", "r": 8, "lora_alpha": NaN}',
+        '{"peft_type": "LORA", "r": 8, "lora_alpha": 16, "alpha_pattern": {"q_proj": 64}}',
         "[" * 5000,
         "[]",
         "{",
     ],
-    ids=["infinite rank", "no rank", "alpha is no number", "nested deep", "no map", "cut off"],
+    ids=["infinite rank", "no rank", "alpha is no number", "several alphas", "nested deep", "no map", "cut off"],
 )
 def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text)
