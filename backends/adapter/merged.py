@@ -173,8 +173,11 @@ def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) 
 
     if pair is None:
         return values
-    if set(pair) != {"A", "B"} or (pair["B"].shape[0], pair["A"].shape[1]) != tuple(values.shape):
-        raise CheckpointError(f"the adapter's weights of {name} are incomplete or of another shape", REMEDY)
+    shapes = [array.shape for _, array in sorted(pair.items())]
+    rank = shapes[0][:1]
+    fits = values.dim() == 2 and shapes == [(*rank, values.shape[1]), (values.shape[0], *rank)]
+    if not fits or not all(np.isfinite(array).all() for array in pair.values()):
+        raise CheckpointError(f"the adapter's weights of {name} are incomplete, damaged or of another shape", REMEDY)
     change: npt.NDArray[Any] = pair["B"] @ pair["A"]
     return (values.float() + scale * torch.from_numpy(change)).to(values.dtype)
 

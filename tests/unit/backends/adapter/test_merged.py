@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.adapter.export import ExportFormat, export, usage
-from sapo_edge.backends.adapter.files import read_adapter, write_state
+from sapo_edge.backends.adapter.files import ADAPTER_FILE, read_adapter, write_state, write_tensors
 from sapo_edge.backends.adapter.quantisation import Quantisation
 from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import read_header
@@ -119,3 +119,15 @@ def test_what_can_not_be_merged_is_an_error(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(StateError, match="GB free"):
         export(adapter, tmp_path / "out3", ExportFormat.MERGED, file)
     assert np.isfinite(next(iter(read_adapter(adapter).values()))).all()
+
+
+def test_a_damaged_adapter_is_not_merged_into_a_directory(tmp_path: Path) -> None:
+    base = write_directory(tmp_path / "base", SHAPES["qwen3"])
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    weights = read_adapter(adapter)
+    name = min(weights)
+    for damaged in (weights[name] * np.float32(np.nan), weights[name][:-1].copy(), weights[name][0].copy()):
+        write_tensors(adapter / ADAPTER_FILE, {**weights, name: damaged})
+        with pytest.raises(CheckpointError, match="damaged") as caught:
+            export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
+        assert caught.value.remedy
