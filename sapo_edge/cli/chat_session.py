@@ -53,13 +53,15 @@ class ChatSession:
         Raises:
             SapoError: if it can't be answered.
         """
-        if not 0 < len(text.strip().encode(errors="replace")) <= MAX_QUESTION_BYTES:
+        # An argument of the command may hold bytes that are no text, which no tokenizer takes.
+        question = text.strip().encode(errors="replace")
+        if not 0 < len(question) <= MAX_QUESTION_BYTES:
             raise ConfigError(f"a question has 1 to {MAX_QUESTION_BYTES} bytes", "ask another one")
         conversation = self._conversation
         printer = _Printer(named=len(conversation.speakers) > 1 or conversation.speakers == (False,))
         with _cancelling(conversation.cancel):
             forgotten = conversation.ask(
-                text.strip(), task=self._task, temperature=self._temperature, show=printer, follow=True
+                question.decode(), task=self._task, temperature=self._temperature, show=printer, follow=True
             )
         if forgotten:
             narrate(f"forgotten, because the model has no room for them: the oldest {counted(forgotten, 'question')}")

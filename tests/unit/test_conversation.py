@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -175,6 +176,12 @@ def test_a_question_of_several_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(monkeypatch)
     session.type('"""one', "", "  two", '"""', '"""/quit"""', " /etc?", '"""', "never closed")
     assert [asked[-1] for asked in session.asked] == ["one\n\n  two", "/quit", "/etc?", "never closed"]
+
+
+def test_a_question_with_bytes_that_are_no_text_is_asked_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(monkeypatch)
+    session.type(os.fsdecode(b"caf\xe9?"))
+    assert session.asked == [["caf??"]]
 
 
 def test_a_session_says_what_it_forgot_and_refuses_too_long_questions(
