@@ -135,7 +135,9 @@ def _devices(library: Any) -> Iterator[Gpu]:
         library.nvmlDeviceGetName(handle, name, 96)
         library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         major, minor = ctypes.c_int(), ctypes.c_int()
-        failed = library.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor))
+        # Drivers of the time before CUDA 9 lack it; `Nvidia.unfit_for` says that they are too old.
+        capability = getattr(library, "nvmlDeviceGetCudaComputeCapability", None)
+        failed = capability is None or capability(handle, ctypes.byref(major), ctypes.byref(minor))
         yield Gpu(
             name.value.decode(errors="replace") or UNNAMED,
             memory.total,
