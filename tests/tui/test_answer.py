@@ -253,7 +253,7 @@ async def test_a_question_that_the_node_rejects_can_be_asked_for_again(launcher:
     launcher.node.question = refuse  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await until(pilot, lambda: "this role answers nothing" in text(screen, "#asked"))
-        assert "run a trainer" in text(screen, "#asked") and "Press n" in text(screen, "#asked")
+        assert "run a trainer" in text(screen, "#asked") and "Press j" in text(screen, "#asked")
         launcher.node.question = good  # type: ignore[method-assign]
         await pilot.press("j")
         await asked(pilot, screen)

@@ -208,7 +208,7 @@ async def test_the_rollouts_of_a_peer_are_shown_on_their_screen(launcher: FakeLa
 async def test_a_node_alone_says_how_to_join(tmp_path: Path) -> None:
     launcher = FakeLauncher(tmp_path, alone=True)
     async with opened(launcher) as (pilot, screen):
-        assert "This node works alone" in picture(pilot.app) and "t joins one with an invite" in picture(pilot.app)
+        assert "This node works alone" in picture(pilot.app) and "u joins one with an invite" in picture(pilot.app)
         await pilot.press("enter", "o", "a", "c", "O", "down")
         assert pilot.app.screen is screen and not screen.has_class("-open") and pilot.app.clipboard == ""
     launcher.close()

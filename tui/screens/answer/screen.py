@@ -279,7 +279,7 @@ runs, `sapo answer` in a shell keeps your answers for the next one.
             return "Getting a question from the node ..."
         match self.sapo.state.standing:
             case Standing.ATTACHED:
-                return f"No question.\n{printable(self._note)}\n\nPress n to try again."
+                return f"No question.\n{printable(self._note)}\n\nPress j to try again."
             case Standing.ENDED:
                 return "No node runs. The node asks the questions.\n\nPress s to start one."
             case _:

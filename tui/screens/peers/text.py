@@ -27,7 +27,7 @@ NAME_WIDTH = 10
 ALONE = """\
 This node works alone: it sends nothing to others, and receives nothing.
 
-n creates a swarm, private or open. t joins one with an invite that somebody sent you.\
+n creates a swarm, private or open. u joins one with an invite that somebody sent you.\
 """
 NOBODY = """\
 No other node is connected yet. Meanwhile, this node trains on its own questions.

@@ -41,7 +41,7 @@ NEW = (
 )
 HAS_RUN = (
     "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
-    "stays, and Results (8, then r) returns to it. A running node finishes its round and stops first."
+    "stays, and Results (8, then R) returns to it. A running node finishes its round and stops first."
 )
 
 
