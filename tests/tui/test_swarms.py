@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -97,6 +98,16 @@ async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLaunch
         assert "open swarm starter → private swarm starter" in screen(app)
         await pilot.press("y")
         await until(pilot, lambda: launcher.starts == 1)
+
+
+@pytest.mark.asyncio
+async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "u")
+        app.post_message(Paste(f"\n {INVITE[:40]}\n{INVITE[40:]} \n"))
+        await until(pilot, lambda: app.screen.query_one(Input).value)
+        assert app.screen.query_one(Input).value == INVITE
 
 
 @pytest.mark.asyncio

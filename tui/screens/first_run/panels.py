@@ -9,17 +9,15 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
-from textual.events import Paste
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
+from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, without_spaces
 from sapo_edge.tui.widgets.waiting import Waiting
 
-MAX_INVITE = 8192
-"""Most characters read of a pasted invite; an invite has at most half as many."""
 PREFIX = "sapo://"
 """The start of every invite."""
 ROOMY_COLUMNS, ROOMY_LINES = 100, 34
@@ -62,16 +60,6 @@ COST = (
 """What learning costs, likewise."""
 SPEED = "40 rounds took 10 minutes on 2 cores"
 """How long learning takes, as measured for the README."""
-
-
-class InviteInput(Input):
-    """Accepts an invite that a chat program has broken into lines."""
-
-    def _on_paste(self, event: Paste) -> None:
-        event.stop()
-        # Textual's own handler pastes only the first line.
-        event.prevent_default()
-        self.replace(without_spaces(event.text), *self.selection)
 
 
 class Company(Vertical):
@@ -269,8 +257,3 @@ def _networks(choices: Choices) -> dict[str, str]:
     name = printable(choices.swarm)
     name = name if len(name) <= MAX_NAME else name[: MAX_NAME - 1] + "…"
     return {"joined": name, **networks, **({} if choices.private else {"swarm": "The open swarm"})}
-
-
-def without_spaces(text: str) -> str:
-    """A pasted text without spaces and line ends, at most `MAX_INVITE` characters of it."""
-    return "".join(text[:MAX_INVITE].split())

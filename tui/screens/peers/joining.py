@@ -15,10 +15,9 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, without_spaces
 from sapo_edge.tui.widgets.job_line import JobLine
 
-MAX_INVITE = 4096
-"""Longest pasted text, in characters."""
 JOIN = "Paste the invite that somebody sent you, which begins with sapo://, or type a code such as 7-guitar-revolver."
 CREATE = """\
 A private swarm: only those with its invite take part and see the answers. The node shares questions and answers as
@@ -98,13 +97,13 @@ class Join(SwarmChange):
     def body(self) -> ComposeResult:
         """The input."""
         yield Static(JOIN, id="about", markup=False)
-        yield Input(placeholder="sapo://join/... or a code", max_length=MAX_INVITE, id="pasted", compact=True)
+        yield InviteInput(placeholder="sapo://join/... or a code", max_length=MAX_INVITE, id="pasted", compact=True)
         yield JobLine(id="joining")
 
     def on_paste(self, event: Paste) -> None:
         """Take a text that is pasted anywhere, broken into lines or not."""
         event.stop()
-        self.query_one(Input).value = "".join(event.text.split())[:MAX_INVITE]
+        self.query_one(Input).value = without_spaces(event.text)
 
     @on(Input.Submitted)
     def action_join(self) -> None:

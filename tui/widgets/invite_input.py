@@ -1,0 +1,24 @@
+"""The field into which an invite is pasted."""
+
+from __future__ import annotations
+
+from textual.events import Paste
+from textual.widgets import Input
+
+MAX_INVITE = 8192
+"""Most characters read of a pasted invite; an invite has at most half as many."""
+
+
+class InviteInput(Input):
+    """Accepts an invite that a chat program has broken into lines."""
+
+    def _on_paste(self, event: Paste) -> None:
+        event.stop()
+        # Textual's own handler pastes only the first line.
+        event.prevent_default()
+        self.replace(without_spaces(event.text), *self.selection)
+
+
+def without_spaces(text: str) -> str:
+    """A pasted text without spaces and line ends, at most `MAX_INVITE` characters of it."""
+    return "".join(text[:MAX_INVITE].split())
