@@ -17,6 +17,7 @@ import sapo_edge.cli.swarm
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
+from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.screens.peers.invite import HERE, TOLD, Invite
 from sapo_edge.tui.screens.peers.joining import Join
 from sapo_edge.tui.screens.peers.qr import qr_text
@@ -98,6 +99,29 @@ async def test_joining_never_puts_the_invite_into_arguments(launcher: FakeLaunch
         assert "open swarm starter → private swarm starter" in screen(app)
         await pilot.press("y")
         await until(pilot, lambda: launcher.starts == 1)
+
+
+@pytest.mark.asyncio
+async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(launcher: FakeLauncher) -> None:
+    launcher.replies["swarm join"] = JobResult({"joined": True})
+    launcher.hold_jobs = True
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app, "u")
+        app.screen.query_one(Input).value = INVITE
+        await pilot.press("enter")
+        await until(pilot, lambda: launcher.jobs)
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, HelpScreen))
+        launcher.card = PRIVATE
+        launcher.jobs[0].go.set()
+        await until(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.group == "job"))
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen), "it is still being read"
+        await pilot.press("f1")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, Peers))
 
 
 @pytest.mark.asyncio

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Paste
+from textual.events import Paste, ScreenResume
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
@@ -55,6 +55,7 @@ class SwarmChange(Dialog[bool]):
     def __init__(self, launcher: Launcher) -> None:
         super().__init__()
         self._launcher = launcher
+        self._changed = False
 
     def begin(self, *arguments: str, text: str = "") -> None:
         """Run a command of `sapo swarm`, and close when it has succeeded."""
@@ -74,7 +75,15 @@ class SwarmChange(Dialog[bool]):
             except SapoError as error:
                 self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
                 return
-        self.dismiss(True)
+        self._changed = True
+        # Another screen in front would be closed in its place.
+        if self.app.screen is self:
+            self.dismiss(True)
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Close after a change that was made while the help was open."""
+        if self._changed:
+            self.dismiss(True)
 
     def action_leave(self) -> None:
         """Stop the command, or close."""
