@@ -106,12 +106,15 @@ async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown, size: t
 async def test_the_last_lines_are_in_words(shown: Shown) -> None:
     began = "2027-01-15T08:40:00Z INFO MainThread sapo_edge.node: "
     held_out = HeldOut(round=40, accuracy=0.66, correct=66, questions=100, low=0.56, high=0.75, time=1_800_002_400.0)
-    lines = (began + to_json(held_out), began.replace("INFO", "ERROR") + "the disk is full", "Killed")
+    error = began.replace("INFO", "ERROR")
+    # As `os.fsdecode` gives the path of a directory whose name is not UTF-8.
+    lines = (began + to_json(held_out), f"{error}the disk is full", f"{error}can't write /home/ren\udce9", "Killed")
     async with shown.app.run_test(size=(120, 40)) as pilot:
         await shown.show(pilot, Ending("the disk is full", False, lines), 10.0)
         seen = text(shown.app, "#lines")
         assert "held-out after round 40: 0.66 (66 of 100, 95 % 0.56 to 0.75)" in seen and "{" not in seen
         assert "error: node  the disk is full" in seen and seen.endswith("\nKilled")
+        assert "can't write /home/ren\\udce9" in seen
 
 
 @pytest.mark.asyncio

@@ -209,6 +209,7 @@ After a restart by itself, the message stays until you close it.
 
 def _in_words(line: str) -> str:
     """A line of the log or of the output: time of day, level if it is a warning or an error, and words."""
-    record = parse_record((0, 0), line.encode())
+    # A path in the log may have bytes that are not UTF-8.
+    record = parse_record((0, 0), line.encode("utf-8", "backslashreplace"))
     level = f"{record.level}: " if record.level in ("warning", "error") else ""
     return f"{record.local_time('%H:%M:%S')}  {level}{record.line}".strip()
