@@ -74,6 +74,17 @@ async def test_no_more_rows_than_the_limit_are_loaded(monkeypatch: pytest.Monkey
     assert len(pages.rows) == 3 * PAGE
 
 
+async def test_new_rollouts_take_the_place_of_the_oldest_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.tui.screens.rollouts.pages.MAX_ROWS", 2 * PAGE)
+    journal = Journal(200)
+    pages = RolloutPages(journal.ask)
+    await pages.older()
+    for _ in range(20):
+        journal.last += 1
+        assert await pages.fresh() == EIGHT
+    assert keys(pages) == journal.keys()[: 2 * PAGE] and pages.complete
+
+
 async def test_a_sparse_search_continues_where_it_stopped() -> None:
     journal = Journal(100, limit=30)
     pages = RolloutPages(journal.ask)

@@ -181,6 +181,10 @@ class RolloutPages:
             return 0
         self.unseen += len(new)
         self.rows[:0] = new
+        if len(self.rows) > MAX_ROWS:
+            # The oldest make room; the journal has dropped most of them.
+            del self.rows[MAX_ROWS:]
+            self.complete = True
         return len(new)
 
     async def _page(self, before: Key | None) -> tuple[list[Row], Key | None]:
