@@ -326,6 +326,20 @@ async def test_an_empty_number_restores_the_default(launcher: FakeLauncher) -> N
 
 
 @pytest.mark.asyncio
+async def test_d_says_that_the_file_lacks_what_the_state_decides(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [replace(row, value=8, source="state") if row.name == "rank" else row for row in launcher.settings()]
+    monkeypatch.setattr(launcher, "settings", lambda: rows)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        await go_to(pilot, app, "rank")
+        await pilot.press("d")
+        assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
+
+
+@pytest.mark.asyncio
 async def test_a_source_that_overrides_it_is_named(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     read = launcher.settings
 

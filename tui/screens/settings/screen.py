@@ -21,7 +21,7 @@ from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
 from sapo_edge.tui.screens.settings.panel import Mood, SettingPanel
-from sapo_edge.tui.screens.settings.words import APP, RUN, override, pending, value_text
+from sapo_edge.tui.screens.settings.words import APP, RUN, origin, override, pending, value_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.find_line import FindLine
 from sapo_edge.tui.widgets.restart import restart
@@ -197,6 +197,9 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             return
         if row.source == "default":
             self.query_one(SettingPanel).say(f"{row.name} already has its default")
+            return
+        if (source := origin(row)) in ("manifest", "state"):
+            self.query_one(SettingPanel).say(f"{row.name} is not in config.toml: it comes from the {source}")
             return
         self._save(row, None)
 
