@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -495,7 +496,8 @@ class SapoApp(App[ExitCode]):
 
     def _load_keys(self) -> None:
         file = self.launcher.paths.config / KEYS_FILE
-        if not file.exists():
+        # Unlike `Path.exists`, false also for a file in a directory that this user may not enter.
+        if not os.path.exists(file):
             return
         # Loads every screen.
         from sapo_edge.tui.commands import binding_ids

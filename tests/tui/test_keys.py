@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import Counter
 from pathlib import Path
 
@@ -65,6 +67,21 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="can't read"):
         read_keys(tmp_path / "other", KNOWN)
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_can_not_be_entered_stops_nothing(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Path) -> bool:
+        if self.name == FILE:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return os.path.exists(self)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test() as pilot:
+        await until(pilot, lambda: app.state.standing is Standing.ATTACHED)
 
 
 @pytest.mark.asyncio
