@@ -88,7 +88,7 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         await opened(pilot, app)
         await pilot.press("w")
         await until(pilot, lambda: isinstance(app.focused, Input))
-        app.screen.query_one(Input).value = f"/data/{EXPERIMENT}"
+        app.screen.query_one(Input).value = f"~nobody-here/[/data]/{EXPERIMENT}"
         await pilot.press("enter")
         await until(pilot, lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
         shown = text(app, "#arms")

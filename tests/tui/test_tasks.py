@@ -72,6 +72,19 @@ async def with_file(pilot: Pilot[Any], app: SapoApp, key: str = "n", path: str =
 
 
 @pytest.mark.asyncio
+async def test_a_path_below_the_home_of_an_unknown_user_is_taken_as_it_is(launcher: FakeLauncher) -> None:
+    app = SapoApp(launcher, TRUECOLOR)
+    taken: list[str | None] = []
+    async with app.run_test(size=(80, 24)) as pilot:
+        await attached(pilot, app)
+        app.push_screen(AskPath("New", "a folder", "~nobody-here/mine"), taken.append)
+        await until(pilot, lambda: isinstance(app.focused, Input))
+        await pilot.press("enter")
+        await until(pilot, lambda: taken)
+    assert taken == [str(Path("~nobody-here/mine").absolute())]
+
+
+@pytest.mark.asyncio
 async def test_what_can_be_trained_is_listed(launcher: FakeLauncher) -> None:
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(100, 30)) as pilot:

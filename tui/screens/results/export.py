@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -116,8 +117,9 @@ replaced. `c` copies the first command that loads the result.
             return
         flags, _ = choices()[option.id]
         self.remove_class("-written")
-        path = Path(folder).expanduser().absolute()
-        line.begin(self._launcher.job("export", str(path), *flags), f"writing {option.id}", self._written)
+        # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
+        path = os.path.abspath(os.path.expanduser(folder))
+        line.begin(self._launcher.job("export", path, *flags), f"writing {option.id}", self._written)
 
     def _written(self, result: JobResult) -> None:
         self._usage = {printable(name): printable(text) for name, text in result.record["usage"].items()}

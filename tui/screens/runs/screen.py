@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +12,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
 from textual.widgets import ContentSwitcher, Static
 
 from sapo_edge.errors import SapoError
@@ -269,9 +271,10 @@ round.
         proposed = next(iter(sorted(Path.cwd().glob("sapo-experiment-*"))), Path.cwd())
         directory = await self.app.push_screen_wait(Ask("Watch an experiment", WATCH, str(proposed)))
         if directory:
-            self._experiment = str(Path(directory).expanduser().absolute())
+            # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
+            self._experiment = os.path.abspath(os.path.expanduser(directory))
             self.query_one("#arms", Static).update("reading ...")
-            self.query_one("#experiment").border_title = printable(self._experiment)
+            self.query_one("#experiment").border_title = Content(printable(self._experiment))
             self.query_one("#pages", ContentSwitcher).current = "experiment"
             self.refresh_bindings()
             self._look()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import ClassVar
 
 from textual import on
@@ -45,7 +45,8 @@ class AskPath(Dialog[str]):
     def action_take(self) -> None:
         """Take the path."""
         path = self.query_one(Input).value.strip()
-        self.dismiss(str(Path(path).expanduser().absolute()) if path else "")
+        # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
+        self.dismiss(os.path.abspath(os.path.expanduser(path)) if path else "")
 
     def action_leave(self) -> None:
         """Close without one."""
