@@ -17,7 +17,7 @@ from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
 from sapo_edge.cli.usage import usage_error
 from sapo_edge.errors import ExitCode
-from sapo_edge.state.paths import HOME_VARIABLE
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 app = typer.Typer(
     name="sapo",
@@ -47,6 +47,8 @@ def root(
     """Run the terminal app if there is no command; otherwise set the home directory for the command."""
     if context.invoked_subcommand is not None:
         if home is not None:
+            # Fails where the path begins with the name of an unknown user.
+            Paths.default(home)
             # A command's own --home wins over the environment.
             os.environ[HOME_VARIABLE] = os.path.abspath(Path(home).expanduser())
         return

@@ -83,6 +83,11 @@ def test_the_home_of_a_user_who_is_none_is_a_name(invoke: Invoke, tmp_path: Path
     assert invoke("config", "set", setting, "~nobody-here/file", "--home", tmp_path).code == 0
 
 
+@pytest.mark.parametrize("arguments", ["--home ~nobody-here paths", "paths --home ~nobody-here"])
+def test_a_home_below_that_of_an_unknown_user_is_an_error(invoke: Invoke, arguments: str) -> None:
+    assert_refused(invoke(*arguments.split()), 1, "this user has no home directory", "--home")
+
+
 def test_a_manifest_of_the_file_may_be_in_the_users_home(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
