@@ -132,6 +132,10 @@ async def test_an_invite_broken_into_lines_is_pasted_whole(launcher: FakeLaunche
         app.post_message(Paste(f"\n {INVITE[:40]}\n{INVITE[40:]} \n"))
         await until(pilot, lambda: app.screen.query_one(Input).value)
         assert app.screen.query_one(Input).value == INVITE
+        app.screen.query_one(Input).value = ""
+        app.post_message(Paste(" 7 guitar revolver\n"))
+        await until(pilot, lambda: app.screen.query_one(Input).value)
+        assert app.screen.query_one(Input).value == "7 guitar revolver", "spaces may stand for hyphens"
 
 
 @pytest.mark.asyncio

@@ -20,5 +20,6 @@ class InviteInput(Input):
 
 
 def without_spaces(text: str) -> str:
-    """A pasted text without spaces and line ends, at most `MAX_INVITE` characters of it."""
-    return "".join(text[:MAX_INVITE].split())
+    """A pasted invite without spaces and line ends, or a code in one line; at most `MAX_INVITE` characters."""
+    # In a code, spaces may stand for hyphens.
+    return ("" if "://" in text else " ").join(text[:MAX_INVITE].split())
