@@ -180,6 +180,9 @@ def test_own_questions_are_private_until_a_swarm_is_joined(
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", str(path))
     monkeypatch.setenv("SAPO_EDGE_THREADS", "3")
     assert launcher.choices() == Choices("solo", "", 3, private=True)
+    launcher.accept(Consent())
+    assert read_file(launcher.paths.config_file) == {"network": "solo"}, "who works alone has not agreed to share"
+    launcher.paths.config_file.unlink()
     Membership(launcher.paths.state).join(Swarm.of(load_manifest(path), key=bytes(32)))
     assert launcher.choices() == Choices("joined", "o", 3, private=True)
 

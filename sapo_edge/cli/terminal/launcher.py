@@ -120,7 +120,11 @@ class ProgramLauncher:
             SapoError: if the environment overrides a change, the invite can't be read, or something can't be written.
         """
         settings = _changed_settings(consent)
-        sources = open_workspace(self._home).resolved.sources
+        workspace = open_workspace(self._home)
+        sources = workspace.resolved.sources
+        if consent.network is None and workspace.is_alone and not sources["network"].startswith("environment "):
+            # Who agrees to work alone on own questions has not agreed to share other tasks, whatever is chosen later.
+            settings |= {} if workspace.settings.network == "solo" else {"network": "solo"}
         for name in settings:
             if sources[name].startswith("environment "):
                 variable = sources[name].removeprefix("environment ")
