@@ -269,6 +269,30 @@ async def test_without_an_editor_of_the_users_the_app_has_one(
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("manifest.toml", '# mine\nname = "mine"\n\n[[tasks]]\n'), ("q.csv", "question;answer\r\n2 + 3?;5\r\n")],
+)
+async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: str
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content.encode())
+    launcher.replies["tasks check"] = CHECKED
+    for variable in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(variable, raising=False)
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await with_file(pilot, app, path=str(file))
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        await pilot.press("e")
+        await until(pilot, lambda: isinstance(app.screen, EditQuestions) and content.split()[0] in screen(app))
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, TasksView))
+        assert file.read_bytes() == content.encode()
+
+
+@pytest.mark.asyncio
 async def test_the_editor_is_the_users_and_is_split_into_words(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""An editor for a file of questions, for those who have set no other."""
+"""An editor for a file of questions or a manifest, for those who have set no other."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.widgets.dialog import Dialog
 
 ABOUT = "One line a question: What is 2 + 3? | 5\nA line of JSON can do more: docs/manifests.md explains it."
+AS_IT_IS = "The file as it is: docs/manifests.md explains it."
+JSON_LINES = ".jsonl"
+"""End of the names of files whose lines are shown as people write them; any other file is shown as it is."""
 MAX_BYTES = 500_000
 """Largest file that is edited here."""
 
@@ -32,7 +35,7 @@ class EditQuestions(Dialog[bool]):
 
     HELP_TEXT = """\
 One question a line, then `|` and the answer; a number counts as equal however it is written, and a text whether its
-letters are large or small. `Ctrl+S` saves, `Esc` leaves.
+letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` saves, `Esc` leaves.
 """
     DEFAULT_CSS = """
     EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
@@ -55,19 +58,21 @@ letters are large or small. `Ctrl+S` saves, `Esc` leaves.
         data = path.read_bytes()
         if len(data) > MAX_BYTES:
             raise ValueError(f"it has more than {MAX_BYTES // 1000} kB")
-        self._text = to_text(data.decode())
+        self._has_lines = path.suffix.lower() == JSON_LINES
+        self._text = to_text(data.decode()) if self._has_lines else data.decode()
         self._warned = False
 
     def body(self) -> ComposeResult:
         """How to write a question, the text, and what went wrong."""
-        yield Static(ABOUT, id="about", markup=False)
+        yield Static(ABOUT if self._has_lines else AS_IT_IS, id="about", markup=False)
         yield TextArea(self._text, show_line_numbers=True, tab_behavior="focus")
         yield Static(id="wrong", markup=False)
 
     def action_save(self) -> None:
         """Write the file, and close."""
+        text = self.query_one(TextArea).text
         try:
-            write_atomically(self._path, to_questions(self.query_one(TextArea).text).encode(), 0o644)
+            write_atomically(self._path, (to_questions(text) if self._has_lines else text).encode(), 0o644)
         except (OSError, UnicodeEncodeError) as error:
             self._say(f"not saved: {printable(error)}")
         else:
