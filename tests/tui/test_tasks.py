@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -298,7 +299,14 @@ async def test_the_editor_is_the_users_and_is_split_into_words(
 ) -> None:
     launcher.replies.update({"tasks new": WRITTEN, "tasks check": CHECKED})
     started: list[list[str]] = []
-    monkeypatch.setattr(subprocess, "run", lambda command, check: started.append(command))
+    handler = signal.getsignal(signal.SIGINT)
+
+    def run(command: list[str], check: bool) -> None:
+        # Ctrl-C goes to all programs in the foreground.
+        signal.raise_signal(signal.SIGINT)
+        started.append(command)
+
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "code --wait")
     app = SapoApp(launcher, TRUECOLOR)
@@ -317,6 +325,7 @@ async def test_the_editor_is_the_users_and_is_split_into_words(
         await pilot.press("e")
         await until(pilot, lambda: "no mistakes" in screen(app))
         assert started == [["code", "--wait", "/q/tasks.jsonl"]]
+        assert signal.getsignal(signal.SIGINT) is handler
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -49,6 +51,19 @@ ALONE = (
     "This machine is in the swarm {swarm}, which trains on other questions. The node works alone from then on. You "
     "stay a member: the setting network (7) lets it take part again."
 )
+
+
+@contextmanager
+def _signals_for_the_editor() -> Iterator[None]:
+    """Survive keys like Ctrl-C, which the terminal also sends to this process; many editors give them a meaning."""
+    names = [name for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)]
+    # A handler, not SIG_IGN: the editor would inherit that.
+    before = {name: signal.signal(getattr(signal, name), lambda _number, _frame: None) for name in names}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)
 
 
 class TasksView(View):
@@ -169,7 +184,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self._edit_here()
             return
         try:
-            with self.app.suspend():
+            with self.app.suspend(), _signals_for_the_editor():
                 subprocess.run([*shlex.split(editor), self._questions], check=False)
         except SuspendNotSupported:
             self.query_one(JobLine).say(f"edit this file in another window: {printable(self._questions)}")
