@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ class ExperimentWatch:
             StateError: if the directory holds no experiment, or a file is damaged.
         """
         path = directory / PLAN
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise StateError(
                 f"there is no experiment in {directory}", "name the directory that `sapo experiment` writes to"
             )

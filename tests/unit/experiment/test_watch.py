@@ -75,6 +75,11 @@ def test_a_finished_swarm_is_read_once_and_a_changed_one_again(tmp_path: Path, p
     assert watch.look(tmp_path).finished == 1
 
 
+def test_a_directory_that_the_system_refuses_has_no_experiment(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match="no experiment"):
+        ExperimentWatch().look(tmp_path / ("x" * 300))
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"plan": 5}', '{"plan": {"seeds": 1, "scale": "x", "settings": [7]}}'])
 def test_a_damaged_plan_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.json").write_text(content)
