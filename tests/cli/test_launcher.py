@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import io
 import json
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -342,6 +344,19 @@ def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher
     with pytest.raises(SapoError, match="stopped"):
         command.run(lambda record: threading.Thread(target=command.close).start())
     assert time.monotonic() - began < 50
+
+
+def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(SapoError, match="No space left"):
+        launcher.job("tasks", "list").run()
+    chat = launcher.chat()
+    with pytest.raises(SapoError, match="No space left"):
+        chat.open(lambda text: None)
+    chat.close()
 
 
 def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLauncher) -> None:

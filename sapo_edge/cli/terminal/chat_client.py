@@ -46,11 +46,12 @@ class ChatProcess:
         with self._lock:
             if self._closed or self._process is not None:
                 raise SapoError("this chat was opened already", "open another one")
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
             try:
+                self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
                 self._process = start_piped(self._command, self._errors)
             except OSError as error:
-                raise SapoError(f"the chat can't be started: {error}", "free some memory, then try again") from error
+                remedy = "free some memory or disk space, then try again"
+                raise SapoError(f"the chat can't be started: {error}", remedy) from error
         while True:
             message = self._next()
             if "loading" in message:

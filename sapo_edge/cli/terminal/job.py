@@ -47,7 +47,7 @@ class CommandJob:
         Raises:
             SapoError: with the command's own words if it fails, or if `close` was called.
         """
-        with tempfile.TemporaryFile() as errors:
+        with _opened() as errors:
             process = self._start(errors)
             with process:
                 assert process.stdin is not None and process.stdout is not None
@@ -84,6 +84,18 @@ class CommandJob:
             except OSError as error:
                 raise SapoError(f"it can't be started: {error}", "free some memory, then try again") from error
             return self._process
+
+
+def _opened() -> IO[bytes]:
+    """A file for what a command writes to its stderr.
+
+    Raises:
+        SapoError: if the disk is full.
+    """
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise SapoError(f"it can't be started: {error}", "free some space on the disk, then try again") from error
 
 
 def _last_lines(errors: IO[bytes]) -> tuple[str, ...]:
