@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
+from textual.binding import Binding
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -25,7 +26,7 @@ from sapo_edge.tui.screens.tasks.ask import AskPath
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
 from sapo_edge.tui.screens.tasks.lines import to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
-from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, check_text, mistakes_text
+from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.ask import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
 from tests.tui.shell import TRUECOLOR, attached, screen, text, until
@@ -326,6 +327,12 @@ async def test_the_editor_is_the_users_and_is_split_into_words(
         await until(pilot, lambda: "no mistakes" in screen(app))
         assert started == [["code", "--wait", "/q/tasks.jsonl"]]
         assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_the_first_words_name_the_keys_of_the_screen() -> None:
+    keys = {binding.key: binding.action for binding in TasksView.BINDINGS if isinstance(binding, Binding)}
+    named = [line[0] for line in START.splitlines() if line[1:3] == "  "]
+    assert [keys.get(key) for key in named] == ["new", "edit", "check", "preview", "use"]
 
 
 @pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 40)])

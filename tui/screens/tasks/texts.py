@@ -19,7 +19,7 @@ A model learns from questions whose answers a program can check.
 
 n  writes a folder with a few questions to begin with, or takes a file that you have.
 e  edits them.
-v  checks them: mistakes, and what may be wrong.
+r  checks them: mistakes, and what may be wrong.
 y  lets the model try them: is there something to learn?
 u  trains on them.
 
