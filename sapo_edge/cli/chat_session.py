@@ -189,10 +189,12 @@ def _read_question(read: Callable[[], str | None]) -> str | None:
     if text is None or not text.lstrip().startswith(BLOCK):
         return text
     lines = [text.lstrip().removeprefix(BLOCK)]
-    while BLOCK not in lines[-1] and (line := read()) is not None:
-        lines.append(line)
-        if sum(map(len, lines)) > MAX_QUESTION_BYTES:
-            break
+    line: str | None = lines[0]
+    while line is not None and BLOCK not in line:
+        line = read()
+        # The rest of a text that is too long is no question, and no command.
+        if line is not None and sum(map(len, lines)) <= MAX_QUESTION_BYTES:
+            lines.append(line)
     # With a space before it, a text is no command.
     return " " + "\n".join(line.rstrip("\n") for line in lines).partition(BLOCK)[0].strip()
 
