@@ -13,6 +13,7 @@ from textual.widgets import Button, Input, OptionList, Static
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
+from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.list import SettingList
@@ -422,6 +423,29 @@ async def test_a_restart_continues_while_another_screen_is_shown(launcher: FakeL
         await until(pilot, lambda: isinstance(app.screen, SettingsView))
         await pilot.press("1")
         await until(pilot, lambda: launcher.starts == 1)
+
+
+@pytest.mark.asyncio
+async def test_a_node_that_takes_long_to_end_is_started_again_when_it_has(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOOK_SECONDS", "GONE_SECONDS", "STOPPED_SECONDS"):
+        monkeypatch.setattr(keeper, name, 0.05)
+    launcher.set("threads", "3")
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await opened(pilot, app)
+        # The process is still there after its last word, so no other one starts.
+        ended, launcher.hold = launcher.ended, True
+        monkeypatch.setattr(launcher, "ended", lambda: None)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(app.screen, AskRestart))
+        await pilot.press("y")
+        await until(pilot, lambda: app.state.standing is Standing.STARTING)
+        await pilot.pause(0.5)
+        launcher.hold = False
+        monkeypatch.setattr(launcher, "ended", ended)
+        await until(pilot, lambda: launcher.starts == 2 and app.state.standing is Standing.ATTACHED)
 
 
 @pytest.mark.asyncio

@@ -77,8 +77,7 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
         app.show_error(error)
         return
     app.notify("The node finishes its round, saves, and starts again.")
-    while app.state.standing is Standing.ATTACHED:
-        await asyncio.sleep(LOOK_SECONDS)
+    await _ended(app)
     ending = app.keeper.ending
     # After a crash the keeper asks whether to start again.
     if app.state.standing is Standing.ENDED and ending is not None and ending.expected:
@@ -100,9 +99,18 @@ async def stopped(app: SapoApp, line: JobLine) -> bool:
             line.say(printable(f"{error.message}; {error.remedy}"), "bad")
             return False
         line.say("the node finishes its round and saves ...", "busy")
-        while app.state.standing is Standing.ATTACHED:
-            await asyncio.sleep(LOOK_SECONDS)
+        await _ended(app)
     if app.state.standing is not Standing.ENDED:
         line.say("the node is starting: try again when it runs", "bad")
         return False
     return True
+
+
+async def _ended(app: SapoApp) -> None:
+    """Wait until the node that was asked to stop has ended, or another one runs."""
+    state, pid = app.state, app.state.status.get("pid")
+    # A busy node leaves the app before it ends, and the app then looks for it.
+    while state.standing is not Standing.ENDED and (
+        state.standing is not Standing.ATTACHED or state.status.get("pid") == pid
+    ):
+        await asyncio.sleep(LOOK_SECONDS)
