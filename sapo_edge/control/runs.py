@@ -114,7 +114,7 @@ def read_run(paths: Paths, name: str) -> RunView:
         rounds, began, ended = connection.execute(_SPAN).fetchone()
         started = connection.execute(_STARTED, (NodeStarted.event,)).fetchone()
         best = connection.execute(_BEST).fetchone()
-    event = None if started is None else events.from_json(started[0])
+        event = None if started is None else events.from_json(started[0])
     model, backend, settings = "", "", {}
     if isinstance(event, NodeStarted):
         model, backend, settings = event.model, event.backend, dict(event.settings)

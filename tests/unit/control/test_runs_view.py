@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +68,13 @@ def test_a_damaged_journal_hides_no_other_run(tmp_path: Path) -> None:
     paths.create()
     record(paths, 10)
     begin_run(paths, "other")
-    paths.run_of("first").journal.write_bytes(b"damaged" * 1000)
+    journal = paths.run_of("first").journal
+    # A single letter of a row, which is a text to SQLite, then the whole file.
+    with closing(sqlite3.connect(journal)) as connection, connection:
+        connection.execute("UPDATE events SET event = replace(event, '\"model\"', '\"nodel\"')")
+    first, other = read_runs(paths)
+    assert "damaged" in first.problem and not first.rounds and other.current
+    journal.write_bytes(b"damaged" * 1000)
     first, other = read_runs(paths)
     assert "damaged" in first.problem and not first.rounds
     assert not other.problem and other.current
