@@ -136,6 +136,18 @@ async def test_mistakes_are_listed_with_their_remedies(launcher: FakeLauncher) -
         await until(pilot, lambda: "line 9: no answer" in screen(app) and "give one" in screen(app))
 
 
+@pytest.mark.asyncio
+async def test_a_file_may_have_a_name_in_capitals(launcher: FakeLauncher) -> None:
+    launcher.replies["tasks check"] = CHECKED
+    app = SapoApp(launcher, TRUECOLOR)
+    async with app.run_test(size=(100, 30)) as pilot:
+        await with_file(pilot, app, path="/q/TASKS.CSV")
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        assert (("tasks", "check", "/q/TASKS.CSV"), "") in launcher.commands
+        await pilot.press("u")
+        await until(pilot, lambda: "questions alone can't be trained on" in text(app, "#job"))
+
+
 @pytest.mark.parametrize(
     "text", [mistakes_text({"mistakes": [{"text": "no", "remedy": "yes"}]}), check_text(CHECKED.record, ())]
 )

@@ -165,7 +165,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         path = await self.app.push_screen_wait(AskPath("Your own questions", NEW, str(Path.home() / FOLDER)))
         if not path:
             return
-        if Path(path).suffix in SUFFIXES:
+        if Path(path).suffix.lower() in SUFFIXES:
             self._take(path)
             self.action_check()
         else:
@@ -234,7 +234,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     async def _use(self, name: str) -> None:
         """Train on a manifest; in a new run, if the one that goes on has begun."""
         line = self.query_one(JobLine)
-        if name.endswith((".jsonl", ".csv")):
+        if name.lower().endswith((".jsonl", ".csv")):
             line.say("questions alone can't be trained on: n writes a manifest for them", "bad")
             return
         try:
