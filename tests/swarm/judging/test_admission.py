@@ -61,6 +61,12 @@ def loop_and_swallow() -> None:
             continue
 
 
+def doze() -> None:
+    """As on a machine that sleeps, or has others to serve."""
+    while True:
+        time.sleep(0.01)
+
+
 class Source(TaskSource):
     """Tasks without a library. Some entries name what goes wrong instead."""
 
@@ -69,8 +75,7 @@ class Source(TaskSource):
         self.faults: dict[str, Callable[[], object]] = {
             "loops": loop,
             "loops and swallows": loop_and_swallow,
-            # As on a machine that sleeps, or has others to serve.
-            "sleeps": lambda: [time.sleep(0.01) for _ in range(10_000)],
+            "sleeps": doze,
             # A function in C can't be interrupted before it returns.
             "blocks": lambda: time.sleep(2.0),
             "broken": lambda: 1 / 0,
