@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import ClassVar
 
 from textual import on
@@ -10,6 +11,12 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
 from sapo_edge.tui.widgets.dialog import Dialog
+
+
+def typed_path(text: str) -> str:
+    """The absolute path that somebody typed, perhaps with `~`."""
+    # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
+    return os.path.abspath(os.path.expanduser(text))
 
 
 class Ask(Dialog[str]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +16,7 @@ from sapo_edge.backends.adapter.export import DEFAULT_QUANTISATION, ExportFormat
 from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.widgets.ask import typed_path
 from sapo_edge.tui.widgets.dialog import Dialog
 from sapo_edge.tui.widgets.job_line import JobLine
 
@@ -117,9 +117,7 @@ replaced. `c` copies the first command that loads the result.
             return
         flags, _ = choices()[option.id]
         self.remove_class("-written")
-        # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
-        path = os.path.abspath(os.path.expanduser(folder))
-        line.begin(self._launcher.job("export", path, *flags), f"writing {option.id}", self._written)
+        line.begin(self._launcher.job("export", typed_path(folder), *flags), f"writing {option.id}", self._written)
 
     def _written(self, result: JobResult) -> None:
         self._usage = {printable(name): printable(text) for name, text in result.record["usage"].items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,7 +21,7 @@ from sapo_edge.tui.screens.runs.list import RunList
 from sapo_edge.tui.screens.runs.plot import RunsPlot
 from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
 from sapo_edge.tui.screens.view import Change, View
-from sapo_edge.tui.widgets.ask import Ask
+from sapo_edge.tui.widgets.ask import Ask, typed_path
 from sapo_edge.tui.widgets.cursor_list import CursorList
 from sapo_edge.tui.widgets.job_line import JobLine
 from sapo_edge.tui.widgets.restart import stopped
@@ -271,8 +270,7 @@ round.
         proposed = next(iter(sorted(Path.cwd().glob("sapo-experiment-*"))), Path.cwd())
         directory = await self.app.push_screen_wait(Ask("Watch an experiment", WATCH, str(proposed)))
         if directory:
-            # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
-            self._experiment = os.path.abspath(os.path.expanduser(directory))
+            self._experiment = typed_path(directory)
             self.query_one("#arms", Static).update("reading ...")
             self.query_one("#experiment").border_title = Content(printable(self._experiment))
             self.query_one("#pages", ContentSwitcher).current = "experiment"

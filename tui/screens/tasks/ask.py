@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import ClassVar
 
 from textual import on
@@ -10,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static
 
+from sapo_edge.tui.widgets.ask import typed_path
 from sapo_edge.tui.widgets.dialog import Dialog
 
 
@@ -45,8 +45,7 @@ class AskPath(Dialog[str]):
     def action_take(self) -> None:
         """Take the path."""
         path = self.query_one(Input).value.strip()
-        # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
-        self.dismiss(os.path.abspath(os.path.expanduser(path)) if path else "")
+        self.dismiss(typed_path(path) if path else "")
 
     def action_leave(self) -> None:
         """Close without one."""
