@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
+from textual.events import ScreenResume
 from textual.screen import ModalScreen, ScreenResultType
 from textual.widgets import Button
 
@@ -51,3 +52,20 @@ class Dialog(ModalScreen[ScreenResultType]):
         """Draw buttons on one line each where there are few lines."""
         for button in self.query(Button):
             button.compact = self.app.size.height < 20
+
+
+class WorkDialog(Dialog[bool]):
+    """A dialog whose work may end while another screen, such as the help, is in front of it."""
+
+    _finished = False
+
+    def finish(self) -> None:
+        """Close with True, as soon as this dialog is in front: another screen would be closed in its place."""
+        self._finished = True
+        if self.app.screen is self:
+            self.dismiss(True)
+
+    def on_screen_resume(self, event: ScreenResume) -> None:
+        """Close after work that has ended meanwhile."""
+        if self._finished:
+            self.dismiss(True)

@@ -10,7 +10,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
-from textual.events import Paste, ScreenResume
+from textual.events import Paste
 from textual.widgets import Button, Input, Static
 
 from sapo_edge.errors import SapoError
@@ -18,7 +18,7 @@ from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Launcher
 from sapo_edge.tui.screens.first_run.choices import Stepper
 from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow, Plan
-from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.tick import Tick
 from sapo_edge.tui.widgets.waiting import Waiting
@@ -36,7 +36,7 @@ LOOKING = "Checking this computer"
 TOO_EARLY = f"{LOOKING} ... Enter works after the check."
 
 
-class FirstRun(Dialog[bool]):
+class FirstRun(WorkDialog):
     """Asks for the user's consent. Dismissed with whether it was given.
 
     A modal screen, so that the app's own keys do nothing here.
@@ -141,7 +141,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         self._choices = launcher.choices()
         self._cores = 0
         self._agreeing = False
-        self._agreed = False
         self.at_login = False
 
     def compose(self) -> ComposeResult:
@@ -319,14 +318,7 @@ offered where a service manager answers, and not for a run of so many rounds.
             else:
                 self._say(text, bad=True)
         else:
-            self._agreed = True
-            if self.app.screen is self:
-                self.dismiss(True)
-
-    def on_screen_resume(self, event: ScreenResume) -> None:
-        """Close after a consent that was stored while the help was open."""
-        if self._agreed:
-            self.dismiss(True)
+            self.finish()
 
     def action_leave(self) -> None:
         """Leave the input of the invite; else leave the app without a trace."""

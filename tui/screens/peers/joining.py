@@ -8,13 +8,13 @@ from typing import ClassVar
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import Paste, ScreenResume
+from textual.events import Paste
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
-from sapo_edge.tui.widgets.dialog import Dialog
+from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, without_spaces
 from sapo_edge.tui.widgets.job_line import JobLine
 
@@ -31,7 +31,7 @@ join again, ask a member for an invite.\
 """
 
 
-class SwarmChange(Dialog[bool]):
+class SwarmChange(WorkDialog):
     """The base of the dialogs that change the swarm. Dismissed with whether it has changed.
 
     Args:
@@ -55,7 +55,6 @@ class SwarmChange(Dialog[bool]):
     def __init__(self, launcher: Launcher) -> None:
         super().__init__()
         self._launcher = launcher
-        self._changed = False
 
     def begin(self, *arguments: str, text: str = "") -> None:
         """Run a command of `sapo swarm`, and close when it has succeeded."""
@@ -75,15 +74,7 @@ class SwarmChange(Dialog[bool]):
             except SapoError as error:
                 self.query_one(JobLine).say(printable(f"{error.message}; {error.remedy}"), "bad")
                 return
-        self._changed = True
-        # Another screen in front would be closed in its place.
-        if self.app.screen is self:
-            self.dismiss(True)
-
-    def on_screen_resume(self, event: ScreenResume) -> None:
-        """Close after a change that was made while the help was open."""
-        if self._changed:
-            self.dismiss(True)
+        self.finish()
 
     def action_leave(self) -> None:
         """Stop the command, or close."""
