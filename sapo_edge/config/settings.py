@@ -130,7 +130,7 @@ def _temperature(degrees: int) -> None:
 
 def _other_backends() -> tuple[str, ...]:
     """Names of the backends in other packages, without loading them."""
-    # It takes 10 ms and a megabyte, and few commands need it.
+    # Loads modules of a megabyte, which few commands need.
     from importlib.metadata import entry_points
 
     return tuple(sorted(entry_points(group=BACKENDS).names))

@@ -16,10 +16,10 @@ class InviteInput(Input):
         event.stop()
         # Textual's own handler pastes only the first line.
         event.prevent_default()
-        self.replace(without_spaces(event.text), *self.selection)
+        self.replace(in_one_line(event.text), *self.selection)
 
 
-def without_spaces(text: str) -> str:
+def in_one_line(text: str) -> str:
     """A pasted invite without spaces and line ends, or a code in one line; at most `MAX_INVITE` characters."""
     # In a code, spaces may stand for hyphens.
     return ("" if "://" in text else " ").join(text[:MAX_INVITE].split())

@@ -21,8 +21,8 @@ def run_app(home: Path | None) -> ExitCode:
     """
     # The app owns the terminal: log lines would break its screen.
     logs.configure(stderr=False)
-    # Looking through all that loads takes a tenth of the start, and later 0.1 s of whichever key comes then.
     share_one_heap()
+    # Looking through all that loads takes a tenth of the start, and later 0.1 s of whichever key comes then.
     with loading() as loaded:
         from sapo_edge.cli.terminal.launcher import ProgramLauncher
         from sapo_edge.tui.app import SapoApp

@@ -122,9 +122,10 @@ class ProgramLauncher:
         settings = _changed_settings(consent)
         workspace = open_workspace(self._home)
         sources = workspace.resolved.sources
-        if consent.network is None and workspace.is_alone and not sources["network"].startswith("environment "):
+        stays_alone = consent.network is None and workspace.is_alone and workspace.settings.network != "solo"
+        if stays_alone and not sources["network"].startswith("environment "):
             # Who agrees to work alone on own questions has not agreed to share other tasks, whatever is chosen later.
-            settings |= {} if workspace.settings.network == "solo" else {"network": "solo"}
+            settings["network"] = "solo"
         for name in settings:
             if sources[name].startswith("environment "):
                 variable = sources[name].removeprefix("environment ")

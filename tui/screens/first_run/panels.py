@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from sapo_edge.plain import counted, printable
 from sapo_edge.tui.node.launcher import Choices, Finding, Findings, Network
 from sapo_edge.tui.screens.first_run.choices import OneOf
-from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, without_spaces
+from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.waiting import Waiting
 
 PREFIX = "sapo://"
@@ -120,7 +120,7 @@ class Company(Vertical):
         """Choose a network, and fill in an invite."""
         self.query_one(OneOf).value = network
         if invite is not None:
-            self.query_one(Input).value = without_spaces(invite)
+            self.query_one(Input).value = in_one_line(invite)
 
     def show_error(self, text: str) -> None:
         """Show what is wrong with the invite."""

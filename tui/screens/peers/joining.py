@@ -15,7 +15,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import JobResult, Launcher
 from sapo_edge.tui.widgets.dialog import WorkDialog
-from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, without_spaces
+from sapo_edge.tui.widgets.invite_input import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.job_line import JobLine
 
 JOIN = "Paste the invite that somebody sent you, which begins with sapo://, or type a code such as 7-guitar-revolver."
@@ -103,7 +103,7 @@ class Join(SwarmChange):
     def on_paste(self, event: Paste) -> None:
         """Take a text that is pasted anywhere, broken into lines or not."""
         event.stop()
-        self.query_one(Input).value = without_spaces(event.text)
+        self.query_one(Input).value = in_one_line(event.text)
 
     @on(Input.Submitted)
     def action_join(self) -> None:
