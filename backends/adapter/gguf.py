@@ -72,6 +72,14 @@ def _not_written(path: Path, error: OSError) -> StateError:
     return StateError(f"can't write the adapter {path}: {error.strerror}", "free some space or check the permissions")
 
 
+def fits(pair: Arrays, shape: tuple[int, ...]) -> bool:
+    """Whether a pair is A and B of one rank for a matrix of this shape, and finite."""
+    shapes = [array.shape for _, array in sorted(pair.items())]
+    rank = shapes[0][:1]
+    matches = len(shape) == 2 and shapes == [(*rank, shape[1]), (shape[0], *rank)]
+    return matches and all(np.isfinite(array).all() for array in pair.values())
+
+
 def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
     """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`, checked.
 
@@ -87,9 +95,7 @@ def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dic
             raise CheckpointError(f"the adapter's weight {name} fits nothing in {header.path}", REMEDY)
         pairs.setdefault(tensor, {})[MATRICES[matrix]] = np.ascontiguousarray(array, dtype=np.float32)
     for tensor, pair in pairs.items():
-        shapes = [array.shape for _, array in sorted(pair.items())]
-        (outputs, inputs), rank = header.tensors[tensor].shape, shapes[0][0]
-        if shapes != [(rank, inputs), (outputs, rank)] or not all(np.isfinite(array).all() for array in pair.values()):
+        if not fits(pair, header.tensors[tensor].shape):
             raise CheckpointError(
                 f"the adapter's weights of {tensor} are incomplete, damaged, or not made for {header.path}", REMEDY
             )

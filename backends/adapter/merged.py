@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, system_errors
-from sapo_edge.backends.adapter.gguf import REMEDY, pairs_of
+from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_of
 from sapo_edge.backends.adapter.quantisation import BITS, Quantisation
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
@@ -173,10 +173,7 @@ def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) 
 
     if pair is None:
         return values
-    shapes = [array.shape for _, array in sorted(pair.items())]
-    rank = shapes[0][:1]
-    fits = values.dim() == 2 and shapes == [(*rank, values.shape[1]), (values.shape[0], *rank)]
-    if not fits or not all(np.isfinite(array).all() for array in pair.values()):
+    if not fits(pair, tuple(values.shape)):
         raise CheckpointError(f"the adapter's weights of {name} are incomplete, damaged or of another shape", REMEDY)
     change: npt.NDArray[Any] = pair["B"] @ pair["A"]
     return (values.float() + scale * torch.from_numpy(change)).to(values.dtype)
