@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Annotated, NoReturn, TextIO
 
 import typer
@@ -47,10 +46,8 @@ def root(
     """Run the terminal app if there is no command; otherwise set the home directory for the command."""
     if context.invoked_subcommand is not None:
         if home is not None:
-            # Fails where the path begins with the name of an unknown user.
-            Paths.default(home)
             # A command's own --home wins over the environment.
-            os.environ[HOME_VARIABLE] = os.path.abspath(Path(home).expanduser())
+            os.environ[HOME_VARIABLE] = str(Paths.default(home).home)
         return
     if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
         print(context.get_help())

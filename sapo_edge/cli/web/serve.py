@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,8 +59,9 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
         ) from error
     import asyncio
 
-    Paths.default(home).check()
-    environment = {} if home is None else {HOME_VARIABLE: os.path.abspath(home.expanduser())}
+    paths = Paths.default(home)
+    paths.check()
+    environment = {} if home is None else {HOME_VARIABLE: str(paths.home)}
     with _listen(port) as listening:
         server = PageServer(command, environment)
         _print_address(server.token, listening.getsockname()[1])
