@@ -77,10 +77,11 @@ def test_both_backends_give_a_text_the_same_probability(
 ) -> None:
     """One backend's learner evaluates what the other sampled with the adapter.
 
-    MLX and torch agree to 1e-9 nats (measured); llama.cpp rounds activations, as it does for its own learner.
+    MLX and torch agree to 1e-9 nats (measured); llama.cpp rounds activations, as it does for its own learner: in the
+    format q8_0, which machines without products in bfloat16 sample from, by 0.006 nats.
     """
     judge = replace(SETTINGS, learning_rate=0.0)
-    for sampler, learner, limit in ((mlx, cpu, 1e-6), (cpu, mlx, 5e-3)):
+    for sampler, learner, limit in ((mlx, cpu, 1e-6), (cpu, mlx, 1e-2)):
         sampler.load(checkpoint)
         fresh = [own_group(sampler, group.prompt, 5, 4, 16) for group in groups]
         learner.load(checkpoint)
