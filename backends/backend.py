@@ -57,6 +57,7 @@ class OpenOptions:
         quantise: the format to which torch quantises a directory's matrices on a CPU; "": none.
         precision: of a CPU's products while the model learns: "auto", "float32" or "bfloat16".
         size: of the largest round, which has to fit into the memory; None checks nothing.
+        sampled: the number format that llama.cpp samples from; "": the fastest here, which is measured.
     """
 
     model: Path
@@ -70,6 +71,7 @@ class OpenOptions:
     quantise: str = ""
     precision: str = "float32"
     size: RoundShape | None = None
+    sampled: str = ""
 
 
 @dataclass(frozen=True, slots=True)

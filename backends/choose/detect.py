@@ -155,6 +155,7 @@ def open_policy(
     quantise: str = "",
     precision: str = "float32",
     size: RoundShape | None = None,
+    sampled: str = "",
 ) -> OpenedPolicy:
     """Open the chosen backend's policy; returns it with the reasons for the choice and for what it chose by itself.
 
@@ -165,7 +166,7 @@ def open_policy(
         ModelError: if it can't use the model, or `size` does not fit into the memory.
     """
     options = OpenOptions(
-        model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, precision, size
+        model, cache, workspace, lora, threads, trainable, narrate, thinking, quantise, precision, size, sampled
     )
     try:
         return _open(choice, options)

@@ -41,7 +41,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     policy = LlamaCppPolicy(
         options.model, cache=options.cache, workspace=options.workspace, lora=options.lora, threads=options.threads,
         trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
-        precision=options.precision, size=options.size,
+        precision=options.precision, size=options.size, sampled=options.sampled,
     )  # fmt: skip
     memory = (f"to fit into the memory: {policy.plan.price}",) if policy.plan.price else ()
     learning = (f"learning: products in {policy.place.products}",) if options.trainable else ()

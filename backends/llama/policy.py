@@ -14,7 +14,7 @@ from sapo_edge.backends.common.policy import BasePolicy, silent
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.adapter_file import AdapterFile
 from sapo_edge.backends.llama.plan import BATCH, DEFAULT, estimate_memory, fitting_plan
-from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, own_file
+from sapo_edge.backends.llama.requantise import SamplerChoice, choose_sampler, fixed_sampler, own_file
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
@@ -45,6 +45,7 @@ class LlamaCppPolicy(BasePolicy):
         precision: of the learner's products: "auto", "float32" or "bfloat16".
         size: of the largest round, by which and by the free memory the plan is chosen; None takes
             `plan.DEFAULT`.
+        sampled: number format to sample from, as in `requantise.BYTES_PER_WEIGHT`; "": measure which is the fastest.
 
     Raises:
         ModelError: if the file is missing, truncated, or not supported.
@@ -64,6 +65,7 @@ class LlamaCppPolicy(BasePolicy):
         thinking: bool = False,
         precision: str = "float32",
         size: RoundShape | None = None,
+        sampled: str = "",
     ) -> None:
         self.header: GgufHeader = read_header(path)
         check_supported(self.header)
@@ -72,14 +74,10 @@ class LlamaCppPolicy(BasePolicy):
         self.governor = ThreadGovernor(threads)
         self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
         self.place = replace(self.plan.place, products=products_for(precision))
-        self.sampler: SamplerChoice = (
-            own_file(self.header, "it takes the least memory")
-            if self.plan.own_file
-            else choose_sampler(self.header, cache, self.governor.threads, narrate)
-        )
+        self.sampler = self._choose_sampler(cache, sampled, narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        sampled = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(sampled, rearranged=not self.plan.own_file, thinking=thinking)
+        header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
+        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=thinking)
         self.vocabulary = self.model
         self.adapter_file = AdapterFile(workspace)
         self._has_adapter = False
@@ -90,6 +88,13 @@ class LlamaCppPolicy(BasePolicy):
 
             narrate("loading the model into torch for training")
             self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
+
+    def _choose_sampler(self, cache: Path, sampled: str, narrate: Callable[[str], None]) -> SamplerChoice:
+        if self.plan.own_file:
+            return own_file(self.header, "it takes the least memory")
+        if sampled:
+            return fixed_sampler(self.header, cache, sampled, narrate)
+        return choose_sampler(self.header, cache, self.governor.threads, narrate)
 
     @property
     def name(self) -> str:

@@ -84,6 +84,37 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
         return own_file(header, f"{directory} can't be written ({error.strerror})")
 
 
+def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[[str], None]) -> SamplerChoice:
+    """The file in a format that is given, whichever is the fastest here: results then don't depend on a measurement.
+
+    Args:
+        header: of the model's own file.
+        cache: directory for derived files.
+        name: of the format, one of `BYTES_PER_WEIGHT`.
+        narrate: called with a text before a step that takes long.
+
+    Raises:
+        ModelError: if the file can't be made.
+    """
+    if not SMALL <= weights_of(header) <= LARGE:
+        return own_file(header, "its size leaves nothing to gain from another format")
+    # Apart from the file that was measured to be the fastest: another process removes those that are not.
+    directory = cache / "sampler" / file_digest(header.path)[:16] / "fixed"
+    path = directory / f"{name}.gguf"
+    try:
+        read_header(path)
+    except ModelError:
+        narrate(f"converting the model to {name}, to sample from")
+        try:
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path = convert(header, directory, name).path
+        except OSError as error:
+            raise ModelError(
+                f"{directory} can't be written ({error.strerror})", "free some disk space, or give another --home"
+            ) from error
+    return SamplerChoice(path, name, f"{name}, as asked for")
+
+
 def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callable[[str], None]) -> SamplerChoice:
     """Make each format, keep the fastest, and remember it.
 

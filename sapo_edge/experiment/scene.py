@@ -22,6 +22,8 @@ BASE = "base"
 """Name of the model that all members have unless a setting says otherwise; at the scale `TINY` it is `MIXED`."""
 SAMPLED = f"test@{SAMPLES}"
 HARDER, UNSEEN = "harder", "unseen"
+SAMPLED_FROM = "bf16"
+"""The number format that llama.cpp samples from, also where another one would be faster."""
 
 Narrate = Callable[[str], None]
 
@@ -35,8 +37,8 @@ class Scene:
         cache: for files that a backend derives from a model.
         workspace: a directory of its own, for adapters.
         narrate: receives lines about what takes time.
-        opening: held while a model is opened. What one process derives from a model, such as the number format that
-            samples fastest, the next one finds in the cache: all must compute alike.
+        opening: held while a model is opened. What one process derives from a model, such as the file to sample from,
+            the next one finds in the cache.
     """
 
     def __init__(
@@ -110,8 +112,9 @@ class Scene:
             # A fixed number: with another one the sums of a step differ in their last bits.
             threads=plan.threads or most_threads(available_cores()),
             trainable=True,
-            # So that the results are the same on machines that don't multiply bfloat16.
+            # So that the results do not depend on whether a machine multiplies bfloat16, nor on what it measures.
             precision="float32",
+            sampled=SAMPLED_FROM,
             narrate=self.narrate,
         )
         return policy

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.llama import requantise
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.jobs import Job, jobs_of, read_results
@@ -74,3 +76,16 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
         assert [(row.round, row.node) for row in record.rounds] == [(1, 0), (1, 1), (2, 0), (2, 1)]
         assert all(0 < row.tokens <= 8 * row.generated for row in record.rounds)
         assert {row.questions for row in record.evaluations} == {"validation", "test", "test@8"}
+
+
+def test_members_sample_from_one_format_whatever_is_the_fastest_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requantise, "SMALL", 0)
+    monkeypatch.setattr(requantise, "_rate", lambda *_: pytest.fail("measured, so that another machine may differ"))
+    plan = SCALES["embedded"]()
+    model = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
+    plan = replace(plan, model=str(model), backend="llama_cpp", threads=1)
+    with closing(Scene(plan, tmp_path / "results", tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
+        (policy,) = [shelf.policy for shelf in scene.shelves(plan.settings[0]).values()]
+        assert isinstance(policy, LlamaCppPolicy) and policy.sampler.format == "bf16"

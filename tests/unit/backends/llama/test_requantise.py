@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.backends.llama import requantise as llama_requantise
-from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, weights_of
+from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, fixed_sampler, weights_of
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.errors import ModelError
 
 Narration = list[str]
 
@@ -148,3 +149,31 @@ def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: p
     assert set(record["rates"]) == set(CANDIDATES)
     assert all(rate > 0 for rate in record["rates"].values())
     assert choice.format == max(record["rates"], key=record["rates"].get)
+
+
+def test_a_format_that_is_asked_for_is_made_whichever_is_the_fastest(
+    choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path
+) -> None:
+    narration: Narration = []
+    choice = fixed_sampler(header, tmp_path, "q8_0", narration.append)
+    assert choice.format == "q8_0" and narration == ["converting the model to q8_0, to sample from"]
+    assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 8
+
+    # Measuring removes what is slower, and another process may be sampling from it.
+    assert choose([]).format == "bf16"
+    narration.clear()
+    assert fixed_sampler(header, tmp_path, "q8_0", narration.append) == choice and not narration
+
+    choice.path.write_bytes(choice.path.read_bytes()[:1000])
+    assert fixed_sampler(header, tmp_path, "q8_0", narration.append) == choice
+    assert len(narration) == 1 and read_header(choice.path).tensors
+
+
+def test_a_format_that_is_asked_for_and_can_not_be_made_is_an_error(
+    header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fixed_sampler(header, tmp_path, "bf16", lambda _text: None).path == header.path, "small enough as it is"
+    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    (tmp_path / "sampler").touch()
+    with pytest.raises(ModelError, match=r"can't be written.*free some disk space"):
+        fixed_sampler(header, tmp_path, "bf16", lambda _text: None)
