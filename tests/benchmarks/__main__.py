@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from sapo_edge.backends.model.find import find_model
 from tests.benchmarks.measure import machine
 from tests.undisturbed import UNDISTURBED
 
@@ -49,8 +50,15 @@ def main() -> None:
     parser.add_argument("--shape", default="8x8x64", help="of trl and update: questions x answers x tokens")
     parser.add_argument("--against", type=Path, help="of terminal: an older app's source; with --home")
     parser.add_argument("--home", type=Path, action="append", help="a trained state directory; repeatable")
-    parser.add_argument("--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of memory")
-    parser.add_argument("--model", action="append", choices=["0.5B", "1.7B"], help="of memory; repeatable")
+    parser.add_argument(
+        "--cache", type=Path, default=Path("~/.cache/sapo-edge/shaped").expanduser(), help="of shaped models"
+    )
+    parser.add_argument(
+        "--model",
+        action="append",
+        choices=["0.5B", "1.7B"],
+        help="a shaped model for memory, sampling or update; repeatable. Without it: memory both, the others embedded",
+    )
     parser.add_argument("--tokens", type=int, default=16, help="of an answer, of memory")
     parser.add_argument("--trained", type=int, default=2, help="of memory: groups of the 8 to learn from")
     arguments = parser.parse_args()
@@ -76,7 +84,8 @@ def main() -> None:
     if "sampling" in names:
         from tests.benchmarks import sampling
 
-        sampling.run(arguments.repeats)
+        for path in models(arguments):
+            sampling.run(arguments.repeats, path)
     if "draw" in names:
         from tests.benchmarks import draw
 
@@ -89,7 +98,8 @@ def main() -> None:
         from tests.benchmarks import update
 
         count, answers, length = map(int, arguments.shape.split("x"))
-        update.run(arguments.repeats, count, answers, length, arguments.threads)
+        for path in models(arguments):
+            update.run(arguments.repeats, path, count, answers, length, arguments.threads)
     if "products" in names:
         from tests.benchmarks import products
 
@@ -138,6 +148,15 @@ def main() -> None:
         from tests.benchmarks import stability
 
         stability.run(arguments.home)
+
+
+def models(arguments: argparse.Namespace) -> list[Path]:
+    """The files of the shaped models that are named, or the embedded one."""
+    if not arguments.model:
+        return [find_model("")]
+    from tests.benchmarks.shaped import shaped_model
+
+    return [shaped_model(name, arguments.cache) for name in arguments.model]
 
 
 main()

@@ -1,4 +1,4 @@
-"""Group sampling on the embedded model, 8 questions x 8 answers x 64 tokens, beside what people would use otherwise."""
+"""Group sampling, 8 questions x 8 answers x 64 tokens, beside what people would use otherwise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
-from sapo_edge.backends.model.find import find_model
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.policy import Message, Prompt, Sample
 from sapo_edge.state.paths import Paths
@@ -17,6 +16,8 @@ from tests.benchmarks.measure import interleaved, report, seconds
 
 QUESTIONS, ANSWERS, TOKENS = 8, 8, 64
 FLOOR_STEPS = 8
+CONTEXT = 512
+"""Tokens of a prompt and its answer, for llama-cpp-python."""
 SUBJECTS = ("a river", "an old clock", "two foxes", "the sea", "a lost key", "a winter", "a lighthouse", "some bread")
 
 
@@ -30,28 +31,40 @@ def prompts() -> list[Prompt]:
     return [(*head, Message("user", f"Tell a long story about {subject}.")) for subject in SUBJECTS]
 
 
-def run(repeats: int) -> None:
-    """Print the table."""
+def run(repeats: int, path: Path) -> None:
+    """Print the table.
+
+    Args:
+        repeats: of each.
+        path: the model's GGUF file.
+    """
     import llama_cpp
     import torch
     from transformers import DynamicCache  # noqa: F401  -- loaded before it is timed
 
+    from sapo_edge.backends.pytorch.model import load_base
+
     cores = available_cores()
     with tempfile.TemporaryDirectory() as workspace:
         policy = LlamaCppPolicy(
-            find_model(""), cache=Paths.default().cache, workspace=Path(workspace), threads=cores, trainable=True
+            path, cache=Paths.default().cache, workspace=Path(workspace), threads=cores, trainable=False
         )
-        assert policy.learner is not None
         torch.set_num_threads(cores)
         candidates: dict[str, Callable[[], float]] = {"sapo-edge": lambda: _ours(policy)}
         texts = [policy.model.encode_prompt(prompt) for prompt in prompts()]
-        for label, path in (("its own file", policy.header.path), (policy.sampler.format, policy.sampler.path)):
-            llama = llama_cpp.Llama(str(path), n_ctx=512, n_threads=cores, n_threads_batch=cores, verbose=False)
+        files = {policy.sampler.path: policy.sampler.format} | {policy.header.path: "its own file"}
+        for file, label in files.items():
+            llama = llama_cpp.Llama(str(file), n_ctx=CONTEXT, n_threads=cores, n_threads_batch=cores, verbose=False)
             candidates[f"llama_cpp.Llama.create_completion in a loop, {label}"] = _loop(llama, texts)
-        candidates["transformers.generate, one batch, float32"] = _generate(policy.learner.model, texts)
+        end = int(policy.header.metadata["tokenizer.ggml.eos_token_id"])
+        plain = load_base(policy.header)
+        plain.set_attn_implementation("sdpa")
+        candidates["transformers.generate, one batch, float32"] = _generate(plain, texts, end)
         candidates["floor: products in bfloat16 alone"] = _products(policy.header)
         figures = interleaved(candidates, repeats)
-    title = f"Sampling {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
+    longest = max(map(len, texts))
+    model = f"{policy.header.model_name}, prompts of at most {longest} tokens"
+    title = f"{model}: {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
 
 
@@ -102,24 +115,24 @@ def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:
     return work
 
 
-def _generate(model: Any, texts: list[list[int]]) -> Callable[[], float]:
+def _generate(model: Any, texts: list[list[int]], end: int) -> Callable[[], float]:
     import torch
 
     width = max(map(len, texts))
-    rows = [[2] * (width - len(text)) + text for text in texts for _ in range(ANSWERS)]
+    rows = [[end] * (width - len(text)) + text for text in texts for _ in range(ANSWERS)]
     mask = [[0] * (width - len(text)) + [1] * len(text) for text in texts for _ in range(ANSWERS)]
-    options = {"max_new_tokens": TOKENS, "do_sample": True, "top_k": 0, "pad_token_id": 2, "eos_token_id": 2}
+    options = {"max_new_tokens": TOKENS, "do_sample": True, "top_k": 0, "pad_token_id": end, "eos_token_id": end}
 
     def work() -> float:
         torch.manual_seed(0)
-        with torch.no_grad(), model.disable_adapter():
+        with torch.no_grad():
             begin = seconds(
                 lambda: made.append(model.generate(torch.tensor(rows), attention_mask=torch.tensor(mask), **options))
             )
         new = made.pop()[:, width:]
         # A row that has ended is padded with the end token: its first one counts.
-        ended = (new == 2).int().cumsum(1)
-        return int((ended <= 1).sum() - ((ended == 1) & (new != 2)).sum()) / begin
+        ended = (new == end).int().cumsum(1)
+        return int((ended <= 1).sum() - ((ended == 1) & (new != end)).sum()) / begin
 
     made: list[Any] = []
     return work

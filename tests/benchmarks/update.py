@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,7 @@ from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, pack,
 from sapo_edge.backends.llama.plan import ROOMY
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.machine.threads import available_cores
-from sapo_edge.backends.model.find import find_model
-from sapo_edge.backends.model.gguf_header import read_header
+from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
 from sapo_edge.backends.pytorch.packed import PackedLinear
@@ -54,9 +54,9 @@ def groups(count: int, answers: int, tokens: int, shared: int = 0) -> list[Encod
     return made
 
 
-def plain_model(learner: TorchLearner) -> Any:
+def plain_model(header: GgufHeader, learner: TorchLearner) -> Any:
     """The learner's model and adapter as transformers and PEFT compute them by themselves."""
-    model = load_base(read_header(find_model("")))
+    model = load_base(header)
     model.set_attn_implementation("sdpa")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
@@ -141,22 +141,23 @@ def compared(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) 
     )
 
 
-def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> None:
+def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads: int) -> None:
     """Print the tables, and how far the gradients are from the padded one.
 
     Args:
         repeats: of each.
+        path: the model's GGUF file.
         count, answers, tokens: groups, answers to each, and their length.
         threads: 0: one a core.
     """
     threads = threads or available_cores()
-    header, batch = read_header(find_model("")), groups(count, answers, tokens)
+    header, batch = read_header(path), groups(count, answers, tokens)
     learners = {name: TorchLearner(header, LoraSettings(), threads, replace(ROOMY, products=name)) for name in FORMATS}
     fastest = learners[FORMATS[0]]
     fastest.update(batch[:1], replace(SETTINGS, learning_rate=1e-3), CallHandle())  # B is no longer zero
     for learner in learners.values():
         learner._set_state(fastest._state())
-    plain = plain_model(fastest)
+    plain = plain_model(header, fastest)
     padded_gradient(plain, batch)
     padded = gradients(adapter_parameters(plain))
     differences = {name: compared(packed_gradient(learner, batch), padded) for name, learner in learners.items()}
@@ -165,9 +166,8 @@ def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> No
     }
     candidates |= {f"floor: products in {name}": products_alone(learner, batch) for name, learner in learners.items()}
     candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
-    _report(
-        f"Update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}", candidates, repeats, threads
-    )
+    title = f"{header.model_name}: update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}"
+    _report(title, candidates, repeats, threads)
     for name, difference in differences.items():
         print(f"\nGradient of {name} and the padded one: {difference}")
     short = groups(SHORT_GROUPS, answers, SHORT, SHARED)
@@ -177,9 +177,8 @@ def run(repeats: int, count: int, answers: int, tokens: int, threads: int) -> No
         packed_gradient(fastest, short)
 
     sizes = {f"packs of {size}": partial(in_packs, size) for size in (ROOMY.pack_tokens, PACK_TOKENS)}
-    title = (
-        f"Update of {SHORT_GROUPS} groups of {answers} x {SHORT} tokens, {SHARED} of {PROMPT} of the prompts in common"
-    )
+    shared = f"{SHARED} of {PROMPT} of the prompts in common"
+    title = f"{header.model_name}: update of {SHORT_GROUPS} groups of {answers} x {SHORT} tokens, {shared}"
     _report(title, sizes, repeats, threads)
 
 
