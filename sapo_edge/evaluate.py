@@ -21,11 +21,14 @@ class Evaluation:
         correct: for each question, whether its answer earned the full reward.
         texts: the answers.
         entries: the manifest's entry of each question, by name.
+        too_long: questions that were not asked, because the model's context has no room for them and an answer. They
+            count as wrong.
     """
 
     correct: tuple[bool, ...]
     texts: tuple[str, ...]
     entries: tuple[str, ...]
+    too_long: int = 0
 
     @property
     def questions(self) -> int:
@@ -127,7 +130,7 @@ def evaluate(
     *,
     use_adapter: bool = True,
 ) -> Evaluation:
-    """Answer each task once, greedily.
+    """Answer each task once, greedily. One that is too long for the model counts as wrong.
 
     Args:
         policy: base model and adapter.
@@ -141,7 +144,12 @@ def evaluate(
         Cancelled: between decode steps.
     """
     prompts = [prompt_for(task.question) for task in tasks]
-    groups = policy.generate(prompts, 1, max_tokens, 0.0, 0, handle, use_adapter=use_adapter)
-    texts = tuple(group[0].text for group in groups)
-    correct = tuple(score(task, text) >= 1.0 for task, text in zip(tasks, texts, strict=True))
-    return Evaluation(correct, texts, tuple(task.ref.entry for task in tasks))
+    asked = [index for index, prompt in enumerate(prompts) if policy.room(prompt) >= max_tokens]
+    groups = policy.generate(
+        [prompts[index] for index in asked], 1, max_tokens, 0.0, 0, handle, use_adapter=use_adapter
+    )
+    texts, correct = [""] * len(tasks), [False] * len(tasks)
+    for index, (sample,) in zip(asked, groups, strict=True):
+        texts[index], correct[index] = sample.text, score(tasks[index], sample.text) >= 1.0
+    entries = tuple(task.ref.entry for task in tasks)
+    return Evaluation(tuple(correct), tuple(texts), entries, len(tasks) - len(asked))

@@ -88,6 +88,14 @@ def describe_comparison(event: events.Comparison) -> str:
     )
 
 
+def describe_too_long(too_long: int, questions: int) -> str:
+    """What became of held-out questions that the model's context has no room for."""
+    are = "is" if too_long == 1 else "are"
+    return (
+        f"{too_long} of {counted(questions, 'question')} {are} too long for the model, with an answer: counted as wrong"
+    )
+
+
 def format_gain(gain: float, low: float, high: float) -> str:
     """A gain in accuracy with its 95 % interval."""
     return f"gain {gain:+.2f} (95 % {low:+.2f} to {high:+.2f})"

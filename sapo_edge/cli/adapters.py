@@ -230,7 +230,7 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
 
 
 def _print_table(results: dict[str, Evaluation], gain: Gain, manifest: str) -> None:
-    from sapo_edge.event_words import format_gain
+    from sapo_edge.event_words import describe_too_long, format_gain
 
     base, adapter = results["base"], results["adapter"]
     print(f"held-out test questions of {manifest}, by which no checkpoint was chosen; greedy, pass@1, 95 % intervals")
@@ -238,6 +238,8 @@ def _print_table(results: dict[str, Evaluation], gain: Gain, manifest: str) -> N
         low, high = result.interval
         print(f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f})")
     print(f"  {format_gain(gain.value, gain.low, gain.high)}, paired on the same questions")
+    if base.too_long:
+        print(f"  {describe_too_long(base.too_long, base.questions)}")
     print("by task (base -> adapter, of questions)")
     for entry, (right, questions) in base.by_entry().items():
         print(f"  {entry:20} {right:3} -> {adapter.by_entry()[entry][0]:3}  of {questions}")

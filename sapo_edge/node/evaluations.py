@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sapo_edge.evaluate import Evaluation, evaluate, paired_gain
-from sapo_edge.event_words import format_share
-from sapo_edge.events import Comparison, Event, HeldOut
+from sapo_edge.event_words import describe_too_long, format_share
+from sapo_edge.events import Comparison, Event, HeldOut, Notice
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.state.checkpoint import Checkpoint
@@ -64,6 +64,8 @@ class Evaluations:
         self._emit = emit
         self._judge = judge
         self._call_handle = call_handle
+        # Sets of which was said that they have questions that are too long.
+        self._warned: set[Split] = set()
 
     def validate(self, round: int) -> None:
         """Evaluate the policy on the validation set unless this was done after this round, and record the accuracy.
@@ -166,7 +168,7 @@ class Evaluations:
         self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
 
     def _answer(self, split: Split, *, use_adapter: bool = True) -> Evaluation:
-        return evaluate(
+        result = evaluate(
             self._policy,
             self._source.held_out(split, self._questions),
             self._source.manifest.prompt_for,
@@ -175,3 +177,8 @@ class Evaluations:
             self._call_handle(),
             use_adapter=use_adapter,
         )
+        if result.too_long and split not in self._warned:
+            self._warned.add(split)
+            remark = describe_too_long(result.too_long, result.questions)
+            self._emit(Notice(level="warning", text=f"held-out {split}: {remark}"))
+        return result

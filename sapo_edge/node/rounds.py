@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
-from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, StateError
+from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
 from sapo_edge.events import (
     CheckpointSaved,
     Comparison,
@@ -29,7 +29,7 @@ from sapo_edge.node.head_start import HeadStart
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Rollout
+from sapo_edge.rollout import Rollout, Task
 from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, sapo_round
 from sapo_edge.selection import SubsetSelector
@@ -45,6 +45,8 @@ PROGRESS_INTERVAL = 0.1
 """Seconds between two progress events of one step."""
 POOL_SECONDS = 60.0
 """Seconds between two saves of the pool."""
+MAX_DRAWS = 100
+"""Times that further questions are drawn in a round in place of those that are too long for the model."""
 RECENT = 10
 """Finished rounds that a running node keeps in memory."""
 
@@ -130,6 +132,7 @@ class Node:
         self._unsaved = 0
         self._reported_counts: dict[str, int] = {}
         self._lacks_external = False
+        self._too_long = 0
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy,
@@ -147,7 +150,7 @@ class Node:
             policy,
             self.pool,
             transport,
-            lambda cursor, count: source.training_tasks(self.seed, cursor, count),
+            self._training_tasks,
             source.score,
             self._external,
             self._external.cut,
@@ -299,6 +302,25 @@ class Node:
     def _inform(self, text: str) -> None:
         self.emit(Notice(level="info", text=text))
 
+    def _training_tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
+        """The next tasks whose questions the model's context can take with an answer; the others are counted."""
+        tasks: list[Task] = []
+        for _ in range(MAX_DRAWS):
+            drawn, cursor = self.source.training_tasks(self.seed, cursor, count - len(tasks))
+            prompts = [self.source.manifest.prompt_for(task.question) for task in drawn]
+            fitting = [
+                task for task, prompt in zip(drawn, prompts, strict=True) if self.policy.room(prompt) >= self.max_tokens
+            ]
+            self._too_long += len(drawn) - len(fitting)
+            tasks += fitting
+            if len(tasks) == count:
+                return tuple(tasks), cursor
+        raise ModelError(
+            f"almost no question of {self.source.manifest.name} fits into the model's context with an answer of "
+            f"{counted(self.max_tokens, 'token')}",
+            "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
+        )
+
     # Received rollouts, warnings and progress.
 
     def _receive(self, rollout: Rollout, neighbourhood: str) -> None:
@@ -318,6 +340,7 @@ class Node:
             self._warn(f"round {result.number}: the gradient was not finite, the adapter is unchanged")
         counts = {f"external rollouts rejected: {reason}": count for reason, count in self._external.rejected.items()}
         counts["answers scored 0 because their verifier failed"] = self.source.verifier_errors
+        counts["questions left out, too long for the model with an answer"] = self._too_long
         for text, count in counts.items():
             if count != self._reported_counts.get(text, 0):
                 self._reported_counts[text] = count

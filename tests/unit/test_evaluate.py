@@ -38,6 +38,14 @@ def test_without_questions_the_interval_is_the_whole_range() -> None:
     assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.by_entry()) == (0.0, 0, (0.0, 1.0), {})
 
 
+def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> None:
+    questions = "1 + 2", "9" * 50, "3 + 4"
+    tasks = [Task(TaskRef("sums", "1", 1, index), question, RIGHT) for index, question in enumerate(questions)]
+    result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: 1.0, 8)
+    assert (result.correct, result.texts, result.too_long) == ((True, False, True), (RIGHT, "", RIGHT), 1)
+    assert result.by_entry() == {"sums": (2, 3)}
+
+
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_contains_the_share_and_stays_within_0_and_1(counts: tuple[int, int]) -> None:
     right, questions = counts

@@ -15,7 +15,7 @@ import pytest
 from sapo_edge import events
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
-from sapo_edge.errors import CheckpointError, ConfigError
+from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.person import OutboxSharer
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
@@ -117,6 +117,36 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
     end = ["evaluate", "load", "evaluate", "evaluate"]
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
+
+
+def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine, tmp_path: Path) -> None:
+    def lengths(machine: Machine) -> list[int]:
+        return [sum(len(turn.content) for turn in prompt) for prompts in machine.policy.prompts for prompt in prompts]
+
+    machine.start()
+    longest = max(lengths(machine))
+    small = Machine(tmp_path / "small", machine.source)
+    stopped = small.start(context=longest - 1 + small.source.manifest.max_tokens)
+    assert stopped.done and len(lengths(small)) == len(lengths(machine)) and max(lengths(small)) < longest
+    told = [notice.text for notice in small.of(events.Notice) if isinstance(notice, events.Notice)]
+    assert any("questions left out, too long for the model with an answer: " in text for text in told)
+
+
+def test_held_out_questions_too_long_for_the_model_count_as_wrong_and_are_told_once(machine: Machine) -> None:
+    tasks = machine.source.held_out("validation", 4)
+    lengths = [sum(len(turn.content) for turn in machine.source.manifest.prompt_for(task.question)) for task in tasks]
+    room = max(lengths) - 1 + machine.source.manifest.max_tokens
+    machine.start(replace(SETTINGS, evaluate_every=1), context=room)
+    told = [notice.text for notice in machine.of(events.Notice) if isinstance(notice, events.Notice)]
+    too_long = sum(length == max(lengths) for length in lengths)
+    assert sum(text.startswith(f"held-out validation: {too_long} of 4 questions") for text in told) == 1
+    results = [event for event in machine.of(events.HeldOut) if isinstance(event, events.HeldOut)]
+    assert len(results) > 1 and all(result.answers[lengths.index(max(lengths))] == "0" for result in results)
+
+
+def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machine) -> None:
+    with pytest.raises(ModelError, match="almost no question of starter fits into the model's context"):
+        machine.start(context=1)
 
 
 def test_what_is_loaded_is_set_aside_once_after_the_first_round(machine: Machine) -> None:
