@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from sapo_edge.swarm.addresses import holder, neighbourhood
@@ -18,6 +19,9 @@ RECOUNT_SECONDS = 1.0
 """Time between two counts of the networks from which many arrive."""
 MAX_NETWORKS = 4096
 """Networks whose arrivals are remembered."""
+
+MAX_ORIGINS = 1024
+"""Addresses whose origin is remembered: to find one takes as long as all else that refusing a connection takes."""
 
 Holder = TypeVar("Holder", bound=Hashable)
 
@@ -35,6 +39,7 @@ class Origin:
     address: str
 
     @classmethod
+    @lru_cache(MAX_ORIGINS)
     def of(cls, host: str) -> Origin:
         """The origin of an IP address; any other text is an origin of its own."""
         try:
@@ -80,9 +85,25 @@ class Places(Generic[Holder]):
         self._origins: dict[Holder, Origin] = {}  # oldest first
         self._networks: Counter[str] = Counter()
         self._addresses: Counter[str] = Counter()
+        self._network_of: dict[str, str] = {}
 
     def __len__(self) -> int:
         return len(self._origins)
+
+    def is_full_for(self, host: str) -> bool:
+        """Whether a newcomer from an IP address would have to go at once: whether `add` would return it."""
+        origin = Origin.of(host)
+        own = self._addresses[origin.address] + 1
+        if own > self._per_address:
+            return True
+        if len(self._origins) < self._total:
+            return False
+        crowd = self._networks[origin.network] + 1
+        for address, count in self._addresses.items():
+            network = self._network_of[address]
+            if (self._networks[network] + (network == origin.network), count) > (crowd, own):
+                return False
+        return True
 
     def add(self, holder: Holder, host: str) -> Holder | None:
         """Add a holder from an IP address, and return who has to go: another one, this one, or nobody.
@@ -92,6 +113,7 @@ class Places(Generic[Holder]):
         origin = self._origins[holder] = Origin.of(host)
         self._networks[origin.network] += 1
         self._addresses[origin.address] += 1
+        self._network_of[origin.address] = origin.network
         if self._addresses[origin.address] > self._per_address:
             return holder
         if len(self._origins) <= self._total:
@@ -106,6 +128,8 @@ class Places(Generic[Holder]):
                 counter[name] -= 1
                 if not counter[name]:
                     del counter[name]
+            if origin.address not in self._addresses:
+                del self._network_of[origin.address]
 
     def _crowd(self, holder: Holder) -> tuple[int, int]:
         origin = self._origins[holder]
@@ -132,17 +156,24 @@ class Arrivals:
 
     def turn(self, host: str) -> float | None:
         """Seconds until a newcomer from an IP address may begin; None if that is too long, and it is refused."""
+        delay = self.delay(host)
+        if delay > LONGEST_WAIT:
+            return None
+        self._bucket(host).charge(1.0)
+        return delay
+
+    def delay(self, host: str) -> float:
+        """Seconds until a newcomer from an IP address could begin."""
         self._recount()
+        return self._bucket(host).wait(1.0)
+
+    def _bucket(self, host: str) -> TokenBucket:
         origin = Origin.of(host)
         # In a network of one's own, each address is another machine.
         name = origin.address if origin.network in {"private", "loopback"} else origin.network
         bucket = self._networks.of(name)
         bucket.rate = self._rate
-        delay = bucket.wait(1.0)
-        if delay > LONGEST_WAIT:
-            return None
-        bucket.charge(1.0)
-        return delay
+        return bucket
 
     def _recount(self) -> None:
         now = self._clock()

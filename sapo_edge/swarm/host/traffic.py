@@ -16,8 +16,8 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Shares, TokenBucket
-from sapo_edge.swarm.host.places import Arrivals, Capacity, Places
-from sapo_edge.swarm.host.work import Work
+from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Places
+from sapo_edge.swarm.host.work import ARRIVING_AGAIN, Work
 from sapo_edge.swarm.tally import Tally
 
 WRITE_STALLED = 30.0
@@ -32,8 +32,6 @@ MAX_SOCKETS_PER_ADDRESS = 24
 """Most open inbound sockets from one IPv4 address, or one IPv6 /64."""
 ARRIVALS_PER_SECOND, ARRIVALS_AT_ONCE = 10.0, 24.0
 """Inbound connections a second in all, and of one network that need not wait."""
-REFUSALS_PER_SECOND, REFUSALS_AT_ONCE = 800.0, 800.0
-"""Inbound connections that are refused before others are looked at: each costs about a seventh of a millisecond."""
 SERVED_BYTES, SERVED_BURST = 16 * 1024, 512 * 1024
 """Bytes a second, and at once, that one address may have sent to it on request."""
 COMMON_BYTES, COMMON_BURST = 128 * 1024, 2 * 1024 * 1024
@@ -56,7 +54,6 @@ class Meter:
         served: bytes that are sent on request, by the address that requests them: requests are small, answers large.
         work: processor time that addresses make this node spend.
         unread: most unread bytes of all connections.
-        refusals: inbound sockets that are refused; while it is empty, none is accepted.
 
     Args:
         upload, download: bytes a second; 0 for no cap.
@@ -82,7 +79,6 @@ class Meter:
         self.tally = tally
         self.sockets: set[MeteredStream] = set()
         self.unread = capacity.unread
-        self.refusals = TokenBucket(REFUSALS_PER_SECOND, REFUSALS_AT_ONCE)
         self._places: Places[MeteredStream] = Places(capacity.places, capacity.per_address)
         self._arrivals = Arrivals(capacity)
         self._remotes: dict[tuple[str, int], MeteredStream] = {}
@@ -94,6 +90,16 @@ class Meter:
         if remote := metered.get_remote_address():
             self._remotes[remote] = metered
         return metered
+
+    def turns_away(self, host: str) -> bool:
+        """Whether a new inbound socket from an IP address gets no place for sure: the cheapest check comes first."""
+        if self._places.is_full_for(host):
+            self.tally.count("sockets refused")
+            return True
+        if self._arrivals.delay(host) > LONGEST_WAIT:
+            self.tally.count("sockets refused: rate")
+            return True
+        return False
 
     async def admits(self, metered: MeteredStream) -> bool:
         """Whether a new inbound socket gets a place, perhaps another one's. Waits until its handshake may begin."""
@@ -238,25 +244,35 @@ Handler = Callable[[ReadWriteCloser], Awaitable[None]]
 
 
 class _Listener(TCPListener):  # type: ignore[misc] # libp2p is not followed
-    """Accepts no faster than a bucket allows; the system lets the others wait, and then refuses them itself."""
+    """Accepts as long as arrivals have processor time; the system lets the others wait, then refuses them itself."""
 
-    def __init__(self, handler: Handler, refusals: TokenBucket) -> None:
+    def __init__(self, handler: Handler, meter: Meter) -> None:
         super().__init__(handler)
-        self._refusals = refusals
+        self._meter = meter
 
     async def listen(self, maddr: Multiaddr) -> None:
         """Listen at an address."""
         known = len(self.listeners)
         await super().listen(maddr)
         for listener in self.listeners[known:]:
-            listener.accept = self._slowed(listener.accept)
+            listener.accept = self._choosy(listener.accept)
 
-    def _slowed(self, accept: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
-        async def slowed() -> Any:
-            await trio.sleep(self._refusals.wait())
-            return await accept()
+    def _choosy(self, accept: Callable[[], Awaitable[trio.SocketStream]]) -> Callable[[], Awaitable[trio.SocketStream]]:
+        work = self._meter.work
 
-        return slowed
+        async def choosy() -> trio.SocketStream:
+            work.attribute_to_arrivals()
+            while True:
+                if work.arriving.exhausted():
+                    # Many at once then: to wake up for each takes longer than to refuse it.
+                    await trio.sleep(work.arriving.wait(ARRIVING_AGAIN))
+                stream = await accept()
+                remote = _remote_address(stream)
+                if remote is None or not self._meter.turns_away(remote[0]):
+                    return stream
+                stream.socket.close()
+
+        return choosy
 
 
 class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
@@ -281,11 +297,10 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
 
         async def accept(stream: Any) -> None:
             metered = self._meter.open(stream, inbound=True)
-            self._meter.work.attribute_to(metered.address)
             try:
                 if not await self._meter.admits(metered):
-                    self._meter.refusals.charge(1.0)
                     return
+                self._meter.work.attribute_to(metered.address)
                 await handler_function(metered)
                 if metered.upgraded:
                     await metered.gone.wait()
@@ -294,7 +309,7 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
             finally:
                 metered.abort()
 
-        return _Listener(accept, self._meter.refusals)
+        return _Listener(accept, self._meter)
 
     def _metered(self, connection: Any) -> Any:
         connection.stream = self._meter.open(connection.stream, inbound=False)

@@ -14,22 +14,31 @@ from contextvars import ContextVar
 
 import trio
 
-from sapo_edge.swarm.bucket import Shares
+from sapo_edge.swarm.bucket import Shares, TokenBucket
 
 SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
 COMMON, COMMON_BURST = 0.12, 0.5
 """The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
+ARRIVING_SHARE, ARRIVING_BURST = 0.03, 0.1
+"""The same, for all connections until they have a place. To refuse one takes a tenth of a millisecond or less."""
+ARRIVING_AGAIN = 0.01
+"""Seconds that have to be there again once they are used up."""
 FLUSH_SECONDS = 1e-3
 """Time of an address that is charged at once: charging at each step would cost more than many a step."""
 MAX_PENDING = 1024
 """Addresses with time that is not charged yet."""
 
+_ARRIVING = "arriving"
+"""Stands for an address that is not looked at yet."""
 _PAYER: ContextVar[tuple[Work, str] | None] = ContextVar("payer", default=None)
 
 
 class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
     """Time that the tasks of each address use. Add it to the event loop as an instrument.
+
+    Attributes:
+        arriving: seconds for connections that have no place yet; while there are none, no connection is accepted.
 
     Args:
         shares: seconds; None for those of a node.
@@ -38,6 +47,7 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
 
     def __init__(self, shares: Shares | None = None, clock: Callable[[], float] = time.thread_time) -> None:
         self._shares = shares or Shares(SHARE, SHARE_BURST, COMMON, COMMON_BURST)
+        self.arriving = TokenBucket(ARRIVING_SHARE, ARRIVING_BURST)
         self._clock = clock
         self._pending: dict[str, float] = {}
         self._ended = math.inf
@@ -45,6 +55,10 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
     def attribute_to(self, address: str) -> None:
         """Charge what this task does from now on, and all tasks that it starts, to an address."""
         _PAYER.set((self, address))
+
+    def attribute_to_arrivals(self) -> None:
+        """Charge what this task does from now on, and all tasks that it starts, to all that arrive."""
+        _PAYER.set((self, _ARRIVING))
 
     def wait(self, address: str) -> float:
         """Seconds until an address has time left; 0 if it has."""
@@ -59,6 +73,9 @@ class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed
             self._spend(address, seconds)
 
     def _spend(self, address: str, seconds: float) -> None:
+        if address == _ARRIVING:
+            self.arriving.charge(seconds)
+            return
         seconds += self._pending.pop(address, 0.0)
         if seconds >= FLUSH_SECONDS:
             self._shares.charge(address, seconds)

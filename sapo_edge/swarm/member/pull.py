@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 
 import trio
@@ -57,6 +57,8 @@ MAX_BACKOFF_SECONDS = 300.0
 """Longest time for which a peer that keeps failing is not asked; the shortest is `RETRY_SECONDS`."""
 GUESSES_PER_SECOND, GUESS_BURST = 0.2, 4.0
 """Requests to peers that did not announce a rollout; false announcements must not cause more of them."""
+LOOK_SECONDS = 0.1
+"""Time between two looks through all that is wanted: peers may announce many rollouts, one by one."""
 MAX_REMEMBERED_PEERS = 256
 """Peers whose answers are remembered."""
 
@@ -178,6 +180,7 @@ class Puller:
                 self._changed = trio.Event()
                 with trio.move_on_after(0.5):
                     await self._changed.wait()
+                await trio.sleep(LOOK_SECONDS)
 
     async def recent(self, peer_id: str, count: int) -> None:
         """Ask a peer for its most recent rollouts."""
@@ -199,16 +202,23 @@ class Puller:
         now = time.monotonic()
         only_proven = slots > 1 and sum(not self._is_proven(peer) for peer in self._busy) >= slots - 1
         neighbours = [peer for peer in self._neighbours() if self._answers.get(peer, (0, 0.0))[1] <= now]
-        free = {peer for peer in neighbours if peer not in self._busy and (self._is_proven(peer) or not only_proven)}
+        proven = {peer for peer in neighbours if self._is_proven(peer)}
+        free = {peer for peer in neighbours if peer not in self._busy and (peer in proven or not only_proven)}
         batches: dict[str, list[bytes]] = {}
+        # Who announces much announces it alike.
+        chosen: dict[tuple[tuple[str, ...], int], str | None] = {}
         for digest, want in list(self._wanted.items()):
             if digest in self._member.records:
                 del self._wanted[digest]
-            elif want.due <= now and (source := self._source(want, neighbours)) in free:
-                batches.setdefault(source, []).append(digest)
+            elif want.due <= now:
+                key = tuple(want.sources), want.attempts
+                if key not in chosen:
+                    chosen[key] = self._source(want, neighbours, proven)
+                if (source := chosen[key]) in free:
+                    batches.setdefault(source, []).append(digest)
         if not batches:
             return None
-        for source in sorted(batches, key=lambda peer: (self._is_proven(peer), len(batches[peer])), reverse=True):
+        for source in sorted(batches, key=lambda peer: (peer in proven, len(batches[peer])), reverse=True):
             announced = [digest for digest in batches[source] if source in self._wanted[digest].sources]
             if announced or self._guesses.take():
                 break
@@ -222,11 +232,10 @@ class Puller:
         self._busy.add(source)
         return source, digests
 
-    def _source(self, want: _Want, neighbours: Sequence[str]) -> str | None:
+    @staticmethod
+    def _source(want: _Want, neighbours: Sequence[str], proven: Set[str]) -> str | None:
         """The next peer to ask: sources in turn, those that delivered before first, then other neighbours."""
-        sources = sorted(
-            (peer for peer in want.sources if peer in neighbours), key=lambda peer: not self._is_proven(peer)
-        )
+        sources = sorted((peer for peer in want.sources if peer in neighbours), key=lambda peer: peer not in proven)
         candidates = sources + [peer for peer in neighbours if peer not in want.sources]
         return candidates[want.attempts % len(candidates)] if candidates else None
 

@@ -213,9 +213,16 @@ DEFENCES = (
         ("tests/swarm/member/test_pulls.py::test_one_request_at_a_time_is_kept_for_peers_that_deliver",),
     ),
     Defence(
+        "all that is wanted is looked through at a rate",
+        "sapo_edge/swarm/member/pull.py",
+        "                await trio.sleep(LOOK_SECONDS)\n",
+        "",
+        ("tests/swarm/member/test_pulls.py::test_many_announcements_are_looked_through_a_few_times",),
+    ),
+    Defence(
         "one request is kept for peers that deliver",
         "sapo_edge/swarm/member/pull.py",
-        "and (self._is_proven(peer) or not only_proven)}",
+        "and (peer in proven or not only_proven)}",
         "}",
         ("tests/swarm/member/test_pulls.py::test_one_request_at_a_time_is_kept_for_peers_that_deliver",),
     ),

@@ -120,7 +120,7 @@ DEFENCES = (
     Defence(
         "handshakes are charged",
         _TRAFFIC,
-        "            self._meter.work.attribute_to(metered.address)\n",
+        "                self._meter.work.attribute_to(metered.address)\n",
         "",
         (_WORK_TESTS + "test_all_that_a_connection_does_is_charged_to_its_address",),
     ),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 import trio
@@ -43,7 +45,9 @@ class House:
         """Let one in; returns who had to go."""
         self._next += 1
         self.holders[self._next] = host
+        is_full = self.places.is_full_for(host)
         gone = self.places.add(self._next, host)
+        assert is_full == (gone == self._next), "what is known beforehand is what comes of it"
         if gone is not None:
             self.places.remove(gone)
             del self.holders[gone]
@@ -178,7 +182,7 @@ def test_three_machines_do_not_fill_a_node() -> None:
     trio.run(scenario)
 
 
-def test_a_flood_of_connections_is_refused_at_a_rate() -> None:
+def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     async def connect(port: int) -> None:
         while True:
             with contextlib.suppress(OSError, trio.BrokenResourceError):
@@ -188,16 +192,58 @@ def test_a_flood_of_connections_is_refused_at_a_rate() -> None:
     async def scenario() -> None:
         tally = Tally(lambda event: None)
         meter = Meter(0, 0, tally, Capacity(places=1, per_address=1, per_second=100.0, burst=100.0))
-        meter.refusals = TokenBucket(50.0, 20.0)
+        trio.lowlevel.add_instrument(meter.work)
+        # By this clock each step takes 4 ms, however fast the machine is.
+        ticks = itertools.count()
+        monkeypatch.setattr(meter.work, "_clock", lambda: 0.004 * next(ticks))
+        meter.work.arriving = TokenBucket(0.1, 0.05)
         listener = MeteredTCP(meter).create_listener(lambda stream: trio.sleep_forever())
         await listener.listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
         port = int(listener.get_addrs()[0].value_for_protocol("tcp"))
-        begun = trio.current_time()
         with trio.move_on_after(1.0):
             async with trio.open_nursery() as nursery:
                 for _ in range(20):
                     nursery.start_soon(connect, port)
-        assert 20 <= tally.counts["sockets refused"] <= 20 + 50 * (trio.current_time() - begun) + 5
+        assert 5 <= tally.counts["sockets refused"] <= 45, "0.15 s, of which each takes 4 ms"
+        meter.abort_all()
+        await listener.close()
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "reason"),
+    [
+        (Capacity(places=8, per_address=1, per_second=100.0, burst=100.0), "sockets refused"),
+        (Capacity(places=8, per_address=8, per_second=0.01, burst=1.0), "sockets refused: rate"),
+    ],
+)
+def test_nothing_is_made_for_a_connection_that_is_turned_away(
+    capacity: Capacity, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        tally = Tally(lambda event: None)
+        meter = Meter(0, 0, tally, capacity)
+        opened: list[MeteredStream] = []
+        first = meter.open
+
+        def keep(stream: Any, inbound: bool) -> MeteredStream:
+            opened.append(first(stream, inbound))
+            return opened[-1]
+
+        monkeypatch.setattr(meter, "open", keep)
+        listener = MeteredTCP(meter).create_listener(lambda stream: trio.sleep_forever())
+        await listener.listen(Multiaddr("/ip4/127.0.0.1/tcp/0"))
+        port = int(listener.get_addrs()[0].value_for_protocol("tcp"))
+        async with await trio.open_tcp_stream("127.0.0.1", port):
+            with trio.fail_after(10):
+                while not opened:
+                    await trio.sleep(0.01)
+            for _ in range(3):
+                async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                    with contextlib.suppress(trio.BrokenResourceError):
+                        assert await stream.receive_some(1) == b""
+        assert len(opened) == 1 and tally.counts[reason] == 3
         meter.abort_all()
         await listener.close()
 

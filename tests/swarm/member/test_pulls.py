@@ -196,6 +196,28 @@ def test_only_rollouts_that_were_asked_for_are_taken(monkeypatch: pytest.MonkeyP
     play(scenario)
 
 
+def test_many_announcements_are_looked_through_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        client = Client(monkeypatch)
+        looks = 0
+
+        def count() -> None:
+            nonlocal looks
+            looks += 1
+
+        monkeypatch.setattr(client.puller, "_next", count)
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(client.puller.run)
+            for number in range(300):
+                client.puller.want([make_record(client.member, sequence=number + 1).digest], [peer(8)])
+                await trio.sleep(0.001)
+            nursery.cancel_scope.cancel()
+        assert 2 <= looks <= (trio.current_time() - begun) / module.LOOK_SECONDS + 2
+
+    play(scenario)
+
+
 def test_whoever_announces_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WANTED", 4)
 
