@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
@@ -25,9 +26,15 @@ from sapo_edge.swarm.member.pull import Puller, PullServer
 from sapo_edge.swarm.status import Direction, PeerInfo, Router
 from sapo_edge.swarm.turns import Turns
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout
+from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""
+NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.04, 0.5
+"""Seconds of processor time a second, and at once, for these checks of rollouts whose authors are not established: by
+number alone they would take a small computer's whole core."""
+CHECK_AGAIN_SECONDS = 0.1
+"""Longest time, without time for newcomers, until an established author's rollout is looked for."""
 BACKFILL_PEERS = 3
 """Neighbours that are asked for recent rollouts immediately."""
 BACKFILL_SECONDS = 60.0
@@ -67,6 +74,7 @@ class Session:
         # By the neighbourhood of the peer that delivered a rollout first.
         self._established: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
         self._newcomers: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
+        self._checks = TokenBucket(NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST)
         self._has_unchecked = trio.Event()
         self._has_outgoing = trio.Event()
         self._backfilled: set[str] = set()
@@ -197,22 +205,36 @@ class Session:
     async def _check_tasks(self) -> None:
         """Regenerate the tasks of queued rollouts, which takes time, one after the other in a thread."""
         limiter = trio.CapacityLimiter(1)
-        check = self.member.admission.check_task
         while True:
             await self._has_unchecked.wait()
             if not (queue := self._established or self._newcomers):
                 self._has_unchecked = trio.Event()
                 continue
-            network, signed = queue.take()
-            try:
-                rejection = await trio.to_thread.run_sync(check, signed, limiter=limiter, abandon_on_cancel=True)
-            except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
-                self.tally.fault("check of a task", error)
+            if queue is self._newcomers and self._checks.exhausted():
+                await trio.sleep(min(self._checks.wait(), CHECK_AGAIN_SECONDS))
                 continue
-            if rejection is None:
+            network, signed = queue.take()
+            outcome, seconds = await trio.to_thread.run_sync(
+                self._check_task, signed, limiter=limiter, abandon_on_cancel=True
+            )
+            if queue is self._newcomers:
+                self._checks.charge(seconds)
+            if outcome is None:
                 self.member.accept(signed, network)
+            elif isinstance(outcome, Exception):
+                self.tally.fault("check of a task", outcome)
             else:
-                self.member.count_rejections(signed.rollout.author, [rejection])
+                self.member.count_rejections(signed.rollout.author, [outcome])
+
+    def _check_task(self, signed: SignedRollout) -> tuple[Rejection | Exception | None, float]:
+        """Check a task; returns what is wrong with it or what failed, and the processor time that this took."""
+        begun = time.thread_time()
+        outcome: Rejection | Exception | None
+        try:
+            outcome = self.member.admission.check_task(signed)
+        except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
+            outcome = error
+        return outcome, time.thread_time() - begun
 
     def _public_network(self, peer: str) -> str:
         network = network_of(self.host, peer)

@@ -100,6 +100,13 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "newcomers' rollouts are checked within a share of processor time",
+        "sapo_edge/swarm/member/session.py",
+        "if queue is self._newcomers and self._checks.exhausted():",
+        "if False:",
+        ("tests/swarm/member/test_session.py::test_newcomers_rollouts_are_checked_within_a_share_of_processor_time",),
+    ),
+    Defence(
         "the rate of pulls",
         "sapo_edge/swarm/member/pull.py",
         """    rate=2.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.member.session import Session
 from sapo_edge.swarm.wire.messages import encode_message
-from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
+from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock
@@ -126,3 +127,38 @@ def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known_is_no
         assert lab.waiting == (0, 2), "a pulled record that the node has is not checked again"
 
     play(scenario)
+
+
+def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each check takes 0.3 s by the thread's clock, so that one a second is affordable; other authors do not wait."""
+    checked: list[int] = []
+    ticks = itertools.count()
+    monkeypatch.setattr(module, "NEWCOMERS_CHECK", 0.3)
+    monkeypatch.setattr(module, "NEWCOMERS_CHECK_BURST", 0.3)
+
+    async def scenario() -> None:
+        lab = Lab()
+        # Twice a check: at its beginning, and at its end.
+        monkeypatch.setattr("sapo_edge.swarm.member.session.time.thread_time", lambda: 0.3 * next(ticks))
+
+        def check(signed: SignedRollout) -> None:
+            checked.append(signed.rollout.sequence)
+            raise ValueError("the generator failed")
+
+        monkeypatch.setattr(lab.member.admission, "check_task", check)
+        for author in range(10, 20):
+            lab.check(lab.message(author), author)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lab.session._check_tasks)
+            await trio.sleep(0.5)
+            assert 1 <= len(checked) <= 2
+            lab.establish(2)
+            for sequence in range(101, 105):
+                lab.check(lab.message(2, sequence), 2)
+            with trio.fail_after(2.0):
+                while not {101, 102, 103, 104} <= set(checked):
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert len(checked) <= 4 + 1 + 3, "what failed was paid for too"
+
+    trio.run(scenario)
