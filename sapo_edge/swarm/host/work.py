@@ -21,7 +21,7 @@ SHARE, SHARE_BURST = 0.01, 0.5
 COMMON, COMMON_BURST = 0.12, 0.5
 """The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
 ARRIVING_SHARE = 0.03
-"""The same a second, for all connections until they have a place. To refuse one takes a tenth of a millisecond or less."""
+"""The same a second, for all connections until they have a place. To refuse one takes a tenth of a millisecond."""
 ARRIVING_BURST = 0.1
 """The same, at once."""
 ARRIVING_AGAIN = 0.01
