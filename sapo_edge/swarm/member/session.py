@@ -218,7 +218,8 @@ class Session:
                 self._check_task, signed, limiter=limiter, abandon_on_cancel=True
             )
             if queue is self._newcomers:
-                self._checks.charge(seconds)
+                # One slow task must not make all newcomers wait for minutes.
+                self._checks.charge(min(seconds, NEWCOMERS_CHECK_BURST))
             if outcome is None:
                 self.member.accept(signed, network)
             elif isinstance(outcome, Exception):
