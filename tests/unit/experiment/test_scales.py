@@ -81,6 +81,8 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arms: 
 def test_members_sample_from_one_format_whatever_is_the_fastest_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("llama_cpp")
+    pytest.importorskip("torch")
     monkeypatch.setattr(requantise, "SMALL", 0)
     monkeypatch.setattr(requantise, "_rate", lambda *_: pytest.fail("measured, so that another machine may differ"))
     plan = SCALES["embedded"]()
