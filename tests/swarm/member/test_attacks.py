@@ -67,6 +67,9 @@ UPGRADE_SECONDS = 5.0
 """Time limit of a handshake at the node, half of the default."""
 PATIENCE = 40.0
 """Seconds to wait for what takes a moment on an idle machine."""
+CROWDS_MACHINE = ("127.0.0.4",)
+"""Where a crowd connects from. What an address may cost in processor time is used up by it, for a minute on a slow
+machine: the honest peer has its own."""
 GROWTH = 16 * 1024 * 1024
 """Bytes by which an attack may make the node grow."""
 
@@ -281,15 +284,16 @@ def source() -> TaskSource:
     return TaskSource(load_manifest("starter"))
 
 
-def hostile_to(node: RunningNode, source: TaskSource, number: int) -> HostilePeer:
+def hostile_to(node: RunningNode, source: TaskSource, number: int, *sources: str) -> HostilePeer:
     def plain(task: Task) -> list[Any]:
         ref = task.ref
         return [ref.entry, ref.version, ref.seed, ref.index, task.question, task.ground_truth]
 
     tasks, _ = source.training_tasks(666, 0, 16)
     return HostilePeer(
-        address=node.address, swarm=source.manifest.digest, tasks=[plain(task) for task in tasks], number=number
-    )
+        address=node.address, swarm=source.manifest.digest, tasks=[plain(task) for task in tasks], number=number,
+        sources=sources,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -300,7 +304,11 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
         try:
             with ExitStack() as stack:
                 # All at once, and before they are needed: each takes seconds to start.
-                peers = [stack.enter_context(hostile_to(node, source, number)) for number in range(4)]
+                sources = ((), CROWDS_MACHINE, (), ())
+                peers = [
+                    stack.enter_context(hostile_to(node, source, number, *addresses))
+                    for number, addresses in enumerate(sources)
+                ]
                 made = Lab(node, honest, *peers)
                 made.keeps_training()
                 made.since = time.monotonic()
