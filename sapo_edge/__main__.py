@@ -1,5 +1,5 @@
 """`python -m sapo_edge` is `sapo`."""
 
-from sapo_edge.cli.main import main
+from sapo_edge.cli.entry import main
 
 main()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
-from typing import Annotated, NoReturn, TextIO
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -14,6 +13,7 @@ from sapo_edge import __version__
 from sapo_edge.cli.commands import Program
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.options import Home
+from sapo_edge.cli.streams import accept_any_text, has_terminal
 from sapo_edge.cli.usage import usage_error
 from sapo_edge.errors import ExitCode
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -49,7 +49,7 @@ def root(
             # A command's own --home wins over the environment.
             os.environ[HOME_VARIABLE] = str(Paths.default(home).home)
         return
-    if not (_is_terminal(sys.stdin) and _is_terminal(sys.stdout)):
+    if not has_terminal():
         print(context.get_help())
         raise typer.Exit(ExitCode.USAGE)
     from sapo_edge.cli.terminal.app import run_app
@@ -57,23 +57,10 @@ def root(
     raise typer.Exit(run_app(home))
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
-
-
 def main() -> NoReturn:
     """Run a command and exit with its documented code."""
-    _accept_any_text()
+    accept_any_text()
     sys.exit(run_to_end(_run_command))
-
-
-def _accept_any_text() -> None:
-    """Read and print what is no text in the locale's encoding, as a name of a file may be, without an error."""
-    if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
-    if isinstance(sys.stdout, TextIOWrapper):
-        is_utf8 = sys.stdout.encoding.lower() == "utf-8"
-        sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
 
 
 def _run_command() -> object:

@@ -21,7 +21,7 @@ from pathlib import Path
 import psutil
 
 from sapo_edge.control.client import connect, node_runs
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from tests.tui.fake_node import ScriptedNode
 
 ROOT = Path(__file__).parents[2]
@@ -47,8 +47,10 @@ class Terminal:
         pid, self._master = pty.fork()
         if pid == 0:
             terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-            command = [sys.executable, "-P", "-m", "sapo_edge", "--home", str(home)]
-            os.execve(sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(tree)})
+            command = [sys.executable, "-P", "-m", "sapo_edge"]
+            os.execve(
+                sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(tree), HOME_VARIABLE: str(home)}
+            )
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self.process = psutil.Process(pid)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,3 +71,26 @@ print(sorted(early), sorted(modules & set(sys.modules)))
 def test_a_node_loads_no_terminal_app(tmp_path: Path) -> None:
     code = "import sapo_edge.cli.main, sapo_edge.node.controlled, sapo_edge.backends.llama.policy"
     assert loaded(code, tmp_path, ("textual", "sapo_edge.tui")) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "is_app"),
+    [([], {}, True), (["paths"], {}, False), ([], {"_SAPO_COMPLETE": "source_bash"}, False)],
+)
+def test_only_the_app_without_arguments_needs_no_parser(
+    arguments: list[str], variables: dict[str, str], is_app: bool, tmp_path: Path
+) -> None:
+    code = f"""
+import sys
+from sapo_edge.cli import entry
+from sapo_edge.cli.terminal import app
+sys.argv = ["sapo", *{arguments}]
+entry.has_terminal = lambda: True
+app.run_app = lambda home: print("app", home, "typer" in sys.modules, "pydantic" in sys.modules)
+entry.main()
+"""
+    environment = {**os.environ, **variables, "SAPO_EDGE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
+    )
+    assert (done.stdout == "app None False False\n") == is_app and not done.stderr

@@ -213,4 +213,4 @@ def test_the_folder_called_packaging_is_no_package() -> None:
 
 def test_both_commands_are_the_same() -> None:
     scripts = project()["project"]["scripts"]
-    assert scripts == {"sapo": "sapo_edge.cli.main:main", "sapo-edge": "sapo_edge.cli.main:main"}
+    assert scripts == {"sapo": "sapo_edge.cli.entry:main", "sapo-edge": "sapo_edge.cli.entry:main"}

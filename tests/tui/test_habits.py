@@ -94,11 +94,18 @@ async def test_what_the_mouse_selects_is_copied(launcher: FakeLauncher) -> None:
         assert "held-out" in picture(app).partition("Other words")[0]
 
 
-def test_the_first_picture_needs_no_journal_editor_or_model_and_no_screen_a_journal_or_verifier() -> None:
-    modules = ("cli.main", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
+def test_the_first_picture_needs_no_journal_editor_or_model_and_no_screen_a_journal_parser_or_verifier() -> None:
+    modules = ("cli.entry", "cli.terminal.launcher", "tui.app", "tui.screens.dashboard.screen")
     imports = ", ".join(f"sapo_edge.{module}" for module in modules)
     later = {"packaging.requirements", "sapo_edge.policy", "textual.widgets._text_area"}
-    never = {"sqlite3", "sapo_edge.control.report", "sapo_edge.state.store", "sapo_edge.tasks.source"}
+    never = {
+        "pydantic",
+        "sqlite3",
+        "typer",
+        "sapo_edge.control.report",
+        "sapo_edge.state.store",
+        "sapo_edge.tasks.source",
+    }
     code = (
         f"import importlib, sys, {imports}; print(*({later | never!r} & sys.modules.keys()));"
         "[importlib.import_module(f'sapo_edge.tui.screens.{name}') for name in sapo_edge.tui.app.SCREENS];"

