@@ -18,7 +18,7 @@ from sapo_edge.swarm.bucket import Shares, TokenBucket
 
 SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
-COMMON, COMMON_BURST = 0.12, 0.5
+COMMON, COMMON_BURST = 0.12, 0.3
 """The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
 ARRIVING_SHARE = 0.03
 """The same a second, for all connections until they have a place. To refuse one takes a tenth of a millisecond."""

@@ -30,7 +30,7 @@ from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""
-NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.04, 0.5
+NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.02, 0.2
 """Seconds of processor time a second, and at once, for these checks of rollouts whose authors are not established: by
 number alone they would take a small computer's whole core."""
 CHECK_AGAIN_SECONDS = 0.1

@@ -100,6 +100,13 @@ DEFENCES = (
         ),
     ),
     Defence(
+        "the share of checks, beside what addresses have",
+        "sapo_edge/swarm/member/session.py",
+        "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.02, 0.2\n",
+        "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.05, 0.2\n",
+        ("tests/swarm/host/test_work.py::test_six_addresses_get_no_more_in_any_half_minute",),
+    ),
+    Defence(
         "newcomers' rollouts are checked within a share of processor time",
         "sapo_edge/swarm/member/session.py",
         "if queue is self._newcomers and self._checks.exhausted():",

@@ -45,14 +45,14 @@ DEFENCES = (
     Defence(
         "ten addresses get a quarter of a core",
         _WORK,
-        "COMMON, COMMON_BURST = 0.12, 0.5\n",
-        "COMMON, COMMON_BURST = 0.5, 0.5\n",
+        "COMMON, COMMON_BURST = 0.12, 0.3\n",
+        "COMMON, COMMON_BURST = 0.5, 0.3\n",
         (_WORK_TESTS + "test_ten_addresses_get_a_quarter_of_a_core_at_most",),
     ),
     Defence(
         "processor time at once",
         _WORK,
-        "COMMON, COMMON_BURST = 0.12, 0.5\n",
+        "COMMON, COMMON_BURST = 0.12, 0.3\n",
         "COMMON, COMMON_BURST = 0.12, 4.0\n",
         (_WORK_TESTS + "test_six_addresses_get_no_more_in_any_half_minute",),
     ),
