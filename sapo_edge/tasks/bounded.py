@@ -54,6 +54,7 @@ class _Job(threading.Thread):
         super().__init__(name="sapo-tasks", daemon=True)
         self.result: Any = None
         self.error: Exception | None = OvertimeError("the work took too long")
+        self.busy = 0.0
         self._work = work
         self._ended = False
         self._guard = threading.Lock()
@@ -69,6 +70,9 @@ class _Job(threading.Thread):
                 self._ended = True
         except _EndError:
             self.error = OvertimeError("the work took too long", time.thread_time())
+        finally:
+            # Of this thread alone, which is new.
+            self.busy = time.thread_time()
 
     def interrupt(self) -> None:
         """Raise `_EndError` in the thread, unless the work has ended."""
@@ -78,9 +82,14 @@ class _Job(threading.Thread):
 
 
 class BoundedWorker:
-    """Runs one piece of work at a time, each with a time limit. Thread-safe; callers wait for their turn."""
+    """Runs one piece of work at a time, each with a time limit. Thread-safe; callers wait for their turn.
+
+    Attributes:
+        busy: seconds of processor time that all of it took; of work that could not be ended, its time limit.
+    """
 
     def __init__(self) -> None:
+        self.busy = 0.0
         self._abandoned: list[_Job] = []
         self._lock = threading.Lock()
 
@@ -110,7 +119,9 @@ class BoundedWorker:
                 job.join(REPEAT_SECONDS)
             if job.is_alive():
                 self._abandoned.append(job)
+                self.busy += seconds
                 raise OvertimeError("the work could not be ended")
+            self.busy += job.busy
         if job.error is not None:
             raise job.error
         result: T = job.result

@@ -28,6 +28,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.hardening import ENDED, AtDisconnect, Blame, quietly
 from sapo_edge.swarm.host.host import direct_remotes, network_of
 from sapo_edge.swarm.host.traffic import Meter, address_of
+from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
@@ -43,6 +44,8 @@ ANNOUNCED_PER_SECOND = 150.0
 """Message ids that a neighbour may announce; each unknown one is asked for. An id is announced at three heartbeats."""
 MESSAGES_PER_SECOND, MESSAGE_BURST = 50.0, 500.0
 """What one neighbour may forward; a faster one is read more slowly."""
+MAX_PAYERS = 512
+"""Messages that are being forwarded, of which it is known who brought them."""
 CUT_OFF = -5.0
 """GossipSub score below which nothing of a peer is read: the sixth invalid message."""
 MAX_MESH = 24
@@ -192,6 +195,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         self.blame = blame
         self.tally = tally
         self._rates: Recent[ID, tuple[TokenBucket, TokenBucket, TokenBucket]] = Recent(256)
+        self._payers: Recent[bytes, Payer | None] = Recent(MAX_PAYERS)
 
     async def stream_handler(self, stream: INetStream) -> None:
         """Read a peer's stream until it ends."""
@@ -277,6 +281,7 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
             if verdict is not Verdict.ACCEPT:
                 return
             self.router.scorer.on_first_delivery(forwarder, self.topic)
+            self._payers[self.get_message_id(message)] = current_payer()
         await self.router.publish(forwarder, message)
 
     def _authentic(self, forwarder: ID, message: rpc_pb2.Message) -> bool:
@@ -305,12 +310,19 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
             return False
 
     async def write_msg(self, stream: INetStream, rpc_msg: rpc_pb2.RPC) -> bool:
-        """Write a frame under a lock: two tasks of the library may write to one stream and mix their frames."""
+        """Write a frame under a lock: two tasks of the library may write to one stream and mix their frames.
+
+        Whoever brought a message pays for the time that forwarding it takes.
+        """
         lock: trio.Lock | None = getattr(stream, "sapo_write_lock", None)
         if lock is None:
             lock = stream.sapo_write_lock = trio.Lock()
-        async with lock:
-            return bool(await super().write_msg(stream, rpc_msg))
+        with paid_by(self._payer(rpc_msg) or current_payer()):
+            async with lock:
+                return bool(await super().write_msg(stream, rpc_msg))
+
+    def _payer(self, rpc_msg: rpc_pb2.RPC) -> Payer | None:
+        return self._payers.get(self.get_message_id(rpc_msg.publish[0])) if len(rpc_msg.publish) == 1 else None
 
     def notify_subscriptions(self, publish_message: rpc_pb2.Message) -> None:
         """Nothing: `check` has the message already, and the library's channel keeps only 32."""

@@ -150,6 +150,10 @@ def _remote_address(stream: Any) -> tuple[str, int] | None:
     return str(host), int(port)
 
 
+SHORTEST_DELAY, LONGEST_DELAY = 0.05, 0.5
+"""Seconds between two looks whether a delayed read may go on. To look often would use up the time that it waits for."""
+
+
 class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not followed
     """A TCP stream that counts its bytes, delays reads, and never writes half a frame.
 
@@ -177,7 +181,7 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
         """Read up to `n` bytes once the download cap and the address's time allow it; TCP slows the sender down."""
         while (delay := self._delay()) > 0 and not self.gone.is_set():
             self.held = True
-            await trio.sleep(min(delay, 0.5))
+            await trio.sleep(min(max(delay, SHORTEST_DELAY), LONGEST_DELAY))
         self.held = False
         data: bytes = await self._stream.read(n)
         self.received += len(data)

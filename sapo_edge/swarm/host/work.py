@@ -7,9 +7,10 @@ works for a connection. Whoever has used up its time is not read until there is 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 
 import trio
@@ -20,7 +21,7 @@ SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
 COMMON, COMMON_BURST = 0.12, 0.3
 """The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
-ARRIVING_SHARE = 0.03
+ARRIVING_SHARE = 0.025
 """The same a second, for all connections until they have a place. To refuse one takes a tenth of a millisecond."""
 ARRIVING_BURST = 0.1
 """The same, at once."""
@@ -33,7 +34,25 @@ MAX_PENDING = 1024
 
 _ARRIVING = "arriving"
 """Stands for an address that is not looked at yet."""
-_PAYER: ContextVar[tuple[Work, str] | None] = ContextVar("payer", default=None)
+Payer = tuple["Work", str]
+"""To whom an address's time is charged, and the address."""
+
+_PAYER: ContextVar[Payer | None] = ContextVar("payer", default=None)
+
+
+def current_payer() -> Payer | None:
+    """For whom this task works now; None if for nobody."""
+    return _PAYER.get()
+
+
+@contextlib.contextmanager
+def paid_by(payer: Payer | None) -> Iterator[None]:
+    """Charge what this task does within the block to somebody else."""
+    token = _PAYER.set(payer)
+    try:
+        yield
+    finally:
+        _PAYER.reset(token)
 
 
 class Work(trio.abc.Instrument):  # type: ignore[misc] # trio is not followed

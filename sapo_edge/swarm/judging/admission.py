@@ -163,6 +163,11 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             return self._check_records(records, sender)
 
+    @property
+    def task_seconds(self) -> float:
+        """Seconds of processor time that checks of tasks took so far, beside the threads that called for them."""
+        return self._task_check.busy
+
     def check_task(self, signed: SignedRollout) -> Rejection | None:
         """Check the task of an accepted record. Takes milliseconds to seconds; call it in a worker thread.
 

@@ -76,6 +76,11 @@ class TaskCheck:
         self._worker = BoundedWorker()
         self._is_warm = False
 
+    @property
+    def busy(self) -> float:
+        """Seconds of processor time that all checks took, in threads of their own."""
+        return self._worker.busy
+
     def run(self, rollout: Rollout) -> None:
         """Verify the task of a rollout. Takes milliseconds to seconds.
 

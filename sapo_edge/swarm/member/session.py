@@ -30,9 +30,9 @@ from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_UNCHECKED = 512
 """Most rollouts of established authors, and of all others, that wait for the check of their task."""
-NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.02, 0.2
-"""Seconds of processor time a second, and at once, for these checks of rollouts whose authors are not established: by
-number alone they would take a small computer's whole core."""
+NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.015, 0.2
+"""Seconds of processor time a second, and at once, for these checks of rollouts whose authors are not established, and
+for what is done with the rollouts then: by number alone they would take a small computer's whole core."""
 CHECK_AGAIN_SECONDS = 0.1
 """Longest time, without time for newcomers, until an established author's rollout is looked for."""
 BACKFILL_PEERS = 3
@@ -217,25 +217,30 @@ class Session:
             outcome, seconds = await trio.to_thread.run_sync(
                 self._check_task, signed, limiter=limiter, abandon_on_cancel=True
             )
-            if queue is self._newcomers:
-                # One slow task must not make all newcomers wait for minutes.
-                self._checks.charge(min(seconds, NEWCOMERS_CHECK_BURST))
+            begun = time.thread_time()
             if outcome is None:
                 self.member.accept(signed, network)
             elif isinstance(outcome, Exception):
                 self.tally.fault("check of a task", outcome)
             else:
                 self.member.count_rejections(signed.rollout.author, [outcome])
+            if queue is self._newcomers:
+                seconds += time.thread_time() - begun
+                # One slow task must not make all newcomers wait for minutes.
+                self._checks.charge(min(seconds, NEWCOMERS_CHECK_BURST))
 
     def _check_task(self, signed: SignedRollout) -> tuple[Rejection | Exception | None, float]:
         """Check a task; returns what is wrong with it or what failed, and the processor time that this took."""
-        begun = time.thread_time()
+        begun = self._spent_on_checks()
         outcome: Rejection | Exception | None
         try:
             outcome = self.member.admission.check_task(signed)
         except Exception as error:  # noqa: BLE001 - a task's generator may fail in any way
             outcome = error
-        return outcome, time.thread_time() - begun
+        return outcome, self._spent_on_checks() - begun
+
+    def _spent_on_checks(self) -> float:
+        return time.thread_time() + self.member.admission.task_seconds
 
     def _public_network(self, peer: str) -> str:
         network = network_of(self.host, peer)

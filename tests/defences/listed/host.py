@@ -201,10 +201,10 @@ DEFENCES = (
     Defence(
         "two frames are not mixed in one stream",
         "sapo_edge/swarm/host/pubsub.py",
-        """        async with lock:
-            return bool(""",
-        """        if True:
-            return bool(""",
+        """            async with lock:
+                return bool(""",
+        """            if True:
+                return bool(""",
         ("tests/swarm/host/test_hardening.py::test_two_writers_of_one_stream_do_not_mix_their_frames",),
     ),
     Defence(

@@ -102,9 +102,18 @@ DEFENCES = (
     Defence(
         "the share of checks, beside what addresses have",
         "sapo_edge/swarm/member/session.py",
-        "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.02, 0.2\n",
+        "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.015, 0.2\n",
         "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.05, 0.2\n",
         ("tests/swarm/host/test_work.py::test_six_addresses_get_no_more_in_any_half_minute",),
+    ),
+    Defence(
+        "the time of a check is that of the thread that makes the task",
+        "sapo_edge/swarm/member/session.py",
+        "        return time.thread_time() + self.member.admission.task_seconds\n",
+        "        return time.thread_time()\n",
+        (
+            "tests/swarm/member/test_session.py::test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task",
+        ),
     ),
     Defence(
         "newcomers' rollouts are checked within a share of processor time",

@@ -57,6 +57,20 @@ DEFENCES = (
         (_WORK_TESTS + "test_six_addresses_get_no_more_in_any_half_minute",),
     ),
     Defence(
+        "forwarding is paid for",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        with paid_by(self._payer(rpc_msg) or current_payer()):\n",
+        "        with paid_by(current_payer()):\n",
+        ("tests/swarm/host/test_control.py::test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes",),
+    ),
+    Defence(
+        "delayed reads are not tried all the time",
+        "sapo_edge/swarm/host/traffic.py",
+        "min(max(delay, SHORTEST_DELAY), LONGEST_DELAY)",
+        "min(delay, LONGEST_DELAY)",
+        (_WORK_TESTS + "test_a_delayed_read_is_not_tried_again_all_the_time",),
+    ),
+    Defence(
         "steps of a task are charged",
         _WORK,
         "            self._spend(address, seconds)\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -12,6 +13,7 @@ import trio.testing
 from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
+from libp2p.pubsub.pubsub import Pubsub
 
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import make_host
@@ -25,6 +27,7 @@ from sapo_edge.swarm.host.pubsub import (
     Verdict,
 )
 from sapo_edge.swarm.host.traffic import Meter
+from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 
@@ -209,5 +212,34 @@ def test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them() -> 
         for _ in router.mcache.history:
             router.mcache.shift()
         assert kept() == before
+
+    play(scenario)
+
+
+def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    payers: list[Payer | None] = []
+
+    async def write(*_: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        payers.append(current_payer())
+        return True
+
+    async def publish(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def scenario(lab: Lab) -> None:
+        monkeypatch.setattr(Pubsub, "write_msg", write)
+        monkeypatch.setattr(lab.pubsub, "_authentic", lambda *_: True)
+        monkeypatch.setattr(lab.pubsub.router, "publish", publish)
+        brought, other = (
+            rpc_pb2.Message(from_id=bytes(38), seqno=bytes([number]) * 8, topicIDs=[TOPIC]) for number in (1, 2)
+        )
+        payer = lab.meter.work, "192.0.2.1"
+        with paid_by(payer):
+            await lab.pubsub._push(PEER, brought)
+        stream = SimpleNamespace()
+        for messages in ([brought], [other], [brought, other], []):
+            await lab.pubsub.write_msg(stream, rpc_pb2.RPC(publish=messages))
+        assert payers == [payer, None, None, None] and current_payer() is None
 
     play(scenario)

@@ -159,6 +159,19 @@ def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(busy: s
     assert meter.tally.counts[DELAYED] == 2
 
 
+def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = Meter(0, 0, Tally(lambda event: None))
+    looks: list[float] = []
+
+    def wait(address: str) -> float:
+        looks.append(time.monotonic())
+        return 1e-3
+
+    monkeypatch.setattr(meter.work, "wait", wait)
+    assert not reads_of(meter, "192.0.2.1")()
+    assert 1 <= len(looks) <= 1 + 0.2 / traffic.SHORTEST_DELAY
+
+
 async def identifies(host: IHost, victim: Hardened, seconds: float, enough: int) -> int:
     """Streams of identify that the victim answers in a time, or until there are enough."""
     answered = 0

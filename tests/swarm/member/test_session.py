@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 
+from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.joining.identity import Identity
@@ -127,6 +129,30 @@ def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known_is_no
         assert lab.waiting == (0, 2), "a pulled record that the node has is not checked again"
 
     play(scenario)
+
+
+def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    def regenerate(source: TaskSource, ref: TaskRef) -> None:
+        until = time.thread_time() + 0.15
+        while time.thread_time() < until:
+            pass
+        raise UnknownTaskError("no such task", "none")
+
+    async def scenario() -> None:
+        lab = Lab()
+        lab.member.admission._task_check._is_warm = True
+        monkeypatch.setattr(TaskSource, "regenerate", regenerate)
+        before = lab.session._checks.level()
+        lab.check(lab.message(10), 10)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lab.session._check_tasks)
+            with trio.fail_after(10.0):
+                while not lab.member.status().rejections:
+                    await trio.sleep(0.01)
+            nursery.cancel_scope.cancel()
+        assert before - lab.session._checks.level() > 0.1
+
+    trio.run(scenario)
 
 
 def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:

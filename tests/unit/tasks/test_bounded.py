@@ -121,3 +121,25 @@ def test_callers_wait_for_their_turn() -> None:
     for thread in threads:
         thread.join()
     assert max(most) == 1 and len(most) == 5
+
+
+def test_the_processor_time_of_all_work_is_known_however_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def burn() -> None:
+        until = time.thread_time() + 0.1
+        while time.thread_time() < until:
+            pass
+        raise ValueError
+
+    worker = BoundedWorker()
+    with pytest.raises(ValueError):
+        worker.run(burn, 5.0)
+    assert 0.1 <= (failed := worker.busy) < 0.5
+    with pytest.raises(OvertimeError):
+        worker.run(forever, 0.2)
+    assert failed < (ended := worker.busy)
+    monkeypatch.setattr(bounded, "GIVE_UP_SECONDS", 0.0)
+    release = threading.Event()
+    with pytest.raises(OvertimeError):
+        worker.run(release.wait, 0.3)
+    assert worker.busy == pytest.approx(ended + 0.3)
+    release.set()
