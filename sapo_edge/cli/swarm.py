@@ -165,18 +165,21 @@ def show(home: Home = None, json: Json = False) -> None:
 
 
 def describe_questions(manifest: Manifest, swarm: Swarm | None) -> tuple[str, ...]:
-    """What is shared of a manifest's own questions, and with whom, in two lines; nothing if it has none."""
+    """What is shared of a manifest's own questions, and with whom; nothing if it has none.
+
+    The app shows the last line alone while a node starts.
+    """
     if not manifest.own_questions:
         return ()
     count = counted(manifest.own_questions, "question")
     contents = "each question in every rollout, and all of them, with their answers, in the manifest"
     if swarm is None:
         return (
+            f"`sapo swarm create` makes a private swarm; those who have its invite would get {contents}",
             f"nothing is shared of your {count}: a node works alone on them until you create or join a swarm",
-            f"`sapo swarm create` makes a private one; those who have its invite would get {contents}",
         )
     readers = "those who have the invite of" if swarm.is_private else "ANYBODY, because this swarm is open:"
-    return f"what is shared of your {count}, with {readers} {manifest.name}:", contents
+    return (f"what is shared of your {count}, with {readers} {manifest.name}: {contents}",)
 
 
 def is_code(membership: Membership, text: str) -> bool:
