@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from sapo_edge.plain import counted, printable
-from sapo_edge.state.detail import Example
+from sapo_edge.state.detail import EXAMPLES, Example
 from sapo_edge.tasks.answers import extract_answer
 
 MAX_QUESTION = 240
 """Most characters shown of a question."""
 NONE = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
-    "Each evaluation keeps its first 12 answers."
+    f"Each evaluation keeps its first {EXAMPLES} answers."
 )
 
 Pairs = Sequence[tuple[Example, Example]]
