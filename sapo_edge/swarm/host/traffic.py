@@ -20,6 +20,8 @@ from sapo_edge.swarm.host.places import LONGEST_WAIT, Arrivals, Capacity, Places
 from sapo_edge.swarm.host.work import ARRIVING_AGAIN, Work
 from sapo_edge.swarm.tally import Tally
 
+SHORTEST_DELAY, LONGEST_DELAY = 0.05, 0.5
+"""Seconds between two looks whether a delayed read may go on. To look often would use up the time that it waits for."""
 WRITE_STALLED = 30.0
 """Seconds after which a write without progress closes the socket."""
 BURST_SECONDS = 4.0
@@ -148,10 +150,6 @@ def _remote_address(stream: Any) -> tuple[str, int] | None:
     except OSError:
         return None
     return str(host), int(port)
-
-
-SHORTEST_DELAY, LONGEST_DELAY = 0.05, 0.5
-"""Seconds between two looks whether a delayed read may go on. To look often would use up the time that it waits for."""
 
 
 class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not followed
