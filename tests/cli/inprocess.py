@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.cli.main import main
+from sapo_edge.cli.entry import main
 from sapo_edge.control.journal_view import RolloutQuery
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer, History

@@ -1,6 +1,6 @@
 """Commands in processes of their own, forked from one that has loaded the heavy libraries already.
 
-Each is a real process with a pid, signals and an exit code, and runs `sapo_edge.cli.main.main` as the installed script
+Each is a real process with a pid, signals and an exit code, and runs `sapo_edge.cli.entry.main` as the installed script
 does; it only starts in a tenth of a second. `test_process.py` runs a few through `python -m sapo_edge` as well.
 """
 
@@ -60,7 +60,7 @@ def assert_refused(result: Result, code: int, *parts: str) -> None:
 
 def start(*arguments: str | Path, directory: Path, before: str = "", **options: Any) -> subprocess.Popen[str]:
     """Start `python -m sapo_edge` with one thread and pipes for its output; with `before`, run that code first."""
-    program = ["-c", f"{before}\nfrom sapo_edge.cli.main import main\nmain()"] if before else ["-m", "sapo_edge"]
+    program = ["-c", f"{before}\nfrom sapo_edge.cli.entry import main\nmain()"] if before else ["-m", "sapo_edge"]
     return subprocess.Popen(
         [sys.executable, *program, *map(str, arguments)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, cwd=directory,
@@ -70,7 +70,7 @@ def start(*arguments: str | Path, directory: Path, before: str = "", **options: 
 
 def fork(*arguments: str | Path, directory: Path, before: str = "") -> Forked:
     """The same in a process that is forked."""
-    code = f"{before}\nfrom sapo_edge.cli.main import main\nmain()"
+    code = f"{before}\nfrom sapo_edge.cli.entry import main\nmain()"
     return Forked("-c", code, *map(str, arguments), directory=directory, environment={**os.environ, **ONE_THREAD})
 
 
@@ -132,7 +132,7 @@ def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, e
     if fault:
         Fault(*fault.split()).install()
 
-    from sapo_edge.cli.main import main
+    from sapo_edge.cli.entry import main
 
     main()
 

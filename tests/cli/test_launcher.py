@@ -402,9 +402,9 @@ class Terminal(io.StringIO):
 def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: bool, stdout: bool
 ) -> None:
-    from sapo_edge.cli import main
+    from sapo_edge.cli import streams
 
-    monkeypatch.setattr(main, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
+    monkeypatch.setattr(streams, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
     for arguments in ([], ["--home", str(tmp_path)]):
         told = invoke(*arguments)
         assert told.code == 2 and "Usage: " in told.out and "doctor" in told.out and told.err == ""
@@ -412,7 +412,7 @@ def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
 
 
 def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from sapo_edge.cli import main
+    from sapo_edge.cli import streams
 
     made: list[Launcher] = []
     looked: list[bool] = []
@@ -431,7 +431,7 @@ def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.Monk
             looked.append(gc.isenabled())
             return self.result
 
-    monkeypatch.setattr(main, "_is_terminal", lambda stream: True)
+    monkeypatch.setattr(streams, "_is_terminal", lambda stream: True)
     monkeypatch.setattr(tui_app, "SapoApp", App)
     assert invoke("--home", tmp_path / "here").code == 0
     assert made[0].paths == Paths.default(tmp_path / "here")

@@ -137,13 +137,14 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
         for _ in range(4):
             one.publish(4, size=8000, answers=8)
         assert max(line["seconds"] for line in one.lines if "published" in line) < 0.5, "publishing never waits"
-        time.sleep(3)
-        sent, received = one.status(), two.until(lambda status: status["rollouts_in"])
+        one.until(lambda status: status["bytes_out"] > 128 * 1024 + cap * (time.monotonic() - started))
+        one.publish()
+        sent = one.until(lambda status: any(name.endswith("upload cap") for name in status["counts"]))
+        received = two.until(lambda status: status["rollouts_in"])
         seconds = time.monotonic() - started
         # What may pass at once, the debt that one response makes, and the rate.
         assert sent["bytes_out"] < 128 * 1024 + 600_000 + cap * seconds
         assert received["bytes_in"] < 2 * 128 * 1024 + 128 * 1024 + cap * seconds
-        assert any(name.endswith("upload cap") for name in sent["counts"])
 
 
 def test_a_private_swarm_and_its_manifest() -> None:
