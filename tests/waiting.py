@@ -1,4 +1,4 @@
-"""Waiting for another thread or process."""
+"""Waiting for another thread or process, and keeping the processor busy."""
 
 from __future__ import annotations
 
@@ -22,3 +22,10 @@ def wait_until(condition: Callable[[], T], seconds: float = PATIENCE) -> T:
         assert time.monotonic() < deadline, f"it did not happen within {seconds:.0f} s"
         time.sleep(0.02)
     return value
+
+
+def burn(seconds: float) -> None:
+    """Use up processor time in this thread."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass

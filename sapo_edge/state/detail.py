@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sapo_edge.fields import check_flag, check_integer, check_list, check_map, check_text
 
 EXAMPLES = 40
-"""Most answers that are kept: enough that some of them change where one in ten does, 20 KB an evaluation."""
+"""Most answers that are kept: enough that some of them change where one in ten does. Short ones take 5 KB together."""
 MAX_CHARACTERS = 600
 """Most characters that are kept of a question, of the expected answer, and of an answer."""
 

@@ -35,7 +35,7 @@ MAX_PENDING = 1024
 _ARRIVING = "arriving"
 """Stands for an address that is not looked at yet."""
 Payer = tuple["Work", str]
-"""To whom an address's time is charged, and the address."""
+"""What charges addresses for their time, and the address that pays."""
 
 _PAYER: ContextVar[Payer | None] = ContextVar("payer", default=None)
 

@@ -32,15 +32,10 @@ from sapo_edge.swarm.host.work import (
 from sapo_edge.swarm.member.session import NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST
 from sapo_edge.swarm.tally import Tally
 from tests.swarm.host.victims import LOOPBACK, Hardened, attacker, bare_host, dial, hardened, until
+from tests.waiting import burn
 
 SLOW = TProtocol("/slow")
 DELAYED = "reads delayed: the address has used up its processor time"
-
-
-def burn(seconds: float) -> None:
-    until_then = time.thread_time() + seconds
-    while time.thread_time() < until_then:
-        pass
 
 
 def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +24,7 @@ from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import Clock
+from tests.waiting import burn
 
 NEIGHBOUR = Identity(bytes([9]) * 32).peer_id
 
@@ -133,9 +133,7 @@ def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known_is_no
 
 def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
     def regenerate(source: TaskSource, ref: TaskRef) -> None:
-        until = time.thread_time() + 0.15
-        while time.thread_time() < until:
-            pass
+        burn(0.15)
         raise UnknownTaskError("no such task", "none")
 
     async def scenario() -> None:
@@ -164,7 +162,7 @@ def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeyp
 
     async def scenario() -> None:
         lab = Lab()
-        # Twice a check: at its beginning, and at its end.
+        # Before and after the check, and what is done with its outcome; together no more than the burst is charged.
         monkeypatch.setattr("sapo_edge.swarm.member.session.time.thread_time", lambda: 0.3 * next(ticks))
 
         def check(signed: SignedRollout) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from sapo_edge.tasks import bounded
 from sapo_edge.tasks.bounded import BoundedWorker, OvertimeError
+from tests.waiting import burn
 
 
 def forever() -> None:
@@ -124,15 +125,13 @@ def test_callers_wait_for_their_turn() -> None:
 
 
 def test_the_processor_time_of_all_work_is_known_however_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    def burn() -> None:
-        until = time.thread_time() + 0.1
-        while time.thread_time() < until:
-            pass
+    def fail() -> None:
+        burn(0.1)
         raise ValueError
 
     worker = BoundedWorker()
     with pytest.raises(ValueError):
-        worker.run(burn, 5.0)
+        worker.run(fail, 5.0)
     assert 0.1 <= (failed := worker.busy) < 0.5
     with pytest.raises(OvertimeError):
         worker.run(forever, 0.2)
