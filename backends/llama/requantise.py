@@ -3,7 +3,8 @@
 Sampling many answers in parallel is bound by arithmetic, and processors differ in the number format that they multiply
 fastest. Only formats that keep the model's values to within their own rounding are tried, because the policy that
 samples must stay the one that learns. Q4_0 would be the fastest on some hosts; it is left out because it moves the
-distribution.
+distribution. In F16 llama.cpp also computes with what a layer is given, which is too large for that format in some
+models: a format that moves this model's distribution is not sampled from.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.machine.disk import nearest_existing
@@ -26,8 +28,8 @@ from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_h
 from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
 
-CANDIDATES = ("original", "bf16", "q8_0")
-BYTES_PER_WEIGHT = {"bf16": 2.0, "q8_0": 34 / 32}
+CANDIDATES = ("original", "bf16", "f16", "q8_0")
+BYTES_PER_WEIGHT = {"bf16": 2.0, "f16": 2.0, "q8_0": 34 / 32}
 SMALL = 20_000_000
 """Weights. Smaller models are sampled from as they are: another format gains nothing."""
 LARGE = 1_500_000_000
@@ -36,6 +38,9 @@ ROWS = 32
 """Sequences decoded together in a measurement."""
 STEPS = 3
 """Decode steps of a measurement, after one that pages the file in."""
+MOVED = 0.1
+"""Nats. Mean KL divergence of the next token from that of the model's own file, from which on a format is not faithful.
+Of the embedded model's formats the farthest is at 0.007."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     remembered = _read_choice(directory, header)
     if remembered is not None:
         return remembered
-    needed = int(sum(BYTES_PER_WEIGHT.values()) * weights)
+    # The fastest so far, and the one that is being made.
+    needed = int(2 * max(BYTES_PER_WEIGHT.values()) * weights)
     if shutil.disk_usage(nearest_existing(directory)).free < 2 * needed:
         return own_file(header, "too little disk space to try faster formats")
     narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
@@ -123,23 +129,34 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     rates: dict[str, float] = {}
+    best, own = "", None
     for name in CANDIDATES:
         try:
-            rates[name] = round(_rate(convert(header, directory, name), threads), 1)
+            rate, logits = _decode(convert(header, directory, name), threads)
+            own = logits if name == "original" else own
+            if own is not None and not (moved := _divergence(own, logits)) <= MOVED:
+                raise ModelError(f"it moves the model's probabilities by {moved:.2g} nats", "")
         except ModelError as error:
             narrate(f"not sampling from {name}: {error.message}")
+            _remove(directory, name)
+            continue
+        rates[name] = round(rate, 1)
+        slower = name if best and rates[name] <= rates[best] else best
+        best = best if slower == name else name
+        _remove(directory, slower)
     if not rates:
         return own_file(header, "no other format could be made")
-    best = max(rates, key=lambda name: rates[name])
-    for name in BYTES_PER_WEIGHT:
-        if name != best:
-            (directory / f"{name}.gguf").unlink(missing_ok=True)
     _write_choice(directory, best, rates)
     return _choice(directory, header, best, rates)
 
 
+def _remove(directory: Path, name: str) -> None:
+    """Remove a format's file, if it has one."""
+    (directory / f"{name}.gguf").unlink(missing_ok=True)
+
+
 def _write_choice(directory: Path, name: str, rates: dict[str, float]) -> None:
-    record = {"machine": _machine(), "format": name, "rates": rates}
+    record = {"machine": _machine(), "tried": CANDIDATES, "format": name, "rates": rates}
     temporary = directory / f"choice.json.{os.getpid()}.part"
     temporary.write_text(json.dumps(record))
     os.replace(temporary, directory / "choice.json")
@@ -149,7 +166,8 @@ def _read_choice(directory: Path, header: GgufHeader) -> SamplerChoice | None:
     """The remembered choice; None if there is none, or its record or file is damaged: making it again takes seconds."""
     try:
         record = json.loads((directory / "choice.json").read_text())
-        if record["machine"] != _machine() or record["format"] not in CANDIDATES:
+        # An earlier version tried fewer formats.
+        if record["machine"] != _machine() or record["tried"] != list(CANDIDATES) or record["format"] not in CANDIDATES:
             return None
         choice = _choice(directory, header, record["format"], record["rates"])
         read_header(choice.path)
@@ -175,7 +193,7 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     library = llama_library()
     parameters = library.llama_model_quantize_default_params()
     parameters.allow_requantize = True
-    parameters.ftype = {"bf16": library.LLAMA_FTYPE_MOSTLY_BF16, "q8_0": library.LLAMA_FTYPE_MOSTLY_Q8_0}[name]
+    parameters.ftype = getattr(library, f"LLAMA_FTYPE_MOSTLY_{name.upper()}")
     path = directory / f"{name}.gguf"
     # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
@@ -192,8 +210,12 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     return read_header(path)
 
 
-def _rate(header: GgufHeader, threads: int) -> float:
-    """Tokens/s of decoding `ROWS` sequences together: the best of a few steps, since other programs may be busy."""
+def _decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+    """Decode `ROWS` sequences together, a few steps.
+
+    Returns:
+        Tokens/s of the fastest step, since other programs may be busy, and the last step's (rows, vocabulary) logits.
+    """
     with (
         closing(LlamaModel(header)) as model,
         closing(LlamaContext(model, cells=1024, sequences=ROWS, threads=threads, batch=ROWS)) as context,
@@ -203,7 +225,18 @@ def _rate(header: GgufHeader, threads: int) -> float:
             for sequence in range(ROWS):
                 context.add([sequence + 3], step, [sequence], logits=True)
             begin = time.perf_counter()
-            context.decode()
+            logits = context.decode()
             times.append(time.perf_counter() - begin)
         # The first step pages the file in.
-        return ROWS / min(times[1:])
+        return ROWS / min(times[1:]), logits.copy()
+
+
+def _divergence(own: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+    """Mean KL divergence of distributions with these (rows, vocabulary) logits, in nats; NaN if one is not finite."""
+    with np.errstate(invalid="ignore"):
+        return float(np.mean([_divergence_of(*rows) for rows in zip(own, other, strict=True)]))
+
+
+def _divergence_of(own: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+    first, second = (row.astype(np.float64) - np.logaddexp.reduce(row, dtype=np.float64) for row in (own, other))
+    return float(np.exp(first) @ (first - second))

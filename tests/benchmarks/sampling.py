@@ -60,7 +60,8 @@ def run(repeats: int, path: Path) -> None:
         plain = load_base(policy.header)
         plain.set_attn_implementation("sdpa")
         candidates["transformers.generate, one batch, float32"] = _generate(plain, texts, end)
-        candidates["floor: products in bfloat16 alone"] = _products(policy.header)
+        for number_format in ("bfloat16", "float32"):
+            candidates[f"floor: products in {number_format} alone"] = _products(policy.header, number_format)
         figures = interleaved(candidates, repeats)
     longest = max(map(len, texts))
     model = f"{policy.header.model_name}, prompts of at most {longest} tokens"
@@ -68,14 +69,17 @@ def run(repeats: int, path: Path) -> None:
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
 
 
-def _products(header: GgufHeader) -> Callable[[], float]:
+def _products(header: GgufHeader, number_format: str) -> Callable[[], float]:
     """Tokens a second if a step of all answers were nothing but products with the model's matrices, by torch."""
     import torch
 
+    from sapo_edge.backends.pytorch.products import by_onednn
+
     rows = QUESTIONS * ANSWERS
     shapes = [info.shape for info in header.tensors.values() if len(info.shape) == 2]
-    weights = [torch.randn(shape).to(torch.bfloat16) for shape in shapes]
-    inputs = [torch.randn(rows, shape[1]).to(torch.bfloat16) for shape in shapes]
+    dtype = getattr(torch, number_format)
+    weights = [torch.randn(shape).to(dtype) for shape in shapes]
+    inputs = [torch.randn(rows, shape[1]).to(dtype) for shape in shapes]
 
     def compute() -> None:
         for _ in range(FLOOR_STEPS):
@@ -83,7 +87,8 @@ def _products(header: GgufHeader) -> Callable[[], float]:
                 torch.nn.functional.linear(x, weight)
 
     def work() -> float:
-        with torch.no_grad():
+        # "bfloat16": float32 products by oneDNN, too, as in the learner.
+        with torch.no_grad(), by_onednn("bfloat16"):
             return rows * FLOOR_STEPS / seconds(compute)
 
     work()

@@ -42,7 +42,7 @@ def encode(header: GgufHeader) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "limit"), [("original", 0.01), ("bf16", 0.001), ("q8_0", 0.015)])
+@pytest.mark.parametrize(("form", "limit"), [("original", 0.01), ("bf16", 0.001), ("f16", 0.001), ("q8_0", 0.015)])
 def test_llama_cpp_decodes_what_torch_learned(
     header: GgufHeader, side: TorchSide, tmp_path: Path, form: str, limit: float
 ) -> None:

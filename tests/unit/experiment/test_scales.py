@@ -84,7 +84,7 @@ def test_members_sample_from_one_format_whatever_is_the_fastest_here(
     pytest.importorskip("llama_cpp")
     pytest.importorskip("torch")
     monkeypatch.setattr(requantise, "SMALL", 0)
-    monkeypatch.setattr(requantise, "_rate", lambda *_: pytest.fail("measured, so that another machine may differ"))
+    monkeypatch.setattr(requantise, "_decode", lambda *_: pytest.fail("measured, so that another machine may differ"))
     plan = SCALES["embedded"]()
     model = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
     plan = replace(plan, model=str(model), backend="llama_cpp", threads=1)

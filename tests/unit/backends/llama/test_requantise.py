@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from sapo_edge.backends.llama import requantise as llama_requantise
@@ -16,6 +19,9 @@ from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
 
 Narration = list[str]
+LOGITS = np.log(np.array([[1, 2, 5], [5, 2, 1]], np.float32))
+"""Of any format: what is chosen depends on the rates alone."""
+SOME = np.array([[True, False, False], [False, False, False]])
 
 
 @pytest.fixture
@@ -27,8 +33,8 @@ def header(headers: dict[str, GgufHeader]) -> GgufHeader:
 def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Narration], SamplerChoice]:
     """Chooses for a tiny model as if it were large enough, on a host that is fastest with bf16."""
     monkeypatch.setattr(llama_requantise, "SMALL", 0)
-    rates = {"llama-gqa": 100.0, "bf16": 300.0, "q8_0": 200.0}
-    monkeypatch.setattr(llama_requantise, "_rate", lambda derived, _threads: rates[derived.path.stem])
+    rates = {"llama-gqa": 100.0, "bf16": 300.0, "f16": 250.0, "q8_0": 200.0}
+    monkeypatch.setattr(llama_requantise, "_decode", lambda derived, _threads: (rates[derived.path.stem], LOGITS))
     return lambda narration: choose_sampler(header, tmp_path, 1, narration.append)
 
 
@@ -58,7 +64,7 @@ def test_the_fastest_format_is_made_and_remembered(
     assert len(narration) == 1
     assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
     assert {path.name for path in derived(tmp_path, header).iterdir()} == {"bf16.gguf", "choice.json"}
-    monkeypatch.setattr(llama_requantise, "_rate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(llama_requantise, "_decode", lambda *_: pytest.fail("measured again"))
     assert choose(narration) == choice
     assert len(narration) == 1
 
@@ -81,6 +87,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "record of another machine": lambda d: rewrite(d / "choice.json", machine="another"),
     "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
     "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
+    "record of fewer formats": lambda d: rewrite(d / "choice.json", tried=["original", "bf16"]),
     "rates are a text": lambda d: rewrite(d / "choice.json", rates="fast"),
     "rates are texts": lambda d: rewrite(d / "choice.json", rates={"bf16": "fast"}),
 }
@@ -103,10 +110,47 @@ def test_a_damaged_choice_is_made_again(
 def test_the_original_can_win(
     choose: Callable[[Narration], SamplerChoice], header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_requantise, "_rate", lambda measured, _threads: float(measured.path == header.path))
+    monkeypatch.setattr(
+        llama_requantise, "_decode", lambda measured, _threads: (float(measured.path == header.path), LOGITS)
+    )
     choice = choose([])
     assert (choice.path, choice.format) == (header.path, "original")
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
+
+
+@pytest.mark.parametrize(
+    ("logits", "what"),
+    [
+        (LOGITS + 7, ""),
+        (LOGITS * 1.05, ""),
+        (LOGITS[::-1], "not sampling from bf16: it moves the model's probabilities by 0.8 nats"),
+        (np.where(SOME, np.nan, LOGITS), "not sampling from bf16: it moves .* nan nats"),
+        (np.where(SOME, np.inf, LOGITS), "not sampling from bf16: it moves .* nan nats"),
+        (np.where(SOME, -np.inf, LOGITS), "not sampling from bf16: it moves .* inf nats"),
+    ],
+)
+def test_a_format_that_moves_the_distribution_is_left_out(
+    choose: Callable[[Narration], SamplerChoice],
+    header: GgufHeader,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logits: npt.NDArray[np.float32],
+    what: str,
+) -> None:
+    """In F16 what a layer is given is too large for the format in some models."""
+    usual = llama_requantise._decode
+
+    def decode(derived: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+        rate, others = usual(derived, threads)
+        return rate, logits if derived.path.stem == "bf16" else others
+
+    monkeypatch.setattr(llama_requantise, "_decode", decode)
+    narration: Narration = []
+    choice = choose(narration)
+    assert choice.format == ("f16" if what else "bf16")
+    assert [bool(re.match(what, text)) for text in narration[1:]] == [True] * bool(what)
+    assert {path.name for path in derived(tmp_path, header).iterdir()} == {choice.path.name, "choice.json"}
+    assert choose(narration) == choice, "remembered"
 
 
 def test_a_full_disk_keeps_the_original(
