@@ -76,13 +76,14 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
     if not models:
         narrate("no model is here; download one with: sapo models pull hf:ORGANISATION/MODEL")
         return
-    width = max(len(model.name) for model in models)
-    print(f"{'model':{width}}  {'disk':>7}  {'weights':>7}  {'memory':>7}  {'fits':9}  licence")
+    licence = max(len("licence"), *(len(model.licence) for model in models))
+    print(f"{'disk':>7}  {'weights':>7}  {'memory':>7}  {'fits':9}  {'licence':{licence}}  model")
     for model in models:
         memory = megabytes(model.needed) if model.needed else "-"
         weights = f"{model.weights / 1e6:.0f} M" if model.weights else "-"
-        row = f"{model.name:{width}}  {megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}"
-        print(f"{row}  {model.licence or '-'}{f'; {model.problem}' if model.problem else ''}")
+        row = f"{megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}  {model.licence or '-':{licence}}"
+        # Last, because names of the hub are as long as a line of a small terminal.
+        print(f"{row}  {model.name}{f': {model.problem}' if model.problem else ''}")
 
 
 @app.command()
@@ -103,7 +104,7 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
     if model.problem:
         narrate(f"it can't be trained here: {model.problem}")
     else:
-        narrate(f"train it with: sapo run --model {name} --home DIRECTORY")
+        narrate(f"train it with: sapo run --model {name}")
 
 
 @app.command()

@@ -115,7 +115,7 @@ def check(
         narrate("it has no questions of your own")
     elif any(not split.test for split in splits.values()):
         narrate("with fewer than 6 questions there is no test set, so no gain can be reported")
-    narrate(f"{counted(len(found), 'warning')}; {'mend them first' if found else f'next: sapo tasks preview {file}'}")
+    narrate(f"{counted(len(found), 'warning')}; {'mend that first' if found else f'next: sapo tasks preview {file}'}")
 
 
 @app.command()

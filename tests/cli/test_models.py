@@ -20,7 +20,7 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert pulled.code == 0 and Path(path).name == "tiny-Q8_0.gguf" and Path(path).is_file()
     lines = pulled.err.splitlines()
     assert lines[0].startswith(f"downloading {FILE}, ") and f"100 % of {FILE}" in lines
-    assert lines[-1] == f"train it with: sapo run --model {FILE} --home DIRECTORY"
+    assert lines[-1] == f"train it with: sapo run --model {FILE}"
     assert invoke("models", "pull", "hf:someone/tiny", "--json", *home).code == 0
 
     listed = json.loads(invoke("models", "list", "--json", *home).out)["models"]
@@ -29,8 +29,8 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert (tiny["architecture"], tiny["licence"], tiny["fits"]) == ("llama", "apache-2.0", "yes")
     assert by_name[FILE]["bytes"] == Path(path).stat().st_size and 0 < by_name[FILE]["needed"] < by_name[FILE]["free"]
     table = invoke("models", "list", *home).out.splitlines()
-    assert table[0].split() == ["model", "disk", "weights", "memory", "fits", "licence"]
-    assert any(row.startswith(FILE) and " yes " in row for row in table)
+    assert table[0].split() == ["disk", "weights", "memory", "fits", "licence", "model"]
+    assert any(row.endswith(f"  {FILE}") and " yes " in row for row in table)
 
     shown = invoke("models", "show", FILE, *home).out
     assert path in shown and "architecture llama" in shown and "context      2048 tokens" in shown
@@ -45,7 +45,7 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
 def test_a_damaged_model_is_listed_with_its_problem(hub: Hub, invoke: Invoke, tmp_path: Path) -> None:
     path = Path(invoke("models", "pull", FILE).out.strip())
     path.resolve().write_bytes(path.read_bytes()[:1000])
-    (row,) = [row for row in invoke("models", "list").out.splitlines() if row.startswith(FILE)]
+    (row,) = [row for row in invoke("models", "list").out.splitlines() if f"  {FILE}: " in row]
     assert " no " in row and "ends in the middle" in row
 
 

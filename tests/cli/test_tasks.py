@@ -74,7 +74,7 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     assert result.code == 0 and set(lines) == {f"tasks.jsonl, line {number}" for number in (21, 22, 23, 24)}, result
     assert "line 21: the same question as in tasks.jsonl, line 1" in result.out and "too long for the mod" in result.out
     assert "its own answer is wrong by its check" in result.out and "more than max_tokens, 64" in result.out
-    assert "mend them first" in result.err
+    assert "; mend that first" in result.err
     without = invoke("tasks", "check", manifest, "--model", tmp_path / "none.gguf", "--json", *home)
     record = json.loads(without.out)
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
