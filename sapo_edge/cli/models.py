@@ -81,7 +81,9 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
     for model in models:
         memory = megabytes(model.needed) if model.needed else "-"
         weights = f"{model.weights / 1e6:.0f} M" if model.weights else "-"
-        row = f"{megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}  {model.licence or '-':{licence}}"
+        row = (
+            f"{megabytes(model.bytes):>7}  {weights:>7}  {memory:>7}  {model.fits:9}  {model.licence or '-':{licence}}"
+        )
         # Last, because names of the hub are as long as a line of a small terminal.
         print(f"{row}  {model.name}{f': {model.problem}' if model.problem else ''}")
 

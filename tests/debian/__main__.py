@@ -2,7 +2,7 @@
 
 Makes the package from the wheels of `packaging/wheels.py` and installs it in a Debian of its own in a directory:
 version, one round, the unit of a service, removal, and what is left. Prints a table for docs/install.md. Needs root,
-debootstrap and the network.
+debootstrap and the network; `--architecture arm64` QEMU, too, which takes twenty times as long.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.debian.machine import HOME, PERSON, Machine, fresh_machine
+from tests.debian.machine import EMULATED, HOME, PERSON, Machine, fresh_machine
 from tests.debian.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +82,7 @@ def main() -> None:
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist", help="made by packaging/wheels.py")
     parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
     parser.add_argument("--generator", action="store_true", help="a package without torch")
+    parser.add_argument("--architecture", choices=EMULATED, default="", help="of the Debian; QEMU emulates another")
     options = parser.parse_args()
     kind, role = (GENERATOR, "generator") if options.generator else ((), "trainer")
     with tempfile.TemporaryDirectory() as directory:
@@ -93,10 +94,12 @@ def main() -> None:
             "--to",
             directory,
             *kind,
+            *(["--architecture", options.architecture] if options.architecture else []),
         ]
         package = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
         print(f"{package.name}: {package.stat().st_size / 1e6:.0f} MB")
-        with fresh_machine(options.base and options.base.resolve(), *PRESUMED) as machine:
+        base = options.base and options.base.resolve()
+        with fresh_machine(base, *PRESUMED, architecture=options.architecture) as machine:
             live(machine, package, role)
 
 

@@ -16,6 +16,8 @@ from pathlib import Path
 from tests.debian.terminal import Terminal
 
 SUITE = "bookworm"
+EMULATED = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Architectures, with QEMU's words for them."""
 PERSON = "person"
 HOME = f"/home/{PERSON}"
 SECONDS = 10_800.0
@@ -87,26 +89,32 @@ class Machine:
 
 
 @contextmanager
-def fresh_machine(base: Path | None, *packages: str) -> Iterator[Machine]:
+def fresh_machine(base: Path | None, *packages: str, architecture: str = "") -> Iterator[Machine]:
     """A Debian with a person who may use sudo without a password; gone at the end.
 
     Args:
         base: directory of a Debian that is copied, made if it is missing; None makes one for this time only.
         packages: installed at first.
+        architecture: of its programs, in Debian's words; "": this machine's. QEMU emulates another.
 
     Raises:
         SystemExit: if this machine can't make one.
     """
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         sys.exit("this needs root and debootstrap")
+    if architecture and not runs(architecture):
+        sys.exit(
+            f"programs of {architecture} don't run here: apt-get install qemu-user-static binfmt-support, and mount"
+            " binfmt_misc at /proc/sys/fs/binfmt_misc"
+        )
     with tempfile.TemporaryDirectory(prefix="sapo-debian-", dir=base and base.parent) as name:
         root = Path(name) / "root"
         if base is not None:
             if not base.exists():
-                bootstrap(base)
+                bootstrap(base, architecture)
             subprocess.run(["cp", "-a", "--reflink=auto", str(base), str(root)], check=True)
         else:
-            bootstrap(root)
+            bootstrap(root, architecture)
         environment, paths = mirrors()
         binds = "\n".join(_bind(path, root) for path in dict.fromkeys(paths))
         script = OUTSIDE.format(root=shlex.quote(str(root)), binds=binds)
@@ -129,11 +137,18 @@ def fresh_machine(base: Path | None, *packages: str) -> Iterator[Machine]:
             holder.wait()
 
 
-def bootstrap(root: Path) -> None:
+def runs(architecture: str) -> bool:
+    """Whether the kernel runs programs of an architecture, by itself or through QEMU."""
+    own = subprocess.run(["dpkg", "--print-architecture"], capture_output=True, text=True, check=True).stdout.strip()
+    return architecture == own or Path(f"/proc/sys/fs/binfmt_misc/qemu-{EMULATED[architecture]}").exists()
+
+
+def bootstrap(root: Path, architecture: str = "") -> None:
     """Make a Debian with hardly anything on it."""
     root.parent.mkdir(parents=True, exist_ok=True)
     part = root.with_name(f"{root.name}.part")
     command = ["debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, str(part)]
+    command[1:1] = [f"--arch={architecture}"] if architecture else []
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     part.rename(root)
 

@@ -108,6 +108,25 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     assert launched.returncode == 1 and "sapo-edge-install" in launched.stderr
 
 
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
+def test_a_debian_package_holds_the_wheels_of_its_architecture(tmp_path: Path) -> None:
+    pure, here = "sapo_edge-9.8-py3-none-any.whl", "llama_cpp_python-1-py3-none-linux_x86_64.whl"
+    there = "llama_cpp_python-1-py3-none-linux_aarch64.whl"
+    for name in (pure, here, "pycosat-1-cp311-cp311-linux_x86_64.whl"):
+        (tmp_path / name).write_bytes(b"")
+    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(tmp_path), "--to", str(tmp_path)]
+    for_arm = [*command, "--architecture", "arm64"]
+    refused = subprocess.run(for_arm, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1 and "has no llama.cpp for arm64; see packaging/wheels.py" in refused.stderr
+    (tmp_path / there).write_bytes(b"")
+    package = run(*for_arm).strip()
+    assert package.endswith("sapo-edge_9.8_arm64.deb") and "Architecture: arm64" in run("dpkg-deb", "--field", package)
+    listed = run("dpkg-deb", "--contents", package)
+    assert there in listed and pure in listed and "x86_64" not in listed
+    listed = run("dpkg-deb", "--contents", run(*command, "--architecture", "amd64").strip())
+    assert here in listed and "pycosat" in listed and "aarch64" not in listed
+
+
 def test_without_wheels_there_is_no_package(tmp_path: Path) -> None:
     command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(tmp_path), "--to", str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -107,3 +107,37 @@ def test_tasks_keep_their_references_with_a_slim_library(monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.metadata, "version", lambda _: "0.1.25+sapo")
     assert library.library_version() == "0.1.25"
     library.library_version.cache_clear()
+
+
+def test_wheels_for_another_machine_need_its_compiler(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"there is no aarch64-linux-gnu-gcc: apt-get install g\+\+-aarch64-linux-gnu"):
+        list(wheels.cross(tmp_path, "aarch64"))
+
+
+def test_llama_cpp_is_compiled_for_another_machine(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That what comes of it runs there is shown by `python -m tests.debian --architecture arm64`."""
+    for tool in ("gcc", "g++"):
+        (tmp_path / f"aarch64-linux-gnu-{tool}").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod")
+    called: list[tuple[list[str], dict[str, str]]] = []
+
+    def pip(command: list[str], *, check: bool, env: dict[str, str]) -> None:
+        assert check
+        called.append((command, env))
+        (tmp_path / "llama_cpp_python-1-py3-none-linux_aarch64.whl").touch()
+
+    monkeypatch.setattr(wheels.subprocess, "run", pip)
+    assert list(wheels.cross(tmp_path, "aarch64")) == [tmp_path / "llama_cpp_python-1-py3-none-linux_aarch64.whl"]
+    ((command, environment),) = called
+    assert "--no-cache-dir" in command and command[-1].startswith("llama-cpp-python==")
+    assert environment["_PYTHON_HOST_PLATFORM"] == "linux-aarch64"
+    options = environment["CMAKE_ARGS"].split()
+    assert "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++" in options and "-DGGML_NATIVE=OFF" in options
+    # CMake takes the last of those that contradict each other.
+    assert options[-1] == "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod"
