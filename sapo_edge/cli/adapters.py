@@ -94,7 +94,7 @@ def export(
     for program, command in commands:
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
-        narrate("the Modelfile has the prompt of the training; in other programs, set the same system text")
+        narrate("the Modelfile has the prompt of the training; in other programs, set its system text and examples")
 
 
 def find_adapter(workspace: Workspace, directory: Path | None) -> Path:

@@ -69,6 +69,8 @@ class ChatSession:
     def run(self) -> None:
         """Answer questions and obey commands from stdin until it ends."""
         narrate("It remembers this conversation. /help shows commands; /quit or Ctrl-D ends; Ctrl-C stops an answer.")
+        if not self._task:
+            narrate("/task on asks with the prompt of the training, which an adapter knows best.")
         read = _line_reader()
         while (text := _read_question(read)) is not None:
             try:
