@@ -141,8 +141,11 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
             _remove(directory, name)
             continue
         rates[name] = round(rate, 1)
-        slower = name if best and rates[name] <= rates[best] else best
-        best = best if slower == name else name
+        # One copy of the model stays, and no more than two are there at a time.
+        if rates[name] > rates.get(best, 0.0):
+            best, slower = name, best
+        else:
+            slower = name
         _remove(directory, slower)
     if not rates:
         return own_file(header, "no other format could be made")
