@@ -239,6 +239,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
     systemctl("daemon-reload")
     systemctl("restart", UNIT)
     wait("it runs with a clock of its own", lambda: last_round(home) > 0)
+    wait("its network works", lambda: swarm_state(home) in ("alone", "connected"))
     process, restarts = show("MainPID"), show("NRestarts")
     for days in (1, 0, -1, 0):
         clock.write_text(f"{days:+d}d\n")
@@ -250,7 +251,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
         wait(f"the date is {days:+d} days off: rounds end at that date", jumped)
         before = last_round(home)
         wait(f"it trains on, after round {before}", lambda least=before: last_round(home) > least + 2)  # type: ignore[misc]
-        assert swarm_state(home) in ("alone", "connected"), "the network works on"
+        assert swarm_state(home) in ("alone", "connected"), f"the network works on, not: {swarm_state(home)}"
         assert (show("MainPID"), show("NRestarts")) == (process, restarts), "the same process"
     (extra_lines() / "clock.conf").unlink()
     systemctl("daemon-reload")
