@@ -43,7 +43,8 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
         trainable=options.trainable, narrate=options.narrate, thinking=options.thinking,
         precision=options.precision, size=options.size, sampled=options.sampled,
     )  # fmt: skip
-    memory = (f"to fit into the memory: {policy.plan.price}",) if policy.plan.price else ()
+    price = policy.plan.price(trainable=options.trainable)
+    memory = (f"to fit into the memory: {price}",) if price else ()
     learning = (f"learning: products in {policy.place.products}",) if options.trainable else ()
     return policy, (f"sampling: {policy.sampler.reason}", *learning, f"threads: {policy.governor.reason}", *memory)
 

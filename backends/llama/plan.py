@@ -37,13 +37,19 @@ class Plan:
         slots: answers decoded in parallel.
         own_file: whether llama.cpp samples from the model's own file as it is: not from a copy in a faster format, and
             with no matrix rearranged in memory.
-        price: what it costs, in words; "" for the fastest plan.
+        sampling: how it differs from the fastest plan while it samples, in words; "" if it does not.
+        learning: the same while it learns.
     """
 
     place: Place = PACKED
     slots: int = SLOTS
     own_file: bool = False
-    price: str = ""
+    sampling: str = ""
+    learning: str = ""
+
+    def price(self, *, trainable: bool) -> str:
+        """What it costs a policy that learns, or one that only samples, in words; "" for nothing."""
+        return ", ".join(filter(None, (self.sampling, self.learning if trainable else "")))
 
 
 DEFAULT = Plan()
@@ -55,18 +61,20 @@ CHECKPOINTED = replace(PACKED, checkpointed_tokens=0)
 SMALLEST = replace(CHECKPOINTED, group_tokens=384, logit_rows=64)
 PLANS = (
     Plan(ROOMY),
-    Plan(price="learning in small packs"),
-    Plan(own_file=True, price="sampling from the model's own file, learning in small packs"),
+    Plan(learning="learning in small packs"),
+    Plan(own_file=True, sampling="sampling from the model's own file", learning="learning in small packs"),
     Plan(
         CHECKPOINTED,
         own_file=True,
-        price="sampling from the model's own file, computing activations twice, in small packs",
+        sampling="sampling from the model's own file",
+        learning="computing activations twice, in small packs",
     ),
     Plan(
         SMALLEST,
         slots=16,
         own_file=True,
-        price="sampling 16 answers at a time from the model's own file, computing activations twice, in small packs",
+        sampling="sampling 16 answers at a time from the model's own file",
+        learning="computing activations twice, in small packs",
     ),
 )
 

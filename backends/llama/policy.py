@@ -99,7 +99,8 @@ class LlamaCppPolicy(BasePolicy):
     @property
     def name(self) -> str:
         """Backend and model in a few words."""
-        return f"llama.cpp + torch on the CPU, {self.header.model_name}"
+        programs = "llama.cpp" if self.learner is None else "llama.cpp + torch"
+        return f"{programs} on the CPU, {self.header.model_name}"
 
     @property
     def backend(self) -> str:

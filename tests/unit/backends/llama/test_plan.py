@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.llama.backend import open_policy
 from sapo_edge.backends.llama.plan import DEFAULT, PLANS, SHARE, estimate_memory, fitting_plan
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch.place import PACK_TOKENS
+from sapo_edge.policy import LoraSettings
 from tests.models import question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
@@ -64,3 +68,39 @@ def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, 
     assert policy.sampler.path == models["llama"]
     assert len(policy.generate([question("a"), question("b")], 12, 4, 1.0, 1)) == 2
     policy.close()
+
+
+@pytest.mark.parametrize(
+    ("plan", "trainable", "price"),
+    [
+        (0, True, ""),
+        (1, True, "learning in small packs"),
+        (1, False, ""),
+        (2, True, "sampling from the model's own file, learning in small packs"),
+        (2, False, "sampling from the model's own file"),
+        (4, False, "sampling 16 answers at a time from the model's own file"),
+    ],
+)
+def test_a_plan_says_what_it_costs(plan: int, trainable: bool, price: str) -> None:
+    assert PLANS[plan].price(trainable=trainable) == price
+
+
+@pytest.mark.parametrize(
+    ("trainable", "name", "price"),
+    [
+        (True, "llama.cpp + torch on the CPU, ", "sampling from the model's own file, learning in small packs"),
+        (False, "llama.cpp on the CPU, ", "sampling from the model's own file"),
+    ],
+)
+def test_what_only_samples_speaks_of_no_learning(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainable: bool, name: str, price: str
+) -> None:
+    monkeypatch.setattr("sapo_edge.backends.llama.policy.fitting_plan", lambda *_: PLANS[2])
+    options = OpenOptions(
+        models["llama"], tmp_path, tmp_path, LoraSettings(), 1, trainable, lambda _text: None, False, size=SIZE
+    )
+    policy, words = open_policy(options)
+    with closing(policy):
+        assert policy.name.startswith(name)
+    assert f"to fit into the memory: {price}" in words
+    assert any("learning" in word for word in words) == trainable
