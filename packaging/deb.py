@@ -94,7 +94,8 @@ def main() -> int:
     )
     options = parser.parse_args()
     skipped = re.compile(r"sapo_edge-[^+]*-" if options.core else r"sapo_edge-.*\+core-")
-    runs = re.compile(rf".*(-any|_{MACHINES[options.architecture]})\.whl")
+    machine = MACHINES.get(options.architecture, options.architecture)
+    runs = re.compile(rf".*(-any|_{machine})\.whl")
     found = sorted(wheel for wheel in options.wheels.glob("*.whl") if not skipped.match(wheel.name))
     wheels = [wheel for wheel in found if runs.fullmatch(wheel.name)]
     own = [wheel for wheel in wheels if wheel.name.startswith("sapo_edge-")]
