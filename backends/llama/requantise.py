@@ -235,7 +235,7 @@ def _decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.flo
 
 
 def _divergence(own: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
-    """Mean KL divergence of distributions with these (rows, vocabulary) logits, in nats; NaN if one is not finite."""
+    """Mean KL divergence of distributions with these (rows, vocabulary) logits, in nats; NaN or infinite if one is."""
     with np.errstate(invalid="ignore"):
         return float(np.mean([_divergence_of(*rows) for rows in zip(own, other, strict=True)]))
 

@@ -159,6 +159,11 @@ def swarm_state(home: Path) -> object:
     return swarm["state"] if isinstance(swarm, dict) else None
 
 
+def network_works(home: Path) -> bool:
+    """Whether the node's network is up, with members or without."""
+    return swarm_state(home) in ("alone", "connected")
+
+
 def last_round(home: Path) -> int:
     """The last round that the node has finished; -1 if no node answers."""
     record = status(home)
@@ -239,7 +244,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
     systemctl("daemon-reload")
     systemctl("restart", UNIT)
     wait("it runs with a clock of its own", lambda: last_round(home) > 0)
-    wait("its network works", lambda: swarm_state(home) in ("alone", "connected"))
+    wait("its network works", lambda: network_works(home))
     process, restarts = show("MainPID"), show("NRestarts")
     for days in (1, 0, -1, 0):
         clock.write_text(f"{days:+d}d\n")
@@ -251,7 +256,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
         wait(f"the date is {days:+d} days off: rounds end at that date", jumped)
         before = last_round(home)
         wait(f"it trains on, after round {before}", lambda least=before: last_round(home) > least + 2)  # type: ignore[misc]
-        assert swarm_state(home) in ("alone", "connected"), f"the network works on, not: {swarm_state(home)}"
+        assert network_works(home), f"the network works on, not: {swarm_state(home)}"
         assert (show("MainPID"), show("NRestarts")) == (process, restarts), "the same process"
     (extra_lines() / "clock.conf").unlink()
     systemctl("daemon-reload")
@@ -288,7 +293,7 @@ def inside(parts: Sequence[str]) -> None:
 
     wait("installed and ready", lambda: show("ActiveState") == "active")
     wait("it trains", lambda: last_round(home) > 3)
-    wait("its network works within the protection", lambda: swarm_state(home) in ("alone", "connected"))
+    wait("its network works within the protection", lambda: network_works(home))
     assert show("StatusText").startswith("round "), "it reports what it does"
     process = Path("/proc") / show("MainPID")
     facts = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines() if ":\t" in line)

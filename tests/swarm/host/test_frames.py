@@ -30,7 +30,14 @@ class Requests:
         self.queue = RpcQueue(max_size=1000)
         self.router: SafeGossipSub = make_router(lambda peer: 0.0)
         host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
-        self.router.pubsub = SimpleNamespace(peer_queues={PEER: self.queue}, host=host)
+
+        async def write_message(_stream: object, rpc: rpc_pb2.RPC) -> None:
+            self.queue.push(rpc)
+
+        # Streams and their writing are what the library's own methods use, where ours are missing.
+        self.router.pubsub = SimpleNamespace(
+            peer_queues={PEER: self.queue}, host=host, peers={PEER: object()}, write_msg=write_message
+        )
         self.router.tally = Tally(lambda event: None)
         self.router.meter = Meter(0, 0, self.router.tally)
         self.messages = [
