@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
-"""Where Linux shows control groups."""
-OWN_GROUPS = Path("/proc/self/cgroup")
-"""The groups of this process."""
-# Version 2, then version 1: limit, use, and in `memory.stat` the cached files that the kernel gives back when asked.
+from sapo_edge.backends.machine.groups import own_groups
+
+# By a group's version: limit, use, and in `memory.stat` the cached files that the kernel gives back when asked.
 _FILES = {
-    "": ("memory.max", "memory.current", "inactive_file"),
-    "memory": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 }
 
 
@@ -33,25 +31,9 @@ def total_memory() -> int:
 
 def _groups() -> Iterator[tuple[int, int]]:
     """Limit and use, in bytes, of each group with a limit that this process is in, directly or further up."""
-    try:
-        lines = OWN_GROUPS.read_text("utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            root, names = CGROUPS / "memory", _FILES["memory"]
-        elif not controllers:
-            root, names = CGROUPS, _FILES[""]
-        else:
-            continue
-        group = root / path.lstrip("/")
-        # In a container the path may be that of the host; its own group is then the root.
-        for place in (group, *group.parents) if group.is_dir() else (root,):
-            if (found := _read(place, *names)) is not None:
-                yield found
-            if place == root:
-                break
+    for group, version in own_groups("memory"):
+        if (found := _read(group, *_FILES[version])) is not None:
+            yield found
 
 
 def _read(group: Path, limit: str, use: str, cached: str) -> tuple[int, int] | None:

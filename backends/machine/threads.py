@@ -10,8 +10,11 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Iterator
 
 import psutil
+
+from sapo_edge.backends.machine.groups import own_groups
 
 INTERVAL = 1.0
 """Seconds between two measurements."""
@@ -25,12 +28,32 @@ def available_cores() -> int:
     """Cores that this process may use.
 
     Two hardware threads of one core count as one: they share its arithmetic, and a thread on each gains nothing.
+    A container's share of processor time counts as whole cores, rounded down: two threads that share the time of 1.5
+    sample at two thirds of the speed of one, because each waits for the other while that is stopped.
     """
     try:
         allowed = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
         allowed = os.cpu_count() or 1
-    return max(1, math.ceil(allowed / threads_of_a_core()))
+    cores = math.ceil(allowed / threads_of_a_core())
+    return max(1, min([cores, *(int(share) for share in _shares())]))
+
+
+def _shares() -> Iterator[float]:
+    """Processors whose time each control group may use, where it has a limit."""
+    for group, version in own_groups("cpu"):
+        try:
+            if version == 2:
+                quota, period = (group / "cpu.max").read_text("ascii").split()
+            else:
+                quota, period = ((group / f"cpu.cfs_{name}_us").read_text("ascii") for name in ("quota", "period"))
+            share = int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            # No limit: the file is missing or says "max".
+            continue
+        # Version 1 says -1 where there is no limit.
+        if share > 0:
+            yield share
 
 
 def threads_of_a_core() -> float:

@@ -7,17 +7,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sapo_edge.backends.machine import memory
 from sapo_edge.backends.machine.memory import free_memory, total_memory
 
 MB = 10**6
-
-
-@pytest.fixture
-def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "OWN_GROUPS", tmp_path / "own")
-    return tmp_path
 
 
 def write(group: Path, **files: object) -> None:

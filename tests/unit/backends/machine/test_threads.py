@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -132,6 +133,7 @@ def test_the_real_machine_can_be_read() -> None:
     # a system that does not tell.
     [(8, 4, 8, 4), (4, 4, 4, 4), (12, 8, 12, 8), (8, 4, 3, 2), (1, 1, 1, 1), (8, None, 8, 8), (None, None, 6, 6)],
 )
+@pytest.mark.usefixtures("groups")
 def test_two_hardware_threads_of_a_core_are_one(
     monkeypatch: pytest.MonkeyPatch, logical: int | None, physical: int | None, allowed: int, cores: int
 ) -> None:
@@ -144,3 +146,33 @@ def test_two_hardware_threads_of_a_core_are_one(
     monkeypatch.setattr(os, "cpu_count", lambda: allowed)
     if logical and logical == allowed:
         assert threads.cores_in_use(0.0) == pytest.approx(cores)
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "cores"),
+    [
+        ("0::/a/node\n", {"a/node/cpu.max": "150000 100000"}, 1),
+        ("0::/a/node\n", {"a/node/cpu.max": "max 100000", "a/cpu.max": "500000 250000"}, 2),
+        ("0::/a/node\n", {"a/node/cpu.max": "300000 100000", "a/cpu.max": "200000 100000"}, 2),
+        ("0::/a/node\n", {"a/node/cpu.max": "5000 100000"}, 1),
+        ("0::/a/node\n", {"a/node/cpu.max": "900000 100000"}, 4),
+        ("0::/a/node\n", {"a/node/cpu.max": "max 100000", "a/other/cpu.max": "100000 100000"}, 4),
+        ("0::/a/node\n", {"a/node/cpu.max": "100000"}, 4),
+        ("0::/a/node\n", {"a/node/cpu.max": "100000 0"}, 4),
+        # Version 1, in a container that does not see the host's path.
+        ("1:cpu,cpuacct:/b\n0::/\n", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3),
+        ("1:cpu:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 4),
+        ("2:cpuacct:/\n0::/\n", {"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 4),
+    ],
+)
+def test_a_containers_share_of_time_counts_as_whole_cores(
+    groups: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
+) -> None:
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 4)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(4)), raising=False)
+    (groups / "own").write_text(own)
+    for name, text in files.items():
+        path = groups / "cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert threads.available_cores() == cores
