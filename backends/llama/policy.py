@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import products_for
-from sapo_edge.backends.pytorch.runtime import require_torch
+from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
 if TYPE_CHECKING:
@@ -87,7 +87,8 @@ class LlamaCppPolicy(BasePolicy):
             from sapo_edge.backends.pytorch.learner import TorchLearner
 
             narrate("loading the model into torch for training")
-            self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
+            with explain_full_memory(self.place.device):
+                self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
 
     def _choose_sampler(self, cache: Path, sampled: str, narrate: Callable[[str], None]) -> SamplerChoice:
         if self.plan.own_file:
@@ -106,6 +107,10 @@ class LlamaCppPolicy(BasePolicy):
     def backend(self) -> str:
         """The name in the settings."""
         return "llama_cpp"
+
+    def _working(self) -> AbstractContextManager[object]:
+        # What only samples may have no torch.
+        return nullcontext() if self.learner is None else explain_full_memory(self.place.device)
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         shape = sampling_shape(request, self.plan.slots)

@@ -80,12 +80,13 @@ class TorchPolicy(BasePolicy):
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None
-        if trainable:
-            self.learner = TorchLearner(self.source, self.lora, self.governor.threads, self.place)
-            self._model: Any = self.learner.model
-        else:
-            prepare_device(self.place)
-            self._model = load_base(self.source, self.place)
+        with self._working():
+            if trainable:
+                self.learner = TorchLearner(self.source, self.lora, self.governor.threads, self.place)
+                self._model: Any = self.learner.model
+            else:
+                prepare_device(self.place)
+                self._model = load_base(self.source, self.place)
         self._loaded: LoraSettings | None = None
         self._step_cache = self._new_step_cache()
 

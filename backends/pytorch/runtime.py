@@ -177,7 +177,10 @@ def reproducible(device: str) -> Iterator[None]:
 
 @contextmanager
 def explain_full_memory(device: str) -> Iterator[None]:
-    """Turn torch's error about full memory into one that says what to do.
+    """Turn an error about full memory into one that says what to do.
+
+    Args:
+        device: where torch computes, by torch's name.
 
     Raises:
         ModelError: instead of torch's own error.
@@ -186,12 +189,16 @@ def explain_full_memory(device: str) -> Iterator[None]:
 
     try:
         yield
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            full, remedy = f"the memory of {device} is full", ", or use --backend llama_cpp"
+        # Torch has no class of its own for a CPU's memory.
+        elif isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error):
+            full, remedy = "this machine's memory is full", ", or take a smaller model"
+        else:
+            raise
         release_device_memory(device)
-        raise ModelError(
-            f"the memory of {device} is full",
-            "close programs that use it, ask for fewer or shorter answers, or use --backend llama_cpp",
-        ) from error
+        raise ModelError(full, f"close programs that use it, ask for fewer or shorter answers{remedy}") from error
 
 
 def release_device_memory(device: str) -> None:

@@ -15,6 +15,8 @@ import torch
 
 from sapo_edge.backends.adapter.files import adapter_shapes
 from sapo_edge.backends.backend import RoundShape
+from sapo_edge.backends.common.policy import BasePolicy
+from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
@@ -308,6 +310,39 @@ def test_a_full_gpu_is_an_error_with_a_remedy(models: dict[str, Path], monkeypat
     monkeypatch.setattr(policy.learner, "_hidden", full)
     with pytest.raises(ModelError, match="is full"):
         policy.update([group], STRONG)
+
+
+def numpy_without_memory(*_arguments: object, **_options: object) -> None:
+    np.empty(1 << 60, np.uint8)
+
+
+def allocate_a_petabyte(*_arguments: object, **_options: object) -> None:
+    torch.empty(1 << 50, dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("make", [TorchPolicy, LlamaCppPolicy])
+def test_a_full_memory_is_an_error_with_a_remedy(
+    make: Callable[..., BasePolicy], models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = {"place": CPU} if make is TorchPolicy else {"cache": tmp_path, "workspace": tmp_path}
+    lora = LoraSettings(rank=4)
+    policy = make(models["llama"], lora=lora, threads=1, **more)
+    group = own_group(policy, PROMPT)
+    learner = policy.learner
+    for full in (allocate_a_petabyte, numpy_without_memory):
+        monkeypatch.setattr(learner, "_hidden", full)
+        with pytest.raises(ModelError, match="this machine's memory is full") as caught:
+            policy.update([group], STRONG)
+        assert "fewer or shorter answers" in caught.value.remedy
+    policy.close()
+    monkeypatch.setattr("sapo_edge.backends.pytorch.learner.load_base", allocate_a_petabyte)
+    with pytest.raises(ModelError, match="this machine's memory is full"):
+        make(models["llama"], lora=lora, threads=1, **more)
+
+
+def test_another_error_stays_itself() -> None:
+    with pytest.raises(RuntimeError, match="shapes"), runtime.explain_full_memory("cpu"):
+        torch.zeros(2, 3) @ torch.zeros(2, 3)
 
 
 class FakeLinear4bit(torch.nn.Linear):
