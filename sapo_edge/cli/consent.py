@@ -9,7 +9,7 @@ from dataclasses import replace
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace
-from sapo_edge.state.consent import read_consent, write_consent
+from sapo_edge.state.consent import agreed_to_share, write_consent
 
 _ALONE = "this node works alone until its owner agrees to share"
 _HOW_TO_AGREE = (
@@ -31,7 +31,7 @@ def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, st
         ModelError: if there is no such model on this machine.
         StateError: if the consent can't be recorded.
     """
-    if workspace.is_alone or read_consent(workspace.paths.consent) is not None:
+    if workspace.is_alone or agreed_to_share(workspace.paths.consent):
         return workspace, ""
     if not workspace.settings.model.startswith(HUB):
         # A mistyped name is told before the question, and before anything is written; a download waits for the answer.

@@ -25,7 +25,7 @@ from sapo_edge.cli.swarm import describe_questions
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import ConfigError, ExitCode, StateError
 from sapo_edge.room import Room
-from sapo_edge.state.consent import read_consent
+from sapo_edge.state.consent import agreed_to_share
 
 if TYPE_CHECKING:
     from sapo_edge.care.stop import Stop
@@ -117,7 +117,7 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     from sapo_edge.tasks.source import TaskSource
 
     workspace.check_swarm()
-    is_first = not workspace.is_alone and read_consent(workspace.paths.consent) is None
+    is_first = not workspace.is_alone and not agreed_to_share(workspace.paths.consent)
     workspace, not_agreed = ask_for_consent(workspace, agree=agree)
     if is_first:
         offer_start_at_login(workspace)

@@ -25,13 +25,16 @@ class Agreement:
         terms: version of what was agreed to.
         program: version of the program that asked.
         time: Unix seconds.
-        how: where it was given: "first screen", "terminal", "--agree", or the source of the setting `consent`.
+        how: where it was given: "first screen", "terminal app", "terminal", "--agree", or the source of the setting
+            `consent`.
+        sharing: false if who gave it chose to work alone: that agrees to learning on this machine, and to no more.
     """
 
     terms: int
     program: str
     time: float
     how: str
+    sharing: bool
 
 
 def read_consent(file: Path) -> Agreement | None:
@@ -45,10 +48,17 @@ def read_consent(file: Path) -> Agreement | None:
             str(record["program"]),
             float(record["time"]),
             str(record.get("how", "first screen")),
+            record.get("agreed", {}).get("network") != "solo",
         )
         return agreement if record["v"] == _VERSION and agreement.terms == TERMS else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def agreed_to_share(file: Path) -> bool:
+    """Whether the owner has agreed to share, in words that are today's."""
+    agreement = read_consent(file)
+    return agreement is not None and agreement.sharing
 
 
 def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = None) -> None:

@@ -20,7 +20,7 @@ from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import consent
-from sapo_edge.state.consent import read_consent, write_consent
+from sapo_edge.state.consent import agreed_to_share, read_consent, write_consent
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 from tests.unit.service.test_systemd import Commands
@@ -150,6 +150,20 @@ def test_who_works_alone_is_not_asked(workspace: Callable[..., Workspace], monke
     shown = on_terminal(monkeypatch, "y\n")
     asked, text = ask_for_consent(workspace(network="solo"), agree=True)
     assert asked.is_alone and text == shown.getvalue() == "" and not asked.paths.consent.exists()
+
+
+def test_who_agreed_to_work_alone_is_asked_before_sharing(
+    workspace: Callable[..., Workspace], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = workspace().paths
+    paths.create()
+    write_consent(paths.consent, "first screen", {"network": "solo"})
+    asked, text = ask_for_consent(workspace(), agree=False)
+    assert asked.is_alone and "until its owner agrees to share" in text
+    shown = on_terminal(monkeypatch, "y\n")
+    asked, _ = ask_for_consent(workspace(), agree=False)
+    assert "Share? [y/N]" in shown.getvalue() and not asked.is_alone
+    assert agreed_to_share(paths.consent)
 
 
 def test_new_terms_ask_again_and_earlier_records_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

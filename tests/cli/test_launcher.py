@@ -29,6 +29,7 @@ from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state import durable
+from sapo_edge.state.consent import agreed_to_share, read_consent
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership, Swarm
@@ -159,6 +160,22 @@ def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None
     launcher.accept(Consent("swarm", threads=0, mains_only=True, yield_to_others=True))
     assert read_file(launcher.paths.config_file) == {"network": "swarm", "on_battery": "pause", "busy": 70}
     assert launcher.choices() == Choices("swarm", "", 0, True, True)
+
+
+def test_who_agreed_to_work_alone_has_not_agreed_to_share(launcher: ProgramLauncher) -> None:
+    launcher.accept(Consent("solo"))
+    assert launcher.consented() and not agreed_to_share(launcher.paths.consent)
+    before = launcher.paths.consent.read_bytes()
+    layers.set_value(launcher.paths.config_file, "network", "swarm")
+    assert not launcher.consented(), "changed outside the app: its first screen asks"
+    launcher.set("network", "solo")
+    assert launcher.consented() and launcher.paths.consent.read_bytes() == before
+    launcher.paths.config_file.write_text("network = 7")
+    assert launcher.consented(), "no node starts with damaged settings"
+    launcher.paths.config_file.write_text("")
+    launcher.set("network", "swarm")
+    agreement = read_consent(launcher.paths.consent)
+    assert launcher.consented() and agreement is not None and agreement.sharing and agreement.how == "terminal app"
 
 
 def test_a_consent_without_changes_writes_no_setting(launcher: ProgramLauncher) -> None:

@@ -68,13 +68,22 @@ class ProgramLauncher:
         return self._paths
 
     def consented(self) -> bool:
-        """Whether the user has agreed on the first screen, or a node runs."""
-        if read_consent(self._paths.consent) is not None:
+        """Whether the user has agreed to what a node would do now, or a node runs."""
+        agreement = read_consent(self._paths.consent)
+        # Who agreed to work alone is asked again after changing that outside the app.
+        if agreement is not None and (agreement.sharing or self._works_alone()):
             return True
         try:
             return lock_holder(self._paths.lock) is not None
         except SapoError:
             return False
+
+    def _works_alone(self) -> bool:
+        """Whether a node would work alone; it also does if the settings are damaged, because then none starts."""
+        try:
+            return open_workspace(self._home).is_alone
+        except SapoError:
+            return True
 
     def findings(self) -> Findings:
         """Check this machine as `sapo doctor` does, without loading the backends. Takes about a second."""
@@ -199,8 +208,13 @@ class ProgramLauncher:
 
         Raises:
             ConfigError: if the value is not allowed or can't be written.
+            StateError: if the consent that it gives can't be recorded.
         """
         set_value(self._paths.config_file, name, None if value is None else storable(name, value))
+        if name == "network" and value != "solo":
+            agreement = read_consent(self._paths.consent)
+            if agreement is not None and not agreement.sharing:
+                write_consent(self._paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
         """A new conversation, not opened yet."""
