@@ -385,10 +385,11 @@ class Launcher(Protocol):
         ...
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting into `config.toml`; None removes it.
+        """Write a setting into `config.toml`; None removes it. To leave "solo" for `network` agrees to share.
 
         Raises:
             ConfigError: if the value is not allowed or can't be written.
+            StateError: if that agreement can't be recorded.
         """
         ...
 

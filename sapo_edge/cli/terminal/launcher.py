@@ -79,7 +79,7 @@ class ProgramLauncher:
             return False
 
     def _works_alone(self) -> bool:
-        """Whether a node would work alone; it also does if the settings are damaged, because then none starts."""
+        """Whether a node would share nothing: it would work alone, or not start because the settings are damaged."""
         try:
             return open_workspace(self._home).is_alone
         except SapoError:
@@ -204,11 +204,11 @@ class ProgramLauncher:
             return SETTINGS[name].default
 
     def set(self, name: str, value: str | None) -> None:
-        """Write a setting into `config.toml`; None removes it.
+        """Write a setting into `config.toml`; None removes it. To leave "solo" for `network` agrees to share.
 
         Raises:
             ConfigError: if the value is not allowed or can't be written.
-            StateError: if the consent that it gives can't be recorded.
+            StateError: if that agreement can't be recorded.
         """
         set_value(self._paths.config_file, name, None if value is None else storable(name, value))
         if name == "network" and value != "solo":
