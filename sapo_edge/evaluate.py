@@ -1,16 +1,26 @@
-"""Held-out evaluation: greedy answers to fixed questions that are never trained on, each right or wrong (pass@1)."""
+"""Held-out evaluation: greedy answers to fixed questions that are never trained on (pass@1).
+
+Each answer is right in the form that the manifest asks for, right in another form, or wrong. Accuracy and gain are of
+content, in whatever form; form is counted apart.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
+
+from sapo_edge.events import FORMED, OTHERWISE, WRONG
 
 if TYPE_CHECKING:
     from sapo_edge.policy import CallHandle, Policy, Prompt
     from sapo_edge.rollout import Task
+    from sapo_edge.tasks.source import Judgement, TaskSource
+
+SHOWN = 8
+"""Worked examples in the second way to ask a base model, those of the manifest included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +28,14 @@ class Evaluation:
     """The result of one evaluation.
 
     Attributes:
-        correct: for each question, whether its answer earned the full reward.
+        marks: for each question, `WRONG`, `FORMED` or `OTHERWISE`.
         texts: the answers.
         entries: the manifest's entry of each question, by name.
         too_long: questions that were not asked, because the model's context has no room for them and an answer. They
             count as wrong.
     """
 
-    correct: tuple[bool, ...]
+    marks: str
     texts: tuple[str, ...]
     entries: tuple[str, ...]
     too_long: int = 0
@@ -33,12 +43,22 @@ class Evaluation:
     @property
     def questions(self) -> int:
         """Number of questions."""
-        return len(self.correct)
+        return len(self.marks)
+
+    @property
+    def correct(self) -> tuple[bool, ...]:
+        """For each question, whether it was answered right, in whatever form."""
+        return tuple(mark != WRONG for mark in self.marks)
 
     @property
     def right(self) -> int:
-        """Number of questions answered right."""
-        return sum(self.correct)
+        """Number of questions answered right, in whatever form."""
+        return len(self.marks) - self.marks.count(WRONG)
+
+    @property
+    def formed(self) -> int:
+        """Number of questions answered right in the form that the manifest asks for."""
+        return self.marks.count(FORMED)
 
     @property
     def accuracy(self) -> float:
@@ -120,11 +140,43 @@ def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
     return Gain(value, max(-1.0, value - below), min(1.0, value + above), gained, lost)
 
 
+def evaluate_base(
+    policy: Policy,
+    source: TaskSource,
+    tasks: Sequence[Task],
+    max_tokens: int,
+    handle: Callable[[], CallHandle | None] = lambda: None,
+) -> tuple[Evaluation, int]:
+    """The base model's answers, asked in the better of two ways: by the manifest's prompt, or with `SHOWN` examples.
+
+    A base model that answers poorly only because it was shown too little would make any adapter look good.
+
+    Returns:
+        The evaluation, and the number of worked examples beyond those of the manifest.
+
+    Raises:
+        Cancelled: between decode steps.
+    """
+    manifest = source.manifest
+    plain = evaluate(policy, tasks, manifest.prompt_for, source.judge, max_tokens, handle(), use_adapter=False)
+    missing = SHOWN - len(manifest.examples)
+    if missing <= 0:
+        return plain, 0
+    drawn, _ = source.training_tasks(source.shown_seed, 0, 4 * missing)
+    answers = {task.question: answer for task in drawn if (answer := source.right_answer(task)) is not None}
+    examples = (*manifest.examples, *list(answers.items())[:missing])
+    if len(examples) == len(manifest.examples):
+        return plain, 0
+    prompt_for = replace(manifest, examples=examples).prompt_for
+    shown = evaluate(policy, tasks, prompt_for, source.judge, max_tokens, handle(), use_adapter=False)
+    return (shown, len(examples) - len(manifest.examples)) if shown.right > plain.right else (plain, 0)
+
+
 def evaluate(
     policy: Policy,
     tasks: Sequence[Task],
     prompt_for: Callable[[str], Prompt],
-    score: Callable[[Task, str], float],
+    judge: Callable[[Task, str], Judgement],
     max_tokens: int,
     handle: CallHandle | None = None,
     *,
@@ -135,7 +187,7 @@ def evaluate(
     Args:
         policy: base model and adapter.
         tasks: the held-out tasks.
-        prompt_for, score: the manifest's prompt and verifier.
+        prompt_for, judge: the manifest's prompt, and whether an answer is right.
         max_tokens: longest answer.
         handle: progress and cancellation.
         use_adapter: False evaluates the base model.
@@ -148,8 +200,11 @@ def evaluate(
     groups = policy.generate(
         [prompts[index] for index in asked], 1, max_tokens, 0.0, 0, handle, use_adapter=use_adapter
     )
-    texts, correct = [""] * len(tasks), [False] * len(tasks)
+    texts, marks = [""] * len(tasks), [WRONG] * len(tasks)
     for index, (sample,) in zip(asked, groups, strict=True):
-        texts[index], correct[index] = sample.text, score(tasks[index], sample.text) >= 1.0
+        judgement = judge(tasks[index], sample.text)
+        texts[index] = sample.text
+        if judgement.right:
+            marks[index] = FORMED if judgement.formed else OTHERWISE
     entries = tuple(task.ref.entry for task in tasks)
-    return Evaluation(tuple(correct), tuple(texts), entries, len(tasks) - len(asked))
+    return Evaluation("".join(marks), tuple(texts), entries, len(tasks) - len(asked))

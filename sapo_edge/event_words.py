@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 
 from sapo_edge import events
+from sapo_edge.events import FORMED, WRONG
 from sapo_edge.plain import counted
 
 PHASES: Mapping[str, str] = {
     "load": "loading",
+    "head_start": "learning right answers",
     "generate": "answering",
     "update": "learning",
     "evaluate": "held-out questions",
@@ -30,6 +32,8 @@ def describe_event(event: events.Event) -> str:
             return describe_held_out(event)
         case events.Comparison():
             return describe_comparison(event)
+        case events.HeadStart():
+            return describe_head_start(event)
         case events.CheckpointSaved():
             return f"checkpoint of round {event.round} saved" + (", the best so far" if event.best else "")
         case events.RolledBack():
@@ -69,6 +73,25 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
     return f"{name} {describe_moment(event.round)}: {figures}"
 
 
+def describe_head_start(event: events.HeadStart, base: events.HeldOut | None = None) -> str:
+    """How far a head start is, and what it has learned.
+
+    Args:
+        event: the newest validation in it.
+        base: the evaluation before it, if the questions are the same.
+    """
+    change = f"{format_share(base.accuracy)} -> " if base is not None and base.questions == event.questions else ""
+    text = (
+        f"head start, {counted(event.updates, 'update')}: held-out validation {change}{format_share(event.accuracy)} "
+        f"({event.correct} of {event.questions})"
+    )
+    if not event.done:
+        return text
+    if event.best_updates < event.updates:
+        text += f"; it rises no more, so the adapter of update {event.best_updates} goes on"
+    return f"{text}; the rounds begin"
+
+
 def describe_moment(round: int) -> str:
     """When an evaluation was made."""
     return f"after round {round}" if round else "before training"
@@ -80,12 +103,27 @@ def is_comparable(first: events.HeldOut, second: events.HeldOut) -> bool:
 
 
 def describe_comparison(event: events.Comparison) -> str:
-    """Base model and adapter on the test questions."""
+    """Base model and adapter on the test questions: content, then form."""
     base, adapter = event.base / event.questions, event.adapter / event.questions
-    return (
-        f"held-out test: base {format_share(base)}, adapter of round {event.round} {format_share(adapter)} "
-        f"({event.questions} questions); {format_gain(event.gain, event.low, event.high)}"
-    )
+    shown = f" (shown {event.base_examples} more worked examples)" if event.base_examples else ""
+    parts = [
+        f"held-out test: base {format_share(base)}{shown}, adapter of round {event.round} {format_share(adapter)} "
+        f"({event.questions} questions)",
+        format_gain(event.gain, event.low, event.high),
+    ]
+    if event.base_answers:
+        pairs = list(zip(event.base_answers, event.adapter_answers, strict=True))
+        gained = sum(before == WRONG != now for before, now in pairs)
+        lost = sum(now == WRONG != before for before, now in pairs)
+        parts.append(f"{gained} became right, {lost} became wrong")
+        formed = (event.base_answers.count(FORMED), event.adapter_answers.count(FORMED))
+        parts.append(describe_form(*formed, event.questions))
+    return "; ".join(parts)
+
+
+def describe_form(base: int, adapter: int, questions: int) -> str:
+    """How many answers are right in the form that the manifest asks for, which is no part of the gain."""
+    return f"right in the form asked for: {base} -> {adapter} of {questions}"
 
 
 def describe_too_long(too_long: int, questions: int) -> str:

@@ -18,7 +18,9 @@ from sapo_edge.fields import check_flag, check_integer, check_list, check_map, c
 VERSION = 1
 """Version of the JSON form."""
 
-Phase = Literal["load", "generate", "update", "evaluate"]
+WRONG, FORMED, OTHERWISE = "0", "1", "2"
+"""Marks of an answer: wrong, right in the form that the manifest asks for, right in another form."""
+Phase = Literal["load", "head_start", "generate", "update", "evaluate"]
 Level = Literal["info", "warning", "error"]
 
 
@@ -111,10 +113,11 @@ class HeldOut(Event):
     Attributes:
         round: the last round before it; 0 is the model before training.
         accuracy: `correct` / `questions`.
-        correct, questions: counts.
+        correct, questions: counts; an answer is correct by its content, in whatever form.
         low, high: 95 % interval of the accuracy.
         split: the set of questions, "validation"; "" in events of versions that had only one.
-        answers: "1" or "0" for each question, in their order: right or wrong; "" in events of earlier versions.
+        answers: for each question, in their order: "0" wrong, "1" right in the form that the manifest asks for, "2"
+            right in another form; "" in events of earlier versions.
         question_set: mark of the questions and of their verifiers; only accuracies with the same one can be compared.
             "" in events of earlier versions.
     """
@@ -131,6 +134,11 @@ class HeldOut(Event):
     question_set: str = ""
 
     @property
+    def formed(self) -> int:
+        """Questions answered correctly in the form that the manifest asks for."""
+        return self.answers.count(FORMED)
+
+    @property
     def asked(self) -> tuple[str, int, str]:
         """What was asked: evaluations can be compared if it is equal."""
         return self.split, self.questions, self.question_set
@@ -143,10 +151,13 @@ class Comparison(Event):
     Attributes:
         round: of the checkpoint.
         questions: asked of both.
-        base, adapter: questions that each answered correctly.
+        base, adapter: questions that each answered correctly, in whatever form.
         gain: rise of the accuracy, (`adapter` - `base`) / `questions`.
         low, high: paired 95 % interval of the gain.
         question_set: as in `HeldOut`.
+        base_answers, adapter_answers: as `HeldOut.answers`; "" in events of earlier versions.
+        base_examples: worked examples that the base model was shown beyond those of the manifest, because it answers
+            better with them.
     """
 
     event: ClassVar[str] = "comparison"
@@ -158,6 +169,32 @@ class Comparison(Event):
     low: float
     high: float
     question_set: str = ""
+    base_answers: str = ""
+    adapter_answers: str = ""
+    base_examples: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadStart(Event):
+    """How far a head start is: supervised updates before the first round.
+
+    Attributes:
+        updates: made so far.
+        learned: different questions that were learned from, since the program started.
+        accuracy: on the validation questions, `correct` / `questions`.
+        correct, questions: counts, as in `HeldOut`.
+        done: whether it is over and the rounds begin.
+        best_updates: updates after which the accuracy was the best; these count when it is over.
+    """
+
+    event: ClassVar[str] = "head_start"
+    updates: int
+    learned: int
+    accuracy: float
+    correct: int
+    questions: int
+    done: bool = False
+    best_updates: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +274,7 @@ EVENTS: Mapping[str, type[Event]] = {
         RoundFinished,
         HeldOut,
         Comparison,
+        HeadStart,
         CheckpointSaved,
         RolledBack,
         Notice,

@@ -28,7 +28,7 @@ from sapo_edge.policy import (
     UpdateStatistics,
 )
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.tasks.source import TaskSource
+from sapo_edge.tasks.source import Judgement, TaskSource
 
 RIGHT = "right"
 WRONG = "wrong"
@@ -181,6 +181,10 @@ class LengthScored(TaskSource):
 
     def score(self, task: Task, text: str) -> float:
         return length_score(task, text)
+
+    def judge(self, task: Task, text: str) -> Judgement:
+        right = length_score(task, text) == 1.0
+        return Judgement(right, right)
 
 
 def drawn_held_out(source: TaskSource) -> Task:

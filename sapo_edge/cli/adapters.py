@@ -40,21 +40,21 @@ def evaluate(
     manifest_used = workspace.require_manifest()
     directory = find_adapter(workspace, adapter)
     may_have_seen = _may_have_seen(directory, manifest_used)
-    results = _evaluate_both(workspace, directory)
+    results, examples = _evaluate_both(workspace, directory)
     gain = paired_gain(results["base"], results["adapter"])
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
         print_json(
             {
                 "manifest": manifest_used.name, "adapter_path": str(directory), "split": "test", **record,
-                "gain": asdict(gain), "may_have_seen": may_have_seen,
+                "gain": asdict(gain), "base_examples": examples, "may_have_seen": may_have_seen,
             }
         )  # fmt: skip
         return
     narrate(f"adapter: {directory}")
     if may_have_seen:
         narrate("it may have been trained on some of these questions: they were not all held out of its training")
-    _print_table(results, gain, manifest_used.name)
+    _print_table(results, examples, gain, manifest_used.name)
 
 
 def export(
@@ -161,14 +161,14 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]:
-    """Evaluations of base model and adapter on the test questions, by name.
+def _evaluate_both(workspace: Workspace, adapter: Path) -> tuple[dict[str, Evaluation], int]:
+    """Evaluations of base model and adapter on the test questions, by name, and what the base was shown beyond.
 
     Raises:
         ConfigError: if there are no test questions.
     """
     from sapo_edge.backends.adapter.files import read_alpha
-    from sapo_edge.evaluate import evaluate
+    from sapo_edge.evaluate import evaluate, evaluate_base
     from sapo_edge.tasks.source import TaskSource
 
     source = TaskSource(workspace.require_manifest())
@@ -186,15 +186,14 @@ def _evaluate_both(workspace: Workspace, adapter: Path) -> dict[str, Evaluation]
         try:
             check_model(adapter, policy.model_digest)
             policy.load(adapter)
-            for name in ("base", "adapter"):
-                with progress(name) as handle:
-                    results[name] = evaluate(
-                        policy, tasks, source.manifest.prompt_for, source.score, workspace.settings.max_tokens, handle,
-                        use_adapter=name == "adapter",
-                    )  # fmt: skip
+            limit = workspace.settings.max_tokens or source.manifest.max_tokens
+            with progress("base") as handle:
+                results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
+            with progress("adapter") as handle:
+                results["adapter"] = evaluate(policy, tasks, source.manifest.prompt_for, source.judge, limit, handle)
         finally:
             policy.close()
-    return results
+    return results, examples
 
 
 def _may_have_seen(adapter: Path, manifest: Manifest) -> bool:
@@ -224,25 +223,29 @@ def _as_dict(result: Evaluation) -> dict[str, Any]:
         name: {"correct": right, "questions": questions} for name, (right, questions) in result.by_entry().items()
     }
     return {
-        "accuracy": result.accuracy, "correct": result.right, "questions": result.questions, "low": low, "high": high,
+        "accuracy": result.accuracy, "correct": result.right, "formed": result.formed,
+        "questions": result.questions, "low": low, "high": high,
         "entries": entries,
     }  # fmt: skip
 
 
-def _print_table(results: dict[str, Evaluation], gain: Gain, manifest: str) -> None:
-    from sapo_edge.event_words import describe_too_long, format_gain
+def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, manifest: str) -> None:
+    from sapo_edge.event_words import describe_form, describe_too_long, format_gain
 
     base, adapter = results["base"], results["adapter"]
     print(f"held-out test questions of {manifest}, by which no checkpoint was chosen; greedy, pass@1, 95 % intervals")
+    print("right by content, in whatever form")
     for name, result in results.items():
         low, high = result.interval
-        print(f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f})")
+        shown = f", with {examples} more worked examples" if examples and result is base else ""
+        print(
+            f"  {name:8} {result.accuracy:.2f}  ({result.right} of {result.questions}, {low:.2f} to {high:.2f}){shown}"
+        )
     print(f"  {format_gain(gain.value, gain.low, gain.high)}, paired on the same questions")
+    print(f"  {gain.gained} became right, {gain.lost} became wrong")
+    print(f"  {describe_form(base.formed, adapter.formed, base.questions)}")
     if base.too_long:
         print(f"  {describe_too_long(base.too_long, base.questions)}")
     print("by task (base -> adapter, of questions)")
     for entry, (right, questions) in base.by_entry().items():
         print(f"  {entry:20} {right:3} -> {adapter.by_entry()[entry][0]:3}  of {questions}")
-    print(
-        f"the adapter answers {gain.gained} questions that the base got wrong, and misses {gain.lost} that it got right"
-    )

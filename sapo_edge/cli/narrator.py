@@ -14,6 +14,7 @@ from sapo_edge.cli.output import priority
 from sapo_edge.event_words import (
     PHASES,
     describe_event,
+    describe_head_start,
     describe_held_out,
     describe_start,
     is_comparable,
@@ -88,6 +89,10 @@ class Narrator:
                 if self._base is None or not is_comparable(self._base, event):
                     self._base = event
                 self.say(describe_held_out(event, self._base))
+            case events.HeadStart():
+                self.say(describe_head_start(event, self._base))
+                # Rounds take another time than this phase.
+                self._times = deque([time.monotonic()], self._times.maxlen)
             case events.Comparison() | events.RolledBack():
                 self.say(describe_event(event))
             case events.Notice():

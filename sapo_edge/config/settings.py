@@ -17,6 +17,8 @@ from sapo_edge.plain import did_you_mean
 
 MAX_SEED = 2**63 - 1
 """Largest seed."""
+MAX_HEAD_START = 20_000
+"""Most updates of a head start."""
 BACKENDS = "sapo_edge.backends"
 """Entry point group in which other packages register backends: `docs/backends.md`."""
 
@@ -107,7 +109,8 @@ class Setting:
         if isinstance(value, bool):
             return None
         if self.kind is str:
-            return value if isinstance(value, str) else None
+            # A text with a form of its own may be a number, too.
+            return value if isinstance(value, str) else str(value) if isinstance(value, int) and self.parse else None
         try:
             if isinstance(value, str):
                 return int(value) if self.kind is int else float(value)
@@ -120,6 +123,19 @@ class Setting:
 
 def _setting(default: int | float | str | None, explanation: str, **details: Any) -> Any:
     return dataclasses.field(default=default, metadata={"explanation": explanation, **details})
+
+
+def head_start_limit(text: str) -> int | None:
+    """The number of updates of a head start; None for "auto".
+
+    Raises:
+        ValueError: if the text is anything else.
+    """
+    if text == "auto":
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text) <= MAX_HEAD_START):
+        raise ValueError(f"{text!r} is not a number of updates")
+    return int(text)
 
 
 def _temperature(degrees: int) -> None:
@@ -224,13 +240,12 @@ class Settings:
     warmup: int = _setting(
         5, "Updates over which the learning rate rises linearly to its full value.", low=0, high=10_000, unit="updates"
     )
-    head_start: int = _setting(
-        0,
-        "Updates before the first round that learn the right answers of training questions, for a model that is never "
-        "right. 0: none.",
-        low=0,
-        high=200,
-        unit="updates",
+    head_start: str = _setting(
+        "auto",
+        "Updates before the first round that learn the right answers of training questions. auto: while validation "
+        "rises, where right answers are known. 0: none.",
+        form="auto, or a number of updates from 0 to 20000",
+        parse=head_start_limit,
     )
     decay_after: int = _setting(
         20,

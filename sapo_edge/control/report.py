@@ -10,7 +10,7 @@ from typing import Any
 from sapo_edge import events
 from sapo_edge.control.journal_view import COMPARABLE, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import Comparison
+from sapo_edge.events import FORMED, Comparison
 from sapo_edge.state.detail import Detail, Example
 
 _COMPARISON = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
@@ -41,10 +41,12 @@ class Report:
         split: "test" for questions that chose no checkpoint; else those that chose the best one.
         round: of the adapter.
         questions: asked of both.
-        before, now: right answers of both.
+        before, now: right answers of both, in whatever form.
         gain: the rise with its 95 % interval; None if it is not known which answers were right.
         tasks: by task; empty if the journal lacks that.
         examples: the answer before and now to the same question; those that changed first.
+        formed: of the right answers before and now, those in the form that the manifest asks for; None if not known.
+        base_examples: as in `events.Comparison`.
     """
 
     split: str
@@ -55,6 +57,8 @@ class Report:
     gain: Gain | None
     tasks: tuple[TaskCourse, ...] = ()
     examples: tuple[tuple[Example, Example], ...] = ()
+    formed: tuple[int, int] | None = None
+    base_examples: int = 0
 
 
 def read_report(journal: Path, best: int | None) -> Report | None:
@@ -78,6 +82,7 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             gain: Gain | None = _gain_of(comparison)
             split, first, round = "test", 0, comparison.round
             counts = (comparison.questions, comparison.base, comparison.adapter)
+            marks, base_examples = (comparison.base_answers, comparison.adapter_answers), comparison.base_examples
         else:
             course = [
                 connection.execute(f"{_EVALUATION} ORDER BY {order} LIMIT 1").fetchone()
@@ -89,9 +94,11 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             # A model that never got better is compared as it is now.
             round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
             gain = paired(answers, answers_now)
+            marks, base_examples = (answers, answers_now), 0
             counts = (questions, before, now)
         details = _detail(connection, split, first), _detail(connection, split, round)
-    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details))
+    formed = (marks[0].count(FORMED), marks[1].count(FORMED)) if all(marks) else None
+    return Report(split, round, *counts, gain, _tasks(*details), _examples(*details), formed, base_examples)
 
 
 def _last_comparison(connection: sqlite3.Connection) -> Comparison | None:
@@ -101,19 +108,18 @@ def _last_comparison(connection: sqlite3.Connection) -> Comparison | None:
 
 
 def _gain_of(comparison: Comparison) -> Gain:
-    # The comparison counts no single questions; the difference of both is what is known.
+    if gain := paired(comparison.base_answers, comparison.adapter_answers):
+        return gain
+    # An earlier version kept no single questions; the difference of both is what is known.
     changed = comparison.adapter - comparison.base
     return Gain(comparison.gain, comparison.low, comparison.high, max(0, changed), max(0, -changed))
 
 
 def paired(before: str, now: str) -> Gain | None:
-    """The gain from "1" or "0" for each question; None if an earlier version stored none."""
+    """The gain from the mark of each question; None if an earlier version stored none."""
     if not before or len(before) != len(now):
         return None
-    first, second = (
-        Evaluation(tuple(mark == "1" for mark in marks), ("",) * len(marks), ("",) * len(marks))
-        for marks in (before, now)
-    )
+    first, second = (Evaluation(marks, ("",) * len(marks), ("",) * len(marks)) for marks in (before, now))
     return paired_gain(first, second)
 
 

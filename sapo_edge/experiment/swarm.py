@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sapo_edge.evaluate import evaluate
+from sapo_edge.events import FORMED
 from sapo_edge.experiment.forgery import Public
 from sapo_edge.experiment.hostile import ATTACKS, Attacker, carries
 from sapo_edge.experiment.member import Clock, Member, Shelves
@@ -47,8 +48,9 @@ class QuestionSet:
         """
         prompt_for, score = self.source.manifest.prompt_for, self.source.score
         if self.samples == 1:
-            evaluation = evaluate(policy, self.tasks, prompt_for, score, max_tokens)
-            return "".join(str(int(right)) for right in evaluation.correct), list(evaluation.texts)
+            # The tables count what is right in the form asked for, as the rewards of their manifests do.
+            evaluation = evaluate(policy, self.tasks, prompt_for, self.source.judge, max_tokens)
+            return "".join(str(int(mark == FORMED)) for mark in evaluation.marks), list(evaluation.texts)
         prompts = [prompt_for(task.question) for task in self.tasks]
         groups = policy.generate(prompts, self.samples, max_tokens, 1.0, seed)
         counts = [

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from sapo_edge.evaluate import Evaluation, evaluate, paired_gain
-from sapo_edge.event_words import describe_too_long, format_share
-from sapo_edge.events import Comparison, Event, HeldOut, Notice
+from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
+from sapo_edge.event_words import describe_too_long
+from sapo_edge.events import FORMED, WRONG, Comparison, Event, HeldOut, Notice
 from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.state.checkpoint import Checkpoint
@@ -91,7 +91,7 @@ class Evaluations:
                 low=low,
                 high=high,
                 split="validation",
-                answers="".join(str(int(right)) for right in result.correct),
+                answers=result.marks,
                 question_set=question_set,
             )
             judgement = self._judge(event)
@@ -103,19 +103,17 @@ class Evaluations:
         if latest is not None and latest.round == round and latest.asked != (event.questions, question_set):
             self._store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
-    def describe_change(self, round: int) -> str:
-        """The policy's accuracy on the validation set beside that after a round, in words; "" without questions.
+    def ask_validation(self) -> Evaluation:
+        """The policy's answers to the validation set, which are not recorded.
 
         Raises:
             Cancelled: between decode steps.
         """
-        if not self._source.held_out("validation", self._questions):
-            return ""
-        question_set = self._question_set("validation")
-        before, now = self._store.journal.held_out_after(round, "validation"), self._answer("validation")
-        is_comparable = before is not None and before.asked == ("validation", now.questions, question_set)
-        change = f"{format_share(before.accuracy)} -> " if before is not None and is_comparable else ""
-        return f"; held-out validation {change}{format_share(now.accuracy)} ({now.right} of {now.questions})"
+        return self._answer("validation")
+
+    def record(self, round: int, result: Evaluation) -> None:
+        """Record a validation with the checkpoint of a round."""
+        self._store.record_accuracy(round, result.accuracy, result.questions, self._question_set("validation"))
 
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
@@ -134,7 +132,9 @@ class Evaluations:
         if not questions or (last is not None and (last.round, last.questions, last.question_set) == asked):
             return last
         self._policy.load(best.directory)
-        base, adapter = self._answer("test", use_adapter=False), self._answer("test")
+        tasks = self._source.held_out("test", self._questions)
+        base, examples = evaluate_base(self._policy, self._source, tasks, self._max_tokens, self._call_handle)
+        adapter = self._answer("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
         self._keep_detail("test", 0, base)
         self._keep_detail("test", best.round, adapter)
@@ -148,6 +148,9 @@ class Evaluations:
             low=gain.low,
             high=gain.high,
             question_set=question_set,
+            base_answers=base.marks,
+            adapter_answers=adapter.marks,
+            base_examples=examples,
         )
         self._emit(comparison)
         return comparison
@@ -162,20 +165,19 @@ class Evaluations:
         """Keep right answers by task, and the first few answers."""
         tasks = self._source.held_out(split, min(self._questions, EXAMPLES))
         examples = tuple(
-            Example(task.ref.entry, task.question, task.ground_truth, text, right)
-            for task, text, right in zip(tasks, result.texts, result.correct, strict=False)
+            Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
+            for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
         )
         self._store.journal.record_detail(split, round, Detail(result.by_entry(), examples))
 
-    def _answer(self, split: Split, *, use_adapter: bool = True) -> Evaluation:
+    def _answer(self, split: Split) -> Evaluation:
         result = evaluate(
             self._policy,
             self._source.held_out(split, self._questions),
             self._source.manifest.prompt_for,
-            self._source.score,
+            self._source.judge,
             self._max_tokens,
             self._call_handle(),
-            use_adapter=use_adapter,
         )
         if result.too_long and split not in self._warned:
             self._warned.add(split)

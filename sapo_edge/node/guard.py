@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sapo_edge.balance import Balance, reduced
 from sapo_edge.config.settings import Settings
 from sapo_edge.event_words import format_share
-from sapo_edge.events import HeldOut, Notice
+from sapo_edge.events import WRONG, HeldOut, Notice
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import Journal
 
@@ -86,4 +86,4 @@ def _way_back(event: HeldOut, best: Checkpoint | None) -> str:
 
 
 def _correct(event: HeldOut) -> tuple[bool, ...]:
-    return tuple(answer == "1" for answer in event.answers)
+    return tuple(answer != WRONG for answer in event.answers)

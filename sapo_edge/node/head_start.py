@@ -1,82 +1,169 @@
-"""A head start: a few supervised updates on the right answers of training questions, before the first round.
+"""A head start: supervised updates on the right answers of training questions, before the first round.
 
-Where a model is never right, all its answers earn the same, and reinforcement learning has nothing to learn from. The
-updates minimise the cross-entropy of the right answers with the learner of the rounds: an external answer with
-advantage 1 that is trusted fully has exactly that gradient. Nothing is learned from a held-out question.
+Reinforcement learning teaches where some answers to a question are right and others wrong. A model that is seldom right
+learns sooner from right answers, where they are known. The updates minimise their cross-entropy with the learner of the
+rounds: an external answer with advantage 1 that is trusted fully has exactly that gradient. Nothing is learned from a
+held-out question.
+
+By default the head start goes on while validation accuracy rises. It is a phase of its own: it is validated, saved and
+reported at growing distances, and continues after a restart.
 """
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import CallHandle, ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import Task
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 TRUSTING = ExternalRule(positive_floor=0.0, bounded=False)
 """External answers count fully, however unlikely they are, and however long."""
+RATE = 5.0
+"""Learning rate, as a multiple of that of the rounds: right answers are a steadier signal than rewards. Measured
+(`docs/experiments.md`)."""
+FIRST = 20
+"""Updates before the first validation, which shows within a minute or two that something is learned."""
+GROWTH = 1.5
+"""From one validation to the next, the updates grow by this factor ..."""
+MAX_SECONDS = 240.0
+"""... but they are this far apart at most."""
+WAIT = 40
+"""It ends if validation did not rise in as many updates, and in a third of all."""
+ENOUGH = 0.98
+"""Share of validation questions answered right with which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeadStart:
-    """What a head start works with.
+class HeadStartState:
+    """How far a head start is; JSON values.
 
     Attributes:
+        updates: made so far.
+        cursor: position in its task sequence.
+        best: right answers to the validation questions at its best.
+        best_updates: updates made when it was at its best.
+        over: whether it is.
+    """
+
+    updates: int = 0
+    cursor: int = 0
+    best: int = 0
+    best_updates: int = 0
+    over: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """All fields by name."""
+        return asdict(self)
+
+    def judged(self, right: int, questions: int, limit: int | None) -> HeadStartState:
+        """The state after a validation.
+
+        Args:
+            right, questions: of the validation.
+            limit: number of updates that the owner asked for; None if validation decides.
+        """
+        state = self
+        if right > self.best:
+            state = replace(self, best=right, best_updates=self.updates)
+        if limit is not None:
+            return replace(state, over=self.updates >= limit)
+        stalled = self.updates - state.best_updates
+        return replace(state, over=right >= ENOUGH * questions or stalled >= max(WAIT, self.updates / 3))
+
+    def next_updates(self, limit: int | None, seconds: float) -> int:
+        """Updates before the next validation.
+
+        Args:
+            limit: as above.
+            seconds: of one update; 0 if not known yet.
+        """
+        count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
+        if seconds:
+            count = min(count, max(1, int(MAX_SECONDS / seconds)))
+        return count if limit is None else min(count, limit - self.updates)
+
+
+class HeadStart:
+    """Makes the updates.
+
+    Args:
         policy: learns.
-        source: draws training questions, and checks that their answers are right.
+        source: draws training questions, and knows their right answers.
         seed: of the node; the questions are drawn in another order than those of its rounds.
         batch: questions in an update.
         settings: of the node's updates.
+
+    Attributes:
+        seconds: of an update, on average; 0 before the first.
+        learned: different questions that were learned from, since the program started.
     """
 
-    policy: Policy
-    source: TaskSource
-    seed: int
-    batch: int
-    settings: UpdateSettings
+    def __init__(self, policy: Policy, source: TaskSource, seed: int, batch: int, settings: UpdateSettings) -> None:
+        self.seconds = 0.0
+        self.learned: set[str] = set()
+        self._policy = policy
+        self._source = source
+        self._seed = derive_seed("head start", seed)
+        self._batch = batch
+        # One epoch, so that no ratio is clipped.
+        self._settings = replace(
+            settings, learning_rate=RATE * settings.learning_rate, epochs=1, kl_coefficient=0.0, external_rule=TRUSTING
+        )
 
-    def run(self, updates: int, handle: Callable[[], CallHandle], goes_on: Callable[[], bool]) -> int:
+    def is_possible(self) -> bool:
+        """Whether right answers to the first questions are known."""
+        tasks, _ = self._source.training_tasks(self._seed, 0, self._batch)
+        return any(self._group(task) is not None for task in tasks)
+
+    def advance(
+        self,
+        state: HeadStartState,
+        updates: int,
+        handle: Callable[[], CallHandle],
+        goes_on: Callable[[int], bool],
+    ) -> HeadStartState:
         """Make so many updates.
 
         Args:
+            state: how far it is.
             updates: number of updates.
-            handle: progress and cancellation of one update.
-            goes_on: called before each update; False ends the head start.
-
-        Returns:
-            Number of different questions that were learned from.
+            handle: cancellation of one update.
+            goes_on: called before each update with the number of those made; False ends it.
 
         Raises:
             Cancelled: between the groups of an update, which is then undone.
             ManifestError: if there is no right answer to learn.
         """
-        cursor, learned = 0, set[str]()
-        for _ in range(updates):
-            if not goes_on():
-                break
-            tasks, cursor = self.source.training_tasks(derive_seed("head start", self.seed), cursor, self.batch)
+        spent, made, cursor = 0.0, 0, state.cursor
+        while made < updates and goes_on(made):
+            begin, watch = time.monotonic(), handle()
+            tasks, cursor = self._source.training_tasks(self._seed, cursor, self._batch)
             groups = {task.question: group for task in tasks if (group := self._group(task)) is not None}
-            if not groups and not learned:
-                name = self.source.manifest.name
+            if not groups and not self.learned:
+                name = self._source.manifest.name
                 problem = f"the questions of {name} have no right answers to learn"
                 raise ManifestError(problem, "set head_start to 0, or check the questions with `sapo tasks check`")
-            self.policy.update(list(groups.values()), _supervised(self.settings), handle())
-            learned.update(groups)
-        return len(learned)
+            self._policy.update(list(groups.values()), self._settings, watch)
+            spent += time.monotonic() - begin - watch.paused_seconds
+            self.learned.update(groups)
+            made += 1
+        if made:
+            self.seconds = spent / made
+        return replace(state, updates=state.updates + made, cursor=cursor)
 
     def _group(self, task: Task) -> TrainingGroup | None:
-        """A question with its right answer; None if that is not right by its own check, or too long."""
-        text = f"{OPEN_TAG}{task.ground_truth}{CLOSE_TAG}"
-        limit = self.settings.max_tokens
-        if self.source.score(task, text) < 1 or (limit and len(self.policy.encode(text)) > limit):
+        """A question with its right answer; None if none is known, or it is too long."""
+        text = self._source.right_answer(task)
+        limit = self._settings.max_tokens
+        # An answer needs one more token to end.
+        if text is None or (limit and len(self._policy.encode(text)) >= limit):
             return None
-        prompt = self.source.manifest.prompt_for(task.question)
-        return TrainingGroup(prompt, (TrainingAnswer(text, True, 1.0),), external=True)
-
-
-def _supervised(settings: UpdateSettings) -> UpdateSettings:
-    """The settings of a supervised update: one epoch, so that no ratio is clipped."""
-    return replace(settings, epochs=1, kl_coefficient=0.0, external_rule=TRUSTING)
+        return TrainingGroup(
+            self._source.manifest.prompt_for(task.question), (TrainingAnswer(text, True, 1.0),), external=True
+        )

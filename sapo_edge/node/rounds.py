@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from sapo_edge import events
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.care.stop import Stop
-from sapo_edge.config.settings import Settings
+from sapo_edge.config.settings import Settings, head_start_limit
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
+from sapo_edge.evaluate import Evaluation
 from sapo_edge.events import (
     CheckpointSaved,
     Comparison,
@@ -25,13 +28,13 @@ from sapo_edge.events import (
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
-from sapo_edge.node.head_start import HeadStart
+from sapo_edge.node.head_start import ENOUGH, HeadStart, HeadStartState
 from sapo_edge.plain import counted
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Rollout, Task
 from sapo_edge.room import Room
-from sapo_edge.sapo import RoundContext, RoundResult, sapo_round
+from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
@@ -133,6 +136,7 @@ class Node:
         self._reported_counts: dict[str, int] = {}
         self._lacks_external = False
         self._too_long = 0
+        self._head_start = HeadStartState()
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy,
@@ -259,7 +263,7 @@ class Node:
         self._is_in_round = True
         number = self.round + 1
         # Read once: a setting that changes during the round takes effect in the next one.
-        settings = round_settings(self.settings, self.max_tokens, self.guard.external(self.settings))
+        settings = self._round_settings(self.guard.external(self.settings))
         received = self._count_received()
         result = sapo_round(
             number,
@@ -351,6 +355,10 @@ class Node:
             self._inform(f"round {result.number}: {state}")
 
     def _call_handle(self, phase: Phase, unit: str) -> CallHandle:
+        return self.stop.call_handle(self._progress(phase, unit))
+
+    def _progress(self, phase: Phase, unit: str) -> Callable[[int, int], None]:
+        """A function that shows how far a step is."""
         last = 0.0
 
         def progress(done: int, total: int) -> None:
@@ -363,7 +371,7 @@ class Node:
                 last = now
                 self._emit(self.progress)
 
-        return self.stop.call_handle(progress)
+        return progress
 
     # Evaluations.
 
@@ -373,34 +381,106 @@ class Node:
 
     def _validate_at_start(self) -> None:
         """Validate the untrained model, or the last checkpoint if a node that ended abruptly did not get to it."""
+        latest = self.store.latest
         if self.trains and (
-            self.store.latest is None or (self.store.latest.round == self.round and self._is_due(self.round))
+            latest is None or (latest.round > 0 and latest.round == self.round and self._is_due(self.round))
         ):
             self._validate()
 
     def _take_head_start(self) -> None:
-        """Learn right answers before the first round, if the settings say so, and say what became of it.
+        """Learn right answers before the first round, as the settings say.
 
-        A node that is stopped before its first checkpoint begins again with the same updates.
+        Each validation that is the best so far is saved, with the state of the head start: a node that was stopped goes
+        on from there.
+
+        Raises:
+            Cancelled: in an update or a validation.
         """
-        updates = self.settings.head_start
-        if not updates or not self.trains:
+        limit = head_start_limit(self.settings.head_start)
+        begun = self.store.latest is not None
+        if not self.trains or limit == 0 or self._head_start.over or (begun and not self._head_start.updates):
             return
-        if self.store.latest is not None:
-            if self.store.latest.settings.get("head_start") != updates:
-                self._warn(
-                    f"head_start = {updates} has no effect: it counts at the start of a run: `sapo runs new` begins one"
+        update = round_settings(self.settings, self.max_tokens).update
+        batch = self.settings.own + self.settings.external
+        head_start = HeadStart(self.policy, self.source, self.seed, batch, update)
+        problem = "" if limit is not None else self._needs_none(head_start)
+        if problem:
+            self._inform(f"no head start: {problem}")
+            return
+        state = self._head_start
+        while not state.over:
+            state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
+            if self.stop.finish.is_set():
+                self._inform("head start: stopped; the next start continues from its last validation")
+                return
+            result = self._evaluations.ask_validation()
+            state = state.judged(result.right, result.questions, limit)
+            if state.best_updates == state.updates or self.store.latest is None:
+                self._save_head_start(state, result)
+            if state.over:
+                self._end_head_start(state)
+            self.emit(
+                events.HeadStart(
+                    updates=state.updates,
+                    learned=len(head_start.learned),
+                    accuracy=result.accuracy,
+                    correct=result.right,
+                    questions=result.questions,
+                    done=state.over,
+                    best_updates=self._head_start.updates if state.over else state.best_updates,
                 )
-            return
-        self._inform(f"head start: {counted(updates, 'update')} on the right answers of training questions")
-        settings = round_settings(self.settings, self.max_tokens)
-        head_start = HeadStart(self.policy, self.source, self.seed, settings.own + settings.external, settings.update)
-        learned = head_start.run(updates, lambda: self._call_handle("update", "groups"), self._may_go_on)
-        if self.stop.finish.is_set():
-            self._inform("head start: stopped; the next start begins it again")
-        else:
-            result = self._evaluations.describe_change(0)
-            self._inform(f"head start: learned from {counted(learned, 'question')}{result}; the rounds begin")
+            )
+
+    def _needs_none(self, head_start: HeadStart) -> str:
+        """Why this run begins without a head start; "" if one may help."""
+        base = self.store.journal.held_out_after(0, "validation")
+        if base is None:
+            return "without held-out questions nothing tells when to end it; the setting head_start gives a number"
+        if base.accuracy >= ENOUGH:
+            return "the model is nearly always right already"
+        return "" if head_start.is_possible() else "the right answers to these questions are not known"
+
+    def _advance(self, head_start: HeadStart, state: HeadStartState, updates: int) -> HeadStartState:
+        """Make so many updates of a head start, and show how far they are."""
+        progress = self._progress("head_start", "updates")
+
+        def goes_on(made: int) -> bool:
+            self._wait_while_paused()
+            progress(made, updates)
+            return not self.stop.finish.is_set()
+
+        state = head_start.advance(state, updates, lambda: self.stop.call_handle(lambda _done, _total: None), goes_on)
+        progress(updates, updates)
+        return state
+
+    def _save_head_start(self, state: HeadStartState, result: Evaluation | None) -> None:
+        """Save the policy before the first round, with its validation."""
+        self._head_start = state
+        self._save_checkpoint()
+        if result is not None:
+            self._evaluations.record(0, result)
+        self.best = self.store.checkpoints.best(self.store.latest)
+
+    def _end_head_start(self, state: HeadStartState) -> None:
+        """Go on with the best policy, which was saved."""
+        assert self.store.latest is not None
+        saved = self._head_start
+        if saved.updates != state.updates:
+            self.policy.load(self.store.latest.directory)
+        latest = self.store.latest
+        self._head_start = replace(saved, over=True)
+        self._save_checkpoint()
+        if latest.accuracy is not None:
+            self.store.record_accuracy(0, latest.accuracy, *latest.asked)
+        self.best = self.store.checkpoints.best(self.store.latest)
+
+    def _round_settings(self, external: int) -> RoundSettings:
+        """The settings of a round. Its learning rate falls as if the updates of the head start had not been."""
+        settings = round_settings(self.settings, self.max_tokens, external)
+        if not settings.update.decay_after:
+            return settings
+        decay_after = settings.update.decay_after + self._head_start.updates
+        return replace(settings, update=replace(settings.update, decay_after=decay_after))
 
     def _may_go_on(self) -> bool:
         """Wait while paused; whether the node is not asked to finish."""
@@ -442,6 +522,7 @@ class Node:
                 )
             self.policy.load(checkpoint.directory)
             self.cursor = max(self.cursor, int(checkpoint.cursor["tasks"]))
+            self._head_start = HeadStartState(**checkpoint.cursor.get("head_start", {}))
             self._seen_held_out = checkpoint.seen_held_out
             if checkpoint.seen_held_out and self.trains:
                 self.store.notices.append(
@@ -502,7 +583,7 @@ class Node:
             self.policy.model_digest,
             self.source.manifest.digest,
             self.seed,
-            {"tasks": self.cursor},
+            {"tasks": self.cursor} | ({"head_start": self._head_start.as_dict()} if self._head_start.updates else {}),
             self.settings.as_dict(),
             seen_held_out=self._seen_held_out,
         )

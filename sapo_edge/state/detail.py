@@ -23,7 +23,8 @@ class Example:
         question: as asked.
         expected: the right answer; "" if there are several.
         answer: the model's.
-        right: whether it earned the full reward.
+        right: whether it is right, in whatever form.
+        formed: whether it is right in the form that the manifest asks for.
     """
 
     entry: str
@@ -31,6 +32,7 @@ class Example:
     expected: str
     answer: str
     right: bool
+    formed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class Detail:
                 example.expected[:MAX_CHARACTERS],
                 example.answer[:MAX_CHARACTERS],
                 example.right,
+                example.formed,
             ]
             for example in self.examples[:EXAMPLES]
         ]
@@ -77,6 +80,7 @@ def _counts(value: object) -> tuple[int, int]:
 
 
 def _example(value: object) -> Example:
-    *texts, right = check_list("example", value)
+    # An earlier version wrote one flag: right in the form that the manifest asks for.
+    texts, flags = (items := check_list("example", value))[:4], items[4:]
     entry, question, expected, answer = (check_text("example", text) for text in texts)
-    return Example(entry, question, expected, answer, check_flag("right", right))
+    return Example(entry, question, expected, answer, *(check_flag("right", flag) for flag in flags))

@@ -25,6 +25,7 @@ from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_conf
 from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.question_file import resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
+from sapo_edge.tasks.readings import FIT, READINGS, TAGS
 from sapo_edge.tasks.texts import check_text, require
 
 PROTOCOL = 1
@@ -41,10 +42,14 @@ MAX_TOKENS = 2048
 """Highest limit of tokens per answer."""
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Bounds of an entry's weight."""
+MAX_FORM = 0.5
+"""Largest share of a reward that the form of a right answer earns: content always counts more."""
 
 _WEIGHT = Real(MIN_WEIGHT, MAX_WEIGHT, 1.0)
+_FORM = Real(0.0, MAX_FORM, 0.0)
 _MAX_TOKENS = Integer(1, MAX_TOKENS, 256)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
+_OPTIONAL = ("weight", "partial_credit", "reading", "form")
 # tomllib takes time and memory quadratic in the parts of a key: 3.6 GB for one of 30,000. A manifest needs two.
 _LONG_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]+|"[^"\n]*"|'[^'\n]*')[ \t]*\.[ \t]*){32}""")
 
@@ -60,6 +65,8 @@ class TaskEntry:
         weight: the entry is drawn with probability weight / sum of weights.
         partial_credit: whether partial scores of the verifier count; otherwise the reward is 1 or 0, as in the paper.
         questions: own questions, at least one of them to train on; none for a generator.
+        reading: how answers are read (`readings.py`); "tags" as in the paper, and where an encoded entry says nothing.
+        form: share of the reward that a right answer loses which is not the bare answer; unused with "tags".
 
     Raises:
         ManifestError: if a field is outside its bounds.
@@ -71,6 +78,8 @@ class TaskEntry:
     weight: float = 1.0
     partial_credit: bool = False
     questions: tuple[OwnQuestion, ...] = ()
+    reading: str = TAGS
+    form: float = 0.0
 
     def __post_init__(self) -> None:
         where = f"task {_check_name('name of a task', self.name)}"
@@ -83,6 +92,9 @@ class TaskEntry:
             object.__setattr__(self, "config", check_config(where, self.generator, self.config))
         object.__setattr__(self, "weight", _WEIGHT.check(f"{where}: weight", self.weight))
         Flag(False).check(f"{where}: partial_credit", self.partial_credit)
+        known = isinstance(self.reading, str) and self.reading in READINGS
+        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))
+        object.__setattr__(self, "form", _FORM.check(f"{where}: form", self.form))
 
     def _check_questions(self, where: str) -> None:
         require(not self.generator and not self.config, f"{where} has questions and a generator", "keep one of them")
@@ -93,20 +105,24 @@ class TaskEntry:
 
     def as_dict(self) -> dict[str, Any]:
         """The entry as it is encoded in a manifest."""
-        if self.questions:
-            return {
-                "name": self.name,
-                "partial_credit": self.partial_credit,
-                "questions": [question.as_list() for question in self.questions],
-                "weight": self.weight,
-            }
-        return {
-            "config": {key: list(value) if isinstance(value, tuple) else value for key, value in self.config.items()},
-            "generator": self.generator,
+        body: dict[str, Any] = {
             "name": self.name,
             "partial_credit": self.partial_credit,
             "weight": self.weight,
         }
+        if self.questions:
+            body["questions"] = [question.as_list() for question in self.questions]
+        else:
+            body["generator"] = self.generator
+            body["config"] = {
+                key: list(value) if isinstance(value, tuple) else value for key, value in self.config.items()
+            }
+        # Left out where they say nothing, so that the digests of manifests without them stay.
+        if self.reading != TAGS:
+            body["reading"] = self.reading
+        if self.form:
+            body["form"] = self.form
+        return {key: body[key] for key in sorted(body)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +133,7 @@ class Manifest:
         name: for people; two manifests with one name are two swarms.
         tasks: entries, drawn by weight. Their order is part of the manifest.
         system: text of the system turn, "" for none.
-        examples: worked examples: (question, answer with tags).
+        examples: worked examples: (question, answer as a model shall write it).
         max_tokens: most tokens of an answer.
         protocol: `PROTOCOL`.
 
@@ -151,9 +167,9 @@ class Manifest:
             check_text(f"question of example {position}", question)
             check_text(f"answer of example {position}", answer)
             require(
-                extract_answer(answer) is not None,
+                extract_answer(answer) is not None or any(entry.reading != TAGS for entry in self.tasks),
                 f"answer of example {position} has no answer tags",
-                "write the answer as <answer>...</answer>",
+                'write the answer as <answer>...</answer>, or give the tasks reading = "fit"',
             )
         _MAX_TOKENS.check("max_tokens", self.max_tokens)
 
@@ -213,6 +229,10 @@ class Manifest:
             ManifestError: if it is not a valid manifest.
         """
         raw = _parse_tables(text, where)
+        reading = raw.pop("reading", FIT)
+        for task in raw["tasks"] if isinstance(raw.get("tasks"), list) else ():
+            if isinstance(task, dict):
+                task.setdefault("reading", reading)
         resolve_questions(raw, where, directory)
         manifest = _from_raw(raw, where)
         size = len(manifest.to_bytes())
@@ -321,8 +341,8 @@ def _from_raw(raw: object, where: str) -> Manifest:
 def _entry_from_raw(raw: object, position: int) -> TaskEntry:
     where = f"task {position}"
     if not isinstance(raw, dict) or "questions" not in raw:
-        return TaskEntry(**_table(raw, where, ("name", "generator"), ("config", "weight", "partial_credit")))
-    table = _table(raw, where, ("name", "questions"), ("weight", "partial_credit"))
+        return TaskEntry(**_table(raw, where, ("name", "generator"), ("config", *_OPTIONAL)))
+    table = _table(raw, where, ("name", "questions"), _OPTIONAL)
     questions = _list(table.pop("questions"), f"{where}: questions", MAX_QUESTIONS)
     require(bool(questions), f"{where} has no questions", "add some, or name a generator")
     return TaskEntry(**table, questions=tuple(map(_question_from_raw, questions)))

@@ -17,6 +17,7 @@ from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
 from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
+from sapo_edge.tasks.readings import TAGS
 from sapo_edge.tasks.texts import require
 
 MAX_FILE_BYTES = 2 * 1024 * 1024
@@ -69,7 +70,8 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None) -
         if shown:
             given = raw.setdefault("examples", [])
             require(isinstance(given, list), f"{where}: examples is not a list", "write it as in the shipped manifests")
-            given += [[question, f"{OPEN_TAG}{answer}{CLOSE_TAG}"] for question, answer in shown.items()]
+            tags = (OPEN_TAG, CLOSE_TAG) if task.get("reading") == TAGS else ("", "")
+            given += [[question, f"{tags[0]}{answer}{tags[1]}"] for question, answer in shown.items()]
 
 
 def read_questions(path: Path) -> list[tuple[OwnQuestion, bool, int]]:

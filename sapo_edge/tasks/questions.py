@@ -54,10 +54,14 @@ class OwnQuestion:
         """The score of an answer without tags, 0 to 1."""
         return self.check.score(self.answer, answer)
 
+    @property
+    def check_name(self) -> str:
+        """The name of its check."""
+        return next(name for name, kind in CHECKS.items() if isinstance(self.check, kind))
+
     def as_list(self) -> list[Any]:
         """The question as it is encoded in a manifest: question, answer, split, name of the check, its option."""
-        name = next(name for name, kind in CHECKS.items() if isinstance(self.check, kind))
-        return [self.question, self.answer, self.split, name, self.check.value]
+        return [self.question, self.answer, self.split, self.check_name, self.check.value]
 
     @classmethod
     def from_list(cls, raw: object) -> OwnQuestion:

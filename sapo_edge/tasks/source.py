@@ -12,21 +12,25 @@ import hashlib
 import itertools
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
 from sapo_edge.errors import ManifestError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
-from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.held_out import Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, library_version, make_dataset
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion, place, split_questions
+from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
 from sapo_edge.tasks.verifiers import verify
 
 MAX_SKIPPED = 200
 """Most indices in a row without a task for training, because it is held out or can't be generated."""
+JUDGED = "content"
+"""Name of the way in which `judge` decides; accuracies by another one are not comparable."""
 _ATTEMPTS = 8
 
 
@@ -34,6 +38,19 @@ def derive_seed(purpose: str, *parts: str | int | bytes) -> int:
     """A seed from 0 to 2**63 - 1: the first 63 bits of the SHA-256 of the msgpack list of purpose and parts."""
     digest = hashlib.sha256(msgpack.packb([f"sapo-edge {purpose}", *parts])).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a completion is worth.
+
+    Attributes:
+        right: whether its content is right, in whatever form.
+        formed: whether it is right in the form that the manifest asks for: in tags, or the bare answer.
+    """
+
+    right: bool
+    formed: bool
 
 
 class TaskSource:
@@ -53,6 +70,11 @@ class TaskSource:
         self._held_out: dict[Split, tuple[Task, ...]] | None = None
         self._held_out_questions: frozenset[str] = frozenset()
         self._lock = threading.RLock()
+
+    @property
+    def shown_seed(self) -> int:
+        """The seed of the questions that a base model is shown as worked examples, the same on every node."""
+        return derive_seed("shown", self.manifest.digest)
 
     def draw(self, seed: int, index: int) -> Task:
         """The task at an index of a node's sequence; it may be held out.
@@ -145,12 +167,12 @@ class TaskSource:
             return self._held_out[split][:count]
 
     def question_set(self, split: Split, count: int) -> str:
-        """Mark of a held-out set: the version of ReasoningGYM, whose verifiers judge, and 16 digits of a SHA-256.
+        """Mark of a held-out set: how answers are judged, the version of ReasoningGYM, and 16 digits of a SHA-256.
 
         Accuracies with different marks can't be compared, whatever the number of questions.
         """
         asked = [[task.question, task.ground_truth] for task in self.held_out(split, count)]
-        return f"{library_version()}-{hashlib.sha256(msgpack.packb(asked)).hexdigest()[:16]}"
+        return f"{JUDGED}-{library_version()}-{hashlib.sha256(msgpack.packb(asked)).hexdigest()[:16]}"
 
     def is_held_out(self, question: str) -> bool:
         """Whether a question is held out of training; compares its text."""
@@ -163,16 +185,45 @@ class TaskSource:
         Raises:
             UnknownTaskError: if the task is not of this manifest.
         """
+        entry, question = self._entry(task), self._generated(task)
+        reading = _reading(entry, question) if entry.reading == FIT else entry.reading
+        score, answer = self._best(entry, question, read(reading, text, _lines(task)))
+        # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
+        reward = score if entry.partial_credit else float(score == 1.0)
+        return reward if not entry.form or is_bare(text, answer) else reward * (1.0 - entry.form)
+
+    def judge(self, task: Task, text: str) -> Judgement:
+        """Whether a completion is right, in any form and in the one that the manifest asks for.
+
+        Raises:
+            UnknownTaskError: if the task is not of this manifest.
+        """
+        entry, question = self._entry(task), self._generated(task)
+        score, answer = self._best(entry, question, read(_reading(entry, question), text, _lines(task)))
+        if entry.reading == TAGS:
+            formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
+            return Judgement(formed or score == 1.0, formed)
+        return Judgement(score == 1.0, score == 1.0 and is_bare(text, answer))
+
+    def right_answer(self, task: Task) -> str | None:
+        """The right answer as a model shall write it; None where none is known."""
+        tagged = self._entry(task).reading == TAGS
+        text = f"{OPEN_TAG}{task.ground_truth}{CLOSE_TAG}" if tagged else task.ground_truth
+        return text if self.score(task, text) == 1.0 else None
+
+    def _entry(self, task: Task) -> TaskEntry:
         entry = self._entries.get(task.ref.entry)
         if entry is None:
             raise UnknownTaskError("the manifest has no such task", "score it with the manifest that has it")
-        generated = task.generated or self.regenerate(task.ref).generated
-        answer = extract_answer(text)
-        if answer is None:
-            return 0.0
-        score = self._verify(entry, answer, generated)
-        # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
-        return score if entry.partial_credit else float(score == 1.0)
+        return entry
+
+    def _generated(self, task: Task) -> Mapping[str, Any]:
+        return task.generated or self.regenerate(task.ref).generated
+
+    def _best(self, entry: TaskEntry, generated: Mapping[str, Any], answers: tuple[str, ...]) -> tuple[float, str]:
+        """The best score of two ways to read one answer, and that answer."""
+        scored = [(self._verify(entry, answer, generated), answer) for answer in answers]
+        return max(scored, key=lambda pair: pair[0], default=(0.0, ""))
 
     def _verify(self, entry: TaskEntry, answer: str, generated: Mapping[str, Any]) -> float:
         try:
@@ -230,6 +281,17 @@ class TaskSource:
         except UnknownTaskError:
             return None
         return None if self.is_held_out(task.question) else task
+
+
+def _reading(entry: TaskEntry, generated: Mapping[str, Any]) -> str:
+    """The reading by which content is judged: the entry's, or the one that fits its check."""
+    if entry.reading not in (TAGS, FIT):
+        return entry.reading
+    return fitting(entry.generator, generated["own"].check_name if entry.questions else "")
+
+
+def _lines(task: Task) -> int:
+    return max(1, len([line for line in task.ground_truth.splitlines() if line.strip()]))
 
 
 def _own_task(ref: TaskRef, question: OwnQuestion) -> Task:

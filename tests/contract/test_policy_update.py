@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sapo_edge.errors import Cancelled
-from sapo_edge.node.head_start import HeadStart
+from sapo_edge.node.head_start import HeadStart, HeadStartState
 from sapo_edge.policy import CallHandle, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
@@ -57,7 +57,7 @@ def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
 def test_a_head_start_teaches_an_answer_by_heart(policy: Policy) -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("What is 3 + 4?", "7"),)),))
     head_start = HeadStart(policy, TaskSource(manifest), 1, 1, replace(STRONG, max_tokens=24))
-    assert head_start.run(20, CallHandle, lambda: True) == 1
+    head_start.advance(HeadStartState(), 20, CallHandle, lambda _made: True)
     for temperature in (0.0, 1.0):
         ((sample,),) = policy.generate([manifest.prompt_for("What is 3 + 4?")], 1, 24, temperature, seed=1)
         assert sample.text == "<answer>7</answer>"

@@ -62,7 +62,7 @@ def checkpoint(cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path_factor
 
 
 def evaluate_on_tasks(policy: Policy) -> Evaluation:
-    return evaluate(policy, TASKS, MANIFEST.prompt_for, SOURCE.score, MANIFEST.max_tokens)
+    return evaluate(policy, TASKS, MANIFEST.prompt_for, SOURCE.judge, MANIFEST.max_tokens)
 
 
 def test_both_backends_see_the_same_tokens(mlx: MlxPolicy, cpu: LlamaCppPolicy) -> None:

@@ -11,10 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.errors import Cancelled
-from sapo_edge.evaluate import Evaluation, Gain, evaluate, paired_gain, wilson_interval
-from sapo_edge.policy import CallHandle, Sample
+from sapo_edge.evaluate import Evaluation, Gain, evaluate, evaluate_base, paired_gain, wilson_interval
+from sapo_edge.policy import CallHandle, Prompt, Sample
 from sapo_edge.rollout import Task, TaskRef
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.source import Judgement, TaskSource
 from tests.fakes import RIGHT, WRONG, FakePolicy, ask
+
+YES, NO = Judgement(True, True), Judgement(False, False)
 
 
 @pytest.mark.parametrize(
@@ -34,14 +38,14 @@ def test_wilsons_interval_against_published_values(right: int, questions: int, l
 
 def test_without_questions_the_interval_is_the_whole_range() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
-    nothing = evaluate(FakePolicy(), [], ask, lambda task, text: 1.0, 8)
+    nothing = evaluate(FakePolicy(), [], ask, lambda task, text: YES, 8)
     assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.by_entry()) == (0.0, 0, (0.0, 1.0), {})
 
 
 def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> None:
     questions = "1 + 2", "9" * 50, "3 + 4"
     tasks = [Task(TaskRef("sums", "1", 1, index), question, RIGHT) for index, question in enumerate(questions)]
-    result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: 1.0, 8)
+    result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: YES, 8)
     assert (result.correct, result.texts, result.too_long) == ((True, False, True), (RIGHT, "", RIGHT), 1)
     assert result.by_entry() == {"sums": (2, 3)}
 
@@ -56,7 +60,7 @@ def test_the_interval_contains_the_share_and_stays_within_0_and_1(counts: tuple[
 
 
 def evaluation(*correct: bool) -> Evaluation:
-    return Evaluation(correct, ("",) * len(correct), ("sums",) * len(correct))
+    return Evaluation("".join(str(int(right)) for right in correct), ("",) * len(correct), ("sums",) * len(correct))
 
 
 def pairs(both: int, gained: int, lost: int, neither: int) -> tuple[Evaluation, Evaluation]:
@@ -114,22 +118,54 @@ def task(entry: str, index: int) -> Task:
 def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
     tasks = [task("sums", 0), task("sums", 1), task("gcd", 2)]
     policy = FakePolicy(lambda prompt, position: RIGHT if prompt[0].content in {"sums 1", "gcd 2"} else WRONG)
-    result = evaluate(policy, tasks, ask, lambda task, text: float(text == RIGHT), 8)
-    assert result == Evaluation((False, True, True), (WRONG, RIGHT, RIGHT), ("sums", "sums", "gcd"))
+    result = evaluate(policy, tasks, ask, lambda task, text: YES if text == RIGHT else NO, 8)
+    assert result == Evaluation("011", (WRONG, RIGHT, RIGHT), ("sums", "sums", "gcd"))
     assert (result.right, result.questions, result.accuracy) == (2, 3, 2 / 3)
     assert result.by_entry() == {"sums": (1, 2), "gcd": (1, 1)}
     assert policy.log == ["evaluate"]
 
 
-def test_partial_credit_is_not_right() -> None:
-    assert evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 0.99, 8).right == 0
+def test_a_base_that_is_right_without_tags_leaves_no_gain_to_an_adapter_that_learned_them() -> None:
+    source = TaskSource(
+        Manifest(
+            "form", (TaskEntry("sums", "chain_sum", {"max_terms": 2}),), examples=(("1 + 1", "<answer>2</answer>"),)
+        )
+    )
+    tasks = source.held_out("test", 20)
+    truth = {task.question: task.ground_truth for task in tasks}
+    base, adapter = (
+        FakePolicy(lambda prompt, _position, form=form: form.format(truth[prompt[-1].content]))  # type: ignore[misc]
+        for form in ("That makes {}.", "<answer>{}</answer>")
+    )
+    before, examples = evaluate_base(base, source, tasks, 64)
+    after = evaluate(adapter, tasks, source.manifest.prompt_for, source.judge, 64)
+    gain = paired_gain(before, after)
+    assert (gain.value, gain.gained, gain.lost) == (0.0, 0, 0)
+    assert (before.right, before.formed, after.right, after.formed) == (20, 0, 20, 20), "form is counted apart"
+    assert examples == 0
+
+
+def test_a_base_that_answers_better_with_more_examples_is_asked_so() -> None:
+    source = TaskSource(Manifest("shown", (TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="fit"),)))
+    tasks = source.held_out("test", 10)
+    truth = {task.question: task.ground_truth for task in tasks}
+    shown: set[str] = set()
+
+    def answer(prompt: Prompt, _position: int) -> str:
+        shown.update(message.content for message in prompt[:-1])
+        return truth[prompt[-1].content] if len(prompt) > 2 else "no idea"
+
+    base = FakePolicy(answer)
+    evaluation, examples = evaluate_base(base, source, tasks, 64)
+    assert (evaluation.right, examples) == (10, 8)
+    assert shown and not shown & set(truth), "no held-out question is shown"
 
 
 def test_an_evaluation_can_be_cancelled() -> None:
     handle = CallHandle()
     handle.cancel()
     with pytest.raises(Cancelled):
-        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, handle)
+        evaluate(FakePolicy(), [task("sums", 0)], ask, lambda task, text: YES, 8, handle)
 
 
 def test_use_adapter_selects_base_model_or_adapter() -> None:
@@ -141,5 +177,5 @@ def test_use_adapter_selects_base_model_or_adapter() -> None:
             return super().generate(*arguments, **options)
 
     for use_adapter in (True, False):
-        evaluate(Recording(), [task("sums", 0)], ask, lambda task, text: 1.0, 8, use_adapter=use_adapter)
+        evaluate(Recording(), [task("sums", 0)], ask, lambda task, text: YES, 8, use_adapter=use_adapter)
     assert asked == [True, False]

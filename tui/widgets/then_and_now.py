@@ -12,6 +12,8 @@ from sapo_edge.tasks.answers import extract_answer
 
 MAX_QUESTION = 240
 """Most characters shown of a question."""
+MAX_ANSWER = 80
+"""Most characters shown of an answer."""
 NONE = (
     "Nothing can be compared yet: the questions are asked before training, every few rounds, and after the last one. "
     f"Each evaluation keeps its first {EXAMPLES} answers."
@@ -59,9 +61,10 @@ def add_examples(text: Text, pairs: Pairs) -> None:
 
 
 def _answer(example: Example) -> str:
-    """The answer of a model, without its explanation if it has a form."""
-    answer = extract_answer(example.answer)
-    if answer is not None:
-        return " ".join(printable(answer, lines=True).split())[:MAX_QUESTION] or "(empty)"
-    said = " ".join(printable(example.answer, lines=True).split())
-    return f"no answer, it said: {said[:80]}" if said else "no answer"
+    """What a model said: in its own words, or what stands in its tags."""
+    tagged = extract_answer(example.answer)
+    said = " ".join(printable(example.answer if tagged is None else tagged, lines=True).split())
+    if not said:
+        return "no answer" if tagged is None else "(empty)"
+    words = said if len(said) <= MAX_ANSWER else f"{said[:MAX_ANSWER]}…"
+    return f"{words}  (right, in another form)" if example.right and not example.formed else words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,24 +13,28 @@ from sapo_edge import events
 from sapo_edge.backends.common.loss import token_losses, trust_in_tokens
 from sapo_edge.config.settings import Settings
 from sapo_edge.errors import ManifestError
-from sapo_edge.node.head_start import HeadStart, _supervised
+from sapo_edge.node.head_start import WAIT, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
-from sapo_edge.policy import CallHandle, UpdateSettings
+from sapo_edge.policy import CallHandle, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.rollout import Task
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.source import TaskSource
+from sapo_edge.tasks.source import Judgement, TaskSource
 from sapo_edge.transport import Solo
 from tests.fakes import FakePolicy
 
-SETTINGS = Settings(own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo")
+SETTINGS = Settings(
+    own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo", head_start="0"
+)
 OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(20))
 
 
 def source(*questions: OwnQuestion, max_tokens: int = 64) -> TaskSource:
-    return TaskSource(Manifest("own", (TaskEntry("mine", questions=questions),), max_tokens=max_tokens))
+    entry = TaskEntry("mine", questions=questions, reading="fit")
+    return TaskSource(Manifest("own", (entry,), max_tokens=max_tokens))
 
 
 def run(home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy) -> list[events.Event]:
@@ -39,55 +44,152 @@ def run(home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy) -
     return emitted
 
 
+def validations(emitted: list[events.Event]) -> list[tuple[int, int, bool]]:
+    """Of the head start: (updates, right answers, whether it is over)."""
+    return [(event.updates, event.correct, event.done) for event in emitted if isinstance(event, events.HeadStart)]
+
+
 def notices(emitted: list[events.Event]) -> list[str]:
     found = [event.text for event in emitted if isinstance(event, events.Notice)]
     return [text for text in found if "head start" in text]
 
 
+class Rising(FakePolicy):
+    """Answers so many of three validation questions right after so many updates."""
+
+    def __init__(self, course: dict[int, int]) -> None:
+        super().__init__()
+        self.course = course
+        self.asked = 0
+
+    def right(self) -> int:
+        made = len(self.updates)
+        return next(right for updates, right in sorted(self.course.items(), reverse=True) if updates <= made)
+
+
+class Judged(TaskSource):
+    """Counts the first answers of each evaluation as right, as many as a policy's course says."""
+
+    def __init__(self, policy: Rising) -> None:
+        entry = TaskEntry("mine", questions=OWN, reading="fit")
+        super().__init__(Manifest("own", (entry,), max_tokens=64))
+        self.policy = policy
+
+    def judge(self, task: Task, text: str) -> Judgement:
+        right = self.policy.asked % 3 < self.policy.right()
+        self.policy.asked += 1
+        return Judgement(right, right)
+
+
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
     tasks, policy = source(*OWN), FakePolicy()
-    emitted = run(tmp_path, replace(SETTINGS, head_start=3), tasks, policy)
+    emitted = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
     before = policy.log.index("generate")
-    assert policy.log[:before] == ["evaluate", "update", "update", "update", "evaluate"]
+    log = [call for call in policy.log[:before] if call not in ("save", "load")]
+    assert log == ["evaluate", "update", "update", "update", "evaluate"]
     learned = [group for groups in policy.updates[:3] for group in groups]
     assert len({group.prompt for group in learned}) == 12, "a pass over own questions asks each once"
     for group in learned:
         (answer,) = group.answers
         question = group.prompt[-1].content
         number = int(question.split()[0])
-        assert (answer.text, answer.ended, answer.advantage) == (f"<answer>{number + 1}</answer>", True, 1.0)
+        assert (answer.text, answer.ended, answer.advantage) == (str(number + 1), True, 1.0)
         assert group.external and not tasks.is_held_out(question)
-    begun, ended = notices(emitted)
-    assert "3 updates on the right answers of training questions" in begun
-    assert "learned from 12 questions; held-out validation 0." in ended and "-> 0." in ended
+    ((updates, _, done),) = validations(emitted)
+    assert (updates, done) == (3, True)
+    progress = [event for event in emitted if isinstance(event, events.Progress) and event.phase == "head_start"]
+    assert progress[-1].done == progress[-1].total == 3
+
+
+def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
+    tasks = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN),), max_tokens=64))
+    policy = FakePolicy()
+    HeadStart(policy, tasks, 1, 1, UpdateSettings()).advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+    assert policy.updates[0][0].answers[0].text.startswith("<answer>")
 
 
 def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: Path) -> None:
     plain, ahead = FakePolicy(), FakePolicy()
     emitted = run(tmp_path / "plain", SETTINGS, source(*OWN), plain)
-    run(tmp_path / "ahead", replace(SETTINGS, head_start=2), source(*OWN), ahead)
-    assert not notices(emitted) and plain.log[:2] == ["evaluate", "generate"]
+    run(tmp_path / "ahead", replace(SETTINGS, head_start="2"), source(*OWN), ahead)
+    assert not validations(emitted) and plain.log[:2] == ["evaluate", "generate"]
     assert (plain.prompts, plain.seeds) == (ahead.prompts, ahead.seeds)
 
 
-def test_it_is_made_once_and_again_if_no_checkpoint_has_it(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, head_start=2)
-    stopped, emitted = FakePolicy(), list[events.Event]()
+def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
+    policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
+    emitted = run(tmp_path, replace(SETTINGS, head_start="auto", rounds=1), Judged(policy), policy)
+    course = validations(emitted)
+    assert course[:2] == [(20, 1, False), (40, 2, False)], (
+        "the first validation comes soon, the others at growing distances"
+    )
+    assert (
+        course[-1][2] and course[-1][0] - 40 >= WAIT and [right for _, right, _ in course[2:]] == [1] * len(course[2:])
+    )
+    (last,) = (event for event in emitted if isinstance(event, events.HeadStart) and event.done)
+    assert last.best_updates == 40
     with Store(Paths.default(tmp_path)) as store:
-        node = Node(settings, source(*OWN), store, stopped, Solo(), emitted.append)
-        stopped.before_update = lambda policy: node.stop.after_round()
+        best = store.checkpoints.best()
+        assert best is not None and best.round == 0, "no run ends below its head start"
+        assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
+    loaded, generated = policy.log.index("load"), policy.log.index("generate")
+    assert loaded < generated, "the rounds begin with the best"
+
+
+def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(tmp_path: Path) -> None:
+    policy = Rising({0: 0, 20: 3})
+    settings = replace(SETTINGS, head_start="auto", rounds=1)
+    assert validations(run(tmp_path / "all", settings, Judged(policy), policy)) == [(20, 3, True)]
+    knows = Rising({0: 3})
+    assert notices(run(tmp_path / "knows", settings, Judged(knows), knows)) == [
+        "no head start: the model is nearly always right already"
+    ]
+    free = tuple(OwnQuestion(f"Date {number}?", "x", Pattern(r"\d+")) for number in range(20))
+    (reason,) = notices(run(tmp_path / "free", settings, source(*free), FakePolicy()))
+    assert reason == "no head start: the right answers to these questions are not known"
+    (reason,) = notices(run(tmp_path / "blind", replace(settings, held_out=0), source(*OWN), FakePolicy()))
+    assert "nothing tells when to end it" in reason
+
+
+def test_a_node_that_is_stopped_goes_on_from_the_last_validation(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, head_start="auto", rounds=1)
+    whole = Rising({0: 0, 20: 1, 40: 3})
+    course = validations(run(tmp_path / "whole", settings, Judged(whole), whole))
+    stopped, emitted = Rising({0: 0, 20: 1, 40: 3}), list[events.Event]()
+    with Store(Paths.default(tmp_path)) as store:
+        node = Node(settings, Judged(stopped), store, stopped, Solo(), emitted.append)
+        stopped.before_update = lambda policy: node.stop.after_round() if len(policy.updates) == 25 else None
         node.run()
-    assert stopped.log == ["evaluate", "update"], "it stops between two updates"
-    assert notices(emitted)[1:] == ["head start: stopped; the next start begins it again"]
-    again = FakePolicy()
-    assert len(notices(run(tmp_path, settings, source(*OWN), again))) == 2
-    assert again.updates[0] == stopped.updates[0]
-    resumed = FakePolicy()
-    assert not notices(run(tmp_path, replace(settings, rounds=3), source(*OWN), resumed))
-    late = run(tmp_path, replace(settings, head_start=5), source(*OWN), FakePolicy())
-    (warning,) = (event.text for event in late if isinstance(event, events.Notice) and event.level == "warning")
-    assert "head_start = 5 has no effect" in warning and "`sapo runs new`" in warning
-    assert not notices(run(tmp_path / "generator", replace(settings, role="generator"), source(*OWN), FakePolicy()))
+    assert notices(emitted) == ["head start: stopped; the next start continues from its last validation"]
+    again = Rising({0: 1, 20: 3})
+    assert validations(run(tmp_path, settings, Judged(again), again)) == course[1:]
+    assert again.updates[:20] == whole.updates[20:40], "with the same questions"
+    done = Rising({0: 3})
+    assert not validations(run(tmp_path, replace(settings, rounds=2), Judged(done), done))
+    generator = replace(settings, role="generator")
+    assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
+
+
+class Watched(FakePolicy):
+    """Keeps the settings of each update."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings: list[UpdateSettings] = []
+
+    def update(
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
+    ) -> UpdateStatistics:
+        self.settings.append(settings)
+        return super().update(groups, settings, handle)
+
+
+def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:
+    policy = Watched()
+    run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
+    rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
+    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
+    assert rates[-3:] == [SETTINGS.learning_rate] * 3
 
 
 def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
@@ -97,16 +199,21 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
         policy = FakePolicy()
         tasks = source(*(replace(question, split="train") for question in questions))
         head_start = HeadStart(policy, tasks, 1, len(questions), UpdateSettings(max_tokens=64))
+        assert head_start.is_possible() == bool(learned)
         if learned:
-            assert head_start.run(1, CallHandle, lambda: True) == 4
-            assert {group.prompt[-1].content for group in policy.updates[0]} == learned
+            head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+            assert {group.prompt[-1].content for group in policy.updates[0]} == head_start.learned == learned
         else:
             with pytest.raises(ManifestError, match="no right answers to learn"):
-                head_start.run(1, CallHandle, lambda: True)
+                head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
 
 
 def test_the_gradient_is_that_of_cross_entropy() -> None:
-    settings = _supervised(UpdateSettings(epochs=3, kl_coefficient=0.1))
+    policy = Watched()
+    given = UpdateSettings(epochs=3, kl_coefficient=0.1)
+    head_start = HeadStart(policy, source(*OWN), 1, 1, given)
+    head_start.advance(HeadStartState(), 1, CallHandle, lambda _made: True)
+    settings = policy.settings[0]
     logprobs = -np.random.default_rng(0).exponential(8.0, 200)
     advantages, unknown = np.ones(200), np.full(200, np.nan)
     trust = trust_in_tokens(np, logprobs, advantages, unknown, settings.external_rule)

@@ -128,6 +128,7 @@ def test_hostile_answers_have_no_effect_and_score_nothing(generator: str, tmp_pa
             score = SOURCE.score(task, text)
             assert time.perf_counter() - start < SECONDS, text[:60]
             assert 0.0 <= score < 1.0, text[:60]
+            SOURCE.judge(task, text)
     assert events == []
     assert not sentinel.exists()
     assert SOURCE.verifier_errors == 0
@@ -145,4 +146,5 @@ def test_the_audit_hook_sees_evaluation() -> None:
 def test_no_text_makes_a_verifier_fail(generator: str, text: str) -> None:
     assert 0.0 <= SOURCE.score(TASKS[generator], text) <= 1.0
     assert 0.0 <= SOURCE.score(TASKS[generator], f"<answer>{text}</answer>") <= 1.0
+    SOURCE.judge(TASKS[generator], text)
     assert SOURCE.verifier_errors == 0

@@ -253,4 +253,5 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
     )
     examples = () if before is None else before.examples
     counts = base["questions"], base["correct"], adapter["correct"]
-    return Report("test", round, *counts, Gain(**record["gain"]), tasks, examples)
+    formed = base["formed"], adapter["formed"]
+    return Report("test", round, *counts, Gain(**record["gain"]), tasks, examples, formed, record["base_examples"])

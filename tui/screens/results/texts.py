@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from sapo_edge.event_words import describe_form
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Outcome
 from sapo_edge.tui.widgets.bars import add_bar, add_tasks, bar_columns, percent
@@ -63,7 +64,7 @@ def verdict(report: Report) -> tuple[str, str]:
 
 
 def _add_total(text: Text, report: Report, width: int) -> None:
-    text.append("Right answers, before training and now\n", "bold")
+    text.append("Right answers, in whatever form, before training and now\n", "bold")
     bar = bar_columns(width - 32)
     for name, right in (("before", report.before), ("now", report.now)):
         text.append(f"  {name:7}")
@@ -71,7 +72,19 @@ def _add_total(text: Text, report: Report, width: int) -> None:
         text.append(f" {percent(right, report.questions):>5}  {right} of {report.questions}\n")
     style, sentence = verdict(report)
     text.append(f"{sentence}.\n", f"bold {style}".strip())
+    for line in counts(report):
+        text.append(f"{line}\n")
     text.append(f"{FAIR if report.split == 'test' else CHOSEN}\n", "dim")
+
+
+def counts(report: Report) -> Iterator[str]:
+    """What changed, and the form, which is no part of the gain."""
+    if report.gain is not None:
+        yield f"{report.gain.gained} became right, {report.gain.lost} became wrong."
+    if report.formed is not None:
+        yield describe_form(*report.formed, report.questions).capitalize() + "."
+    if report.base_examples:
+        yield f"Before: the base model, shown {report.base_examples} more worked examples, with which it answers best."
 
 
 def _add_tasks(text: Text, tasks: tuple[TaskCourse, ...], width: int) -> None:
@@ -104,3 +117,4 @@ def spoken(report: Report) -> Iterator[str]:
         f"{percent(report.now, report.questions)} now, of {report.questions}"
     )
     yield verdict(report)[1]
+    yield from counts(report)

@@ -1,0 +1,127 @@
+"""How an answer is read out of a completion: in tags, or as the task itself reads it.
+
+A model may be right in its own words: "7 + 9 = 16" answers "What is 7 + 9?" without tags. A *reading* finds the one
+answer that a text gives, so that a text which names every number earns nothing. Each takes time linear in the text and
+evaluates none of it.
+
+    tags     what stands between the first pair of answer tags, as in the paper
+    number   the last number
+    line     the last line, or as many lines as the expected answer has; or what that line marks as its answer
+    json     the last JSON object, alone, in a text, or in a fence
+    fit      for each question the one of these that fits its check
+
+Where a text has a pair of tags, every reading reads what stands between them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
+
+TAGS, FIT = "tags", "fit"
+READINGS = (TAGS, FIT, "number", "line", "json")
+NUMERIC = frozenset(
+    {
+        "basic_arithmetic", "binary_alternation", "chain_sum", "count_bits", "count_primes", "decimal_arithmetic",
+        "decimal_chain_sum", "gcd", "lcm", "leg_counting", "letter_counting", "products",
+    }
+)  # fmt: skip
+"""Generators whose answer is a decimal number; the others' are read by lines."""
+OBJECTS = frozenset({"json", "calls"})
+"""Checks whose answer is a JSON object."""
+
+# A sign counts where it can't be a minus between two numbers.
+_NUMBER = re.compile(
+    r"(?:(?<![\w)\]])[+-])?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][+-]?\d{1,3}(?!\w))?", re.ASCII
+)
+_MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201d\n]+)\u201d")
+_LEAD = re.compile(r"(?:=|\b(?:answer|result|solution)(?: is)?\s*:?|\bis:)\s*", re.IGNORECASE)
+_AROUND = " \t*`\"'\u201c\u201d"
+_ENDS = ".!,;:"
+
+
+def fitting(generator: str, check: str) -> str:
+    """The reading that fits a generator, or the check of an own question."""
+    if check in OBJECTS:
+        return "json"
+    return "number" if generator in NUMERIC or check == "number" else "line"
+
+
+def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
+    """The answer in a completion; two ways to read one line are two candidates, of which the better one counts.
+
+    Args:
+        reading: one of `READINGS` except `FIT`.
+        completion: any text.
+        lines: of the expected answer.
+
+    Returns:
+        At most two candidates, each of at most `MAX_ANSWER_CHARACTERS` characters; none without an answer.
+    """
+    tagged = extract_answer(completion)
+    if reading == TAGS:
+        return () if tagged is None else (tagged,)
+    if tagged is None and CLOSE_TAG in completion and OPEN_TAG in completion.partition(CLOSE_TAG)[0]:
+        return ()  # too long for a verifier
+    text = _tail(completion) if tagged is None else tagged
+    if reading == "number":
+        return _last_number(text)
+    if reading == "json":
+        return _last_object(text)
+    return _last_lines(text, lines)
+
+
+def is_bare(completion: str, candidate: str) -> bool:
+    """Whether a completion is the answer and nothing else."""
+    return completion.strip() == candidate
+
+
+def _tail(completion: str) -> str:
+    """The end of a text, which decides; valid text without NUL, as verifiers expect it."""
+    text = completion[-MAX_ANSWER_CHARACTERS:].replace(OPEN_TAG, " ").replace(CLOSE_TAG, " ")
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def _last_number(text: str) -> tuple[str, ...]:
+    last = deque(_NUMBER.finditer(text), maxlen=1)
+    if not last:
+        return ()
+    number = last[0].group().replace(",", "").removeprefix("+")
+    if "." in number and "e" not in number.lower():
+        number = number.rstrip("0").rstrip(".")
+    return (number,)
+
+
+def _last_lines(text: str, lines: int) -> tuple[str, ...]:
+    kept = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("```")]
+    if not kept:
+        return ()
+    whole = "\n".join(kept[-lines:])
+    if lines > 1:
+        return (whole,)
+    marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
+    said = marked[-1] if marked else _LEAD.split(whole)[-1]
+    said = said.strip(_AROUND).rstrip(_ENDS).strip(_AROUND)
+    return (whole,) if said in ("", whole) else (whole, said)
+
+
+def _last_object(text: str) -> tuple[str, ...]:
+    """From the last opening brace of the outermost level to the closing one that ends it; strings may hold braces."""
+    best: tuple[int, int] | None = None
+    start = depth = 0
+    in_string = escaped = False
+    for position, character in enumerate(text):
+        if in_string:
+            in_string, escaped = escaped or character not in '"\n', character == "\\" and not escaped
+        elif depth and character == '"':
+            in_string = True
+        elif character == "{":
+            start = start if depth else position
+            depth += 1
+        elif character == "}" and depth:
+            depth -= 1
+            if not depth:
+                best = (start, position + 1)
+    return () if best is None else (text[best[0] : best[1]],)

@@ -1,0 +1,147 @@
+"""How an answer is read out of a completion: one answer for a text, whatever the text says around it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sapo_edge.errors import ManifestError
+from sapo_edge.tasks.answers import MAX_ANSWER_CHARACTERS
+from sapo_edge.tasks.checks import Choice, Exact, Number
+from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
+from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.readings import FIT, READINGS, read
+from sapo_edge.tasks.source import Judgement, TaskSource
+
+RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgement(False, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7 + 9 = 16", "16"),
+        ("The answer is 1,234.50.", "1234.5"),
+        ("10-4", "4"),
+        ("It is -5", "-5"),
+        ("(3)-4", "4"),
+        ("+7", "7"),
+        ("16.0", "16"),
+        ("6e23 atoms", "6e23"),
+        ("1 2 3 4 5 6 7 8 9 10", "10"),
+        ("<answer>the sum is 7</answer> or 9", "7"),
+        ("<answer>5", "5"),
+        ("12, 13", "13"),
+    ],
+)
+def test_the_last_number_counts(text: str, number: str) -> None:
+    assert read("number", text) == (number,)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers"),
+    [
+        ("Paris", ("Paris",)),
+        ("Let me think.\nThe answer is Paris.", ("The answer is Paris.", "Paris")),
+        ("It must be **Paris**!", ("It must be **Paris**!", "Paris")),
+        ('She said "Paris".', ('She said "Paris".', "Paris")),
+        ("```\nParis\n```", ("Paris",)),
+        ("Answer: 4 apples", ("Answer: 4 apples", "4 apples")),
+        ("<answer>Paris</answer> and more", ("Paris",)),
+        ("", ()),
+    ],
+)
+def test_the_last_line_counts_or_what_it_marks(text: str, answers: tuple[str, ...]) -> None:
+    assert read("line", text) == answers
+
+
+def test_an_answer_of_several_lines_is_the_last_so_many() -> None:
+    assert read("line", "Here you are:\n\n1 2\n3 4\n", lines=2) == ("1 2\n3 4",)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"a": 1}', '{"a": 1}'),
+        ('Sure:\n```json\n{"a": {"b": "}"}}\n```\nDone.', '{"a": {"b": "}"}}'),
+        ('{"a": 1} or {"a": 2}', '{"a": 2}'),
+        ('{"a": "\\""}', '{"a": "\\""}'),
+        ('<answer>{"a": 3}</answer>', '{"a": 3}'),
+    ],
+)
+def test_the_last_object_counts(text: str, found: str) -> None:
+    assert read("json", text) == (found,)
+    assert read("json", text.replace("}", "")) == ()
+
+
+@given(st.text(), st.sampled_from(READINGS))
+def test_no_text_gives_more_than_two_answers_of_bounded_length(text: str, reading: str) -> None:
+    answers = read(reading, text)
+    assert len(answers) <= 2
+    assert all(len(answer) <= MAX_ANSWER_CHARACTERS and "\0" not in answer for answer in answers)
+
+
+@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize(
+    "piece", ["1", "1,", "1,111", "-", "{", '{"', "}", "\\", "**", "`a", '"', "answer ", "answer is", "=",
+     " ", "\n", "<answer>", "1e", "."],
+)  # fmt: skip
+def test_reading_takes_time_linear_in_the_text(reading: str, piece: str) -> None:
+    begin = time.process_time()
+    for _ in range(20):
+        read(reading, piece * (8192 // len(piece)))
+    # A quadratic way through 4096 characters takes ten times as long.
+    assert time.process_time() - begin < 1.0
+
+
+def test_each_question_is_read_as_fits_its_check() -> None:
+    questions = (
+        OwnQuestion("2 + 2?", "4", Number(), "train"),
+        OwnQuestion("Capital of France?", "Paris", Exact(), "train"),
+        OwnQuestion("Which? A or B", "B", Choice(("A", "B")), "train"),
+    )
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=questions, reading=FIT),)))
+    tasks = {task.question: task for task in source.training_tasks(1, 0, 3)[0]}
+    assert source.judge(tasks["2 + 2?"], "2 and 2 make 4.") == OTHERWISE
+    assert source.judge(tasks["2 + 2?"], "4") == RIGHT
+    assert source.judge(tasks["Capital of France?"], "It is **Paris**.") == OTHERWISE
+    assert source.judge(tasks["Capital of France?"], "Paris or Rome") == WRONG
+    assert source.judge(tasks["Which? A or B"], "The answer is (b).") == OTHERWISE
+
+
+def test_a_text_that_names_every_number_earns_nothing() -> None:
+    source = TaskSource(load_manifest("starter"))
+    tasks, _ = source.training_tasks(3, 0, 40)
+    everything = " ".join(str(number) for number in range(-100, 500))
+    assert not any(source.score(task, everything) for task in tasks)
+
+
+def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_them() -> None:
+    source = TaskSource(load_manifest("arithmetic"))
+    (task,), _ = source.training_tasks(3, 0, 1)
+    right = task.ground_truth
+    assert source.score(task, f"<answer>{right}</answer>") == 1.0
+    assert source.score(task, f"It is {right}") == 0.0
+    assert source.judge(task, f"It is {right}") == OTHERWISE
+    assert source.judge(task, f"<answer>{right}</answer>") == RIGHT
+    assert source.judge(task, f"<answer>{right}0</answer> no, {right}") == WRONG, "what stands in tags was said"
+
+
+def test_a_form_that_is_asked_for_earns_less_than_content() -> None:
+    entry = TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="number", form=0.25)
+    source = TaskSource(Manifest("form", (entry,)))
+    (task,), _ = source.training_tasks(3, 0, 1)
+    scores = [source.score(task, text) for text in (task.ground_truth, f"It is {task.ground_truth}", "It is 123456")]
+    assert scores == [1.0, 0.75, 0.0]
+
+
+def test_what_an_entry_does_not_say_is_left_out_of_its_bytes() -> None:
+    plain = TaskEntry("sums", "chain_sum")
+    assert "reading" not in plain.as_dict() and "form" not in plain.as_dict()
+    changed = Manifest("own", (TaskEntry("sums", "chain_sum", reading="number", form=0.1),))
+    assert Manifest.from_bytes(changed.to_bytes()) == changed
+    for wrong in ({"reading": "telepathy"}, {"reading": 3}, {"form": 0.9}):
+        with pytest.raises(ManifestError):
+            TaskEntry("sums", "chain_sum", **wrong)  # type: ignore[arg-type]
