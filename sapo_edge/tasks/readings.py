@@ -63,9 +63,11 @@ def read(reading: str, completion: str, lines: int = 1) -> tuple[str, ...]:
     tagged = extract_answer(completion)
     if reading == TAGS:
         return () if tagged is None else (tagged,)
-    if tagged is None and CLOSE_TAG in completion and OPEN_TAG in completion.partition(CLOSE_TAG)[0]:
+    said, closed, _ = completion.partition(CLOSE_TAG)
+    if tagged is None and closed and OPEN_TAG in said:
         return ()  # too long for a verifier
-    text = _tail(completion) if tagged is None else tagged
+    # A policy stops at its first closing tag, so nothing behind one counts.
+    text = _tail(said) if tagged is None else tagged
     if reading == "number":
         return _last_number(text)
     if reading == "json":
@@ -80,7 +82,7 @@ def is_bare(completion: str, candidate: str) -> bool:
 
 def _tail(completion: str) -> str:
     """The end of a text, which decides; valid text without NUL, as verifiers expect it."""
-    text = completion[-MAX_ANSWER_CHARACTERS:].replace(OPEN_TAG, " ").replace(CLOSE_TAG, " ")
+    text = completion[-MAX_ANSWER_CHARACTERS:].replace(OPEN_TAG, " ")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

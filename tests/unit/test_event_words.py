@@ -32,6 +32,31 @@ SENTENCES: list[tuple[events.Event, str]] = [
         events.Comparison(round=40, questions=200, base=8, adapter=120, gain=0.56, low=0.49, high=0.63),
         "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)",
     ),
+    (
+        events.Comparison(
+            round=40,
+            questions=4,
+            base=2,
+            adapter=3,
+            gain=0.25,
+            low=-0.3,
+            high=0.6,
+            base_answers="0212",
+            adapter_answers="1011",
+            base_examples=6,
+        ),
+        "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); gain +0.00 "
+        "(95 % -0.30 to +0.60); 1 became right, 1 became wrong; right in the form asked for: 1 -> 3 of 4",
+    ),
+    (
+        events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200),
+        "head start, 45 updates: held-out validation 0.50 (100 of 200)",
+    ),
+    (
+        events.HeadStart(updates=85, learned=300, accuracy=0.48, correct=96, questions=200, done=True, best_updates=45),
+        "head start, 85 updates: held-out validation 0.48 (96 of 200); it rises no more, so the adapter of update 45 "
+        "goes on; the rounds begin",
+    ),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
     (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),
     (

@@ -19,7 +19,7 @@ from tests.fakes import RIGHT, WRONG, FakePolicy, first_is_right, make_rollout
 
 MANIFEST = load_manifest("starter")
 SETTINGS = Settings(
-    own=1, external=2, answers=2, rounds=0, held_out=0, evaluate_every=0, keep_checkpoints=3, seed=5,
+    head_start="0", own=1, external=2, answers=2, rounds=0, held_out=0, evaluate_every=0, keep_checkpoints=3, seed=5,
     network="swarm", strategy="uniform", protect="off",
 )  # fmt: skip
 UNKNOWN = TaskRef("sums", "1", 0, 9)

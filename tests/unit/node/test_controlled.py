@@ -28,7 +28,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import Solo, Transport
 from tests.fakes import FakePolicy, LengthScored
 
-SETTINGS = Settings(own=2, external=2, answers=3, rounds=3, held_out=4, evaluate_every=2, seed=5)
+SETTINGS = Settings(head_start="0", own=2, external=2, answers=3, rounds=3, held_out=4, evaluate_every=2, seed=5)
 
 
 class Watched(Node):

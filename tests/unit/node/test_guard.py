@@ -25,6 +25,7 @@ from sapo_edge.transport import Solo
 from tests.fakes import FakePolicy, LengthScored
 
 SETTINGS = Settings(
+    head_start="0",
     own=2,
     external=4,
     answers=3,

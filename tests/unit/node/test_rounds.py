@@ -31,7 +31,9 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import Solo, Transport
 from tests.fakes import FakePolicy, LengthScored, first_is_right, make_rollout
 
-SETTINGS = Settings(own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5)
+SETTINGS = Settings(
+    head_start="0", own=2, external=0, answers=3, rounds=3, held_out=4, evaluate_every=0, keep_checkpoints=50, seed=5
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +117,8 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
     assert newest is not None and newest.round == 3 and newest.seed == 5
     assert newest.cursor == {"tasks": machine.node.cursor} and newest.settings["own"] == 2
     assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
-    end = ["evaluate", "load", "evaluate", "evaluate"]
+    # The base model is asked in two ways.
+    end = ["evaluate", "load", "evaluate", "evaluate", "evaluate"]
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
 
 
@@ -494,7 +497,7 @@ def test_checkpoints_are_chosen_on_the_validation_set_and_compared_on_the_test_s
     validation, test = (
         tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
     )
-    assert asked == [validation, validation, test, test]
+    assert asked == [validation, validation, test, test, test]
     assert {event.split for event in machine.events if isinstance(event, events.HeldOut)} == {"validation"}
     (comparison,) = machine.of(events.Comparison)
     assert isinstance(comparison, events.Comparison) and comparison.gain == (comparison.adapter - comparison.base) / 4
@@ -713,9 +716,9 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
         ("evaluate", "answers", 4),
         ("generate", "answers", 48),
         ("update", "groups", 16),
-        *[("evaluate", "answers", 4)] * 3,
+        *[("evaluate", "answers", 4)] * 4,
     ]
-    assert len(reports) <= 6 + 6 * 2 and PROGRESS_INTERVAL == 0.1
+    assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
 def test_the_settings_reach_the_policy(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,13 @@ pytest.importorskip("torch")
 
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 
-SOURCE = TaskSource(load_manifest("starter"))
+SOURCE = TaskSource(load_manifest("arithmetic"))
 TASK: Task = SOURCE.training_tasks(3, 0, 1)[0][0]
 RIGHT = TASK.ground_truth
+# The same task, read by its last number.
+IN_WORDS = TaskSource(
+    replace(SOURCE.manifest, tasks=tuple(replace(entry, reading="number") for entry in SOURCE.manifest.tasks))
+)
 TEXTS = answers((RIGHT, f"<answer>{RIGHT}</answer>", f"<answer>{RIGHT}", f"<answer>{RIGHT}1</answer>"))
 LIMITS = st.one_of(st.integers(1, 40), st.integers(41, 9000))
 
@@ -45,16 +49,22 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchPolicy]:
 Received = Callable[[str, bool, int], tuple[float, str]]
 
 
+@pytest.fixture(scope="module", params=[SOURCE, IN_WORDS], ids=["tags", "number"])
+def source(request: pytest.FixtureRequest) -> TaskSource:
+    assert isinstance(request.param, TaskSource)
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def received(policy: TorchPolicy) -> Received:
+def received(policy: TorchPolicy, source: TaskSource) -> Received:
     """(text, ended, max_tokens) -> the reward of another node's answer, and the text of the ids that are trained on."""
 
     def receive(text: str, ended: bool, limit: int) -> tuple[float, str]:
         # A second answer gives the group an advantage whatever the first one earns.
-        wrong = 1.0 - SOURCE.score(TASK, text)
+        wrong = 1.0 - source.score(TASK, text)
         other = Answer(f"<answer>{RIGHT if wrong else 'x'}</answer>", True)
         rollout = Rollout(TASK.ref, TASK.question, RIGHT, (Answer(text, ended), other), "other", 1, 1, 1.0)
-        scorer = ExternalScorer(SOURCE, lambda text, ended: policy.cut(text, ended, limit))
+        scorer = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, limit))
         scored = scorer(rollout, 8)
         assert scored is not None
         group = training_group(scorer.cut(scored), question, ExternalRule())
@@ -73,26 +83,30 @@ def received(policy: TorchPolicy) -> Received:
 @example("a" * 5 + f"<answer>{RIGHT}</answer>", True, 22)
 @given(TEXTS, st.booleans(), LIMITS)
 def test_the_reward_is_that_of_the_text_that_is_trained_on(
-    received: Received, text: str, ended: bool, limit: int
+    source: TaskSource, received: Received, text: str, ended: bool, limit: int
 ) -> None:
     reward, trained = received(text, ended, limit)
     event(f"reward {reward:g}")
-    assert reward == SOURCE.score(TASK, trained)
+    assert reward == source.score(TASK, trained)
 
 
 @for_every_text
 @given(TEXTS, st.booleans(), LIMITS)
-def test_the_same_text_earns_the_same_whoever_wrote_it(received: Received, text: str, ended: bool, limit: int) -> None:
+def test_the_same_text_earns_the_same_whoever_wrote_it(
+    source: TaskSource, received: Received, text: str, ended: bool, limit: int
+) -> None:
     """An own answer has the text at which the sampler stopped, and is scored as it is."""
     _, own = received(text, ended, limit)
-    assert received(own, ended, limit) == (SOURCE.score(TASK, own), own)
+    assert received(own, ended, limit) == (source.score(TASK, own), own)
 
 
 @for_every_text
 @given(TEXTS, st.booleans())
-def test_what_fits_earns_what_its_author_says_it_earns(received: Received, text: str, ended: bool) -> None:
+def test_what_fits_earns_what_its_author_says_it_earns(
+    source: TaskSource, received: Received, text: str, ended: bool
+) -> None:
     """Both verify alike: without a limit, the reader's reward is that of the whole text."""
-    assert received(text, ended, 9000)[0] == SOURCE.score(TASK, text)
+    assert received(text, ended, 9000)[0] == source.score(TASK, text)
 
 
 @for_every_text
@@ -105,9 +119,9 @@ def test_nothing_after_the_first_close_counts(received: Received, before: str, a
 
 @for_every_text
 @given(TEXTS, LIMITS)
-def test_an_inversion_is_impossible(received: Received, text: str, limit: int) -> None:
+def test_an_inversion_is_impossible(source: TaskSource, received: Received, text: str, limit: int) -> None:
     """What earns 1 has no other pair of tags than the right one."""
     reward, trained = received(text, True, limit)
     if reward == 1.0:
-        assert trained.count(STOP_TEXT) == 1
-        assert SOURCE.score(TASK, trained[trained.rindex(OPEN_TAG) :]) == 1.0
+        assert trained.count(STOP_TEXT) == 1 if source is SOURCE else trained.count(STOP_TEXT) <= 1
+        assert source.score(TASK, trained[trained.rfind(OPEN_TAG) :] if OPEN_TAG in trained else trained) == 1.0

@@ -122,7 +122,11 @@ def test_entries_are_found_by_cumulative_weight() -> None:
 def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(HEAD + TASK, "utf-8")
-    assert load_manifest(file) == load_manifest(str(file)) == Manifest("test", (TaskEntry("sums", "chain_sum"),))
+    assert (
+        load_manifest(file)
+        == load_manifest(str(file))
+        == Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
+    )
 
 
 def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> None:
@@ -169,7 +173,11 @@ def test_an_unknown_manifest_lists_the_shipped_ones_and_the_nearest_name() -> No
         (HEAD + "system = 3\n" + TASK, "system is not text", "quotes"),
         (HEAD + 'system = "\\u001b[2J"\n' + TASK, "control characters", "remove"),
         (HEAD + f'system = "{"x" * 4097}"\n' + TASK, "system has 4097 bytes", "4096"),
-        (HEAD + 'examples = [["1 + 1?", "2"]]\n' + TASK, "has no answer tags", "<answer>...</answer>"),
+        (
+            HEAD + 'reading = "tags"\nexamples = [["1 + 1?", "2"]]\n' + TASK,
+            "has no answer tags",
+            "<answer>...</answer>",
+        ),
         (HEAD + 'examples = [{ question = "1 + 1?" }]\n' + TASK, "answer is missing", "add answer"),
         (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
         (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),

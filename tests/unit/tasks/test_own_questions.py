@@ -30,7 +30,7 @@ MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 SHIPPED = {
     "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
-    "starter": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
+    "starter": "fe6767e1334c5552da2c31e07877d45241cc9084e315c690abca523cac285d01",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
 }
 """Digests from before manifests could have own questions."""
@@ -270,7 +270,7 @@ def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> 
     manifest = load_manifest(write(tmp_path, *records, manifest=MANIFEST + "examples = 2\n"))
     shown = {question for question, _ in manifest.examples}
     assert len(shown) == 3 and "3?" in shown and "4?" not in shown and manifest.own_questions == 17
-    assert ("3?", "<answer>3</answer>") in manifest.examples
+    assert ("3?", "3") in manifest.examples
     assert shown.isdisjoint(question.question for question in manifest.tasks[0].questions)
 
 
