@@ -36,9 +36,9 @@ SENTENCES: list[tuple[events.Event, str]] = [
         events.Comparison(
             round=40,
             questions=4,
-            base=2,
+            base=3,
             adapter=3,
-            gain=0.25,
+            gain=0.0,
             low=-0.3,
             high=0.6,
             base_answers="0212",
