@@ -87,6 +87,7 @@ class NodeControl:
             "held_out": None if held_out is None else as_dict(held_out),
             "held_out_base": None if base is None else as_dict(base),
             "comparison": None if comparison is None else as_dict(comparison),
+            "head_start": None if node.head_start is None else as_dict(node.head_start),
             "best": None if best is None else {"round": best.round, "accuracy": best.accuracy},
             "reduced": self._reduced(),
             "pool": {"rollouts": len(node.pool), "bytes": node.pool.bytes},

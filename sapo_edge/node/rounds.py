@@ -13,6 +13,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings, head_start_limit
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
 from sapo_edge.evaluate import Evaluation
+from sapo_edge.event_words import format_share
 from sapo_edge.events import (
     CheckpointSaved,
     Comparison,
@@ -25,6 +26,7 @@ from sapo_edge.events import (
     Progress,
     RoundFinished,
 )
+from sapo_edge.node.collapse import MOST_UNDONE, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
@@ -37,7 +39,7 @@ from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import SubsetSelector
 from sapo_edge.state.checkpoint import Checkpoint
-from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
+from sapo_edge.state.store import COLLAPSES, GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.external import ExternalScorer
 from sapo_edge.tasks.manifest import shipped_name
@@ -81,6 +83,7 @@ class Node:
         progress: of this phase; None before the first report.
         recent: the last `RECENT` finished rounds, oldest first.
         best: the checkpoint with the best accuracy on the validation questions; None if there is none.
+        head_start: the newest validation of the head start since this start; None without one.
         comparison: the last one of base model and adapter on the test questions; None before the first.
         guard: decides how many external rollouts a round takes.
         between_rounds: called before each round.
@@ -137,6 +140,7 @@ class Node:
         self._lacks_external = False
         self._too_long = 0
         self._head_start = HeadStartState()
+        self.head_start: events.HeadStart | None = None
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy,
@@ -200,6 +204,7 @@ class Node:
                     if self._finished == 1:
                         self.after_first_round()
                     self._save_pool_if_due()
+                    self._undo_collapse()
                     self._roll_back_if_asked()
                     # What a round took, and the swarm during it, leaves holes that fill and move with the next one.
                     return_freed_memory()
@@ -419,17 +424,16 @@ class Node:
                 self._save_head_start(state, result)
             if state.over:
                 self._end_head_start(state)
-            self.emit(
-                events.HeadStart(
-                    updates=state.updates,
-                    learned=len(head_start.learned),
-                    accuracy=result.accuracy,
-                    correct=result.right,
-                    questions=result.questions,
-                    done=state.over,
-                    best_updates=self._head_start.updates if state.over else state.best_updates,
-                )
+            self.head_start = events.HeadStart(
+                updates=state.updates,
+                learned=len(head_start.learned),
+                accuracy=result.accuracy,
+                correct=result.right,
+                questions=result.questions,
+                done=state.over,
+                best_updates=self._head_start.updates if state.over else state.best_updates,
             )
+            self.emit(self.head_start)
 
     def _needs_none(self, head_start: HeadStart) -> str:
         """Why this run begins without a head start; "" if one may help."""
@@ -475,12 +479,12 @@ class Node:
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _round_settings(self, external: int) -> RoundSettings:
-        """The settings of a round. Its learning rate falls as if the updates of the head start had not been."""
+        """The settings of a round: the learning rate falls as without a head start, and is halved for each collapse."""
         settings = round_settings(self.settings, self.max_tokens, external)
-        if not settings.update.decay_after:
-            return settings
-        decay_after = settings.update.decay_after + self._head_start.updates
-        return replace(settings, update=replace(settings.update, decay_after=decay_after))
+        update = settings.update
+        decay_after = update.decay_after + self._head_start.updates if update.decay_after else 0
+        rate = update.learning_rate / 2 ** self.store.journal.counter(COLLAPSES)
+        return replace(settings, update=replace(update, decay_after=decay_after, learning_rate=rate))
 
     def _may_go_on(self) -> bool:
         """Wait while paused; whether the node is not asked to finish."""
@@ -497,6 +501,20 @@ class Node:
     def _validate(self) -> None:
         self._evaluations.validate(self.round)
         self.best = self.store.checkpoints.best(self.best)
+
+    def _undo_collapse(self) -> None:
+        """Return to the best checkpoint after a collapse, and learn at half the rate from there."""
+        fall = collapsed(list(self.recent)) if self.trains else None
+        undone = self.store.journal.counter(COLLAPSES)
+        if fall is None or self.best is None or self.best.round >= self.round or undone >= MOST_UNDONE:
+            return
+        before, now = map(format_share, fall)
+        text = (
+            f"the reward fell from {before} to {now} and hardly any question teaches: all answers have become alike. "
+            f"Returning to the checkpoint of round {self.best.round}, at half the learning rate"
+        )
+        self.emit(Notice(level="warning", text=text), {COLLAPSES: undone + 1})
+        self.rollback_to = self.best.round
 
     # Checkpoints and the pool.
 

@@ -23,6 +23,8 @@ GENERATOR_CURSOR = "generator_cursor"
 """The journal's counter for the next questions of a generator, which saves no checkpoints."""
 GENERATOR_ROUND = "generator_round"
 """The journal's counter for the last round of a generator."""
+COLLAPSES = "collapses"
+"""The journal's counter for the collapses of a run that were undone."""
 ROLLED_BACK_CURSOR = "rolled_back_cursor"
 """The journal's counter for the next questions of a node that returned to an earlier checkpoint."""
 

@@ -36,6 +36,7 @@ class NodeState:
         clock: progress of the current round.
         load: what the node takes of this machine.
         paused: why the node is paused; empty if it isn't.
+        head_start: the newest validation of the head start; None without one.
         ending: why the last node ended; empty while one runs. Unescaped.
         ended_at: when it ended, in Unix seconds.
         ended_in_order: whether it was stopped, or had finished its rounds.
@@ -50,6 +51,7 @@ class NodeState:
     clock: RoundClock = field(default_factory=RoundClock)
     load: Load = field(default_factory=Load)
     paused: tuple[str, ...] = ()
+    head_start: events.HeadStart | None = None
     ending: str = ""
     ended_at: float = 0.0
     ended_in_order: bool = True
@@ -107,6 +109,8 @@ class NodeState:
         """Store a reply to `status`."""
         self.status = status
         self._set_paused(tuple(str(reason) for reason in status.get("paused") or ()))
+        last = events.from_dict(status["head_start"]) if status.get("head_start") else None
+        self.head_start = last if isinstance(last, events.HeadStart) else self.head_start
 
     def apply(self, event: events.Event) -> None:
         """Update the state from an event, in bounded time and memory."""
@@ -128,6 +132,8 @@ class NodeState:
                     event.round, event.accuracy, event.low, event.high, event.questions, event.split, event.question_set
                 )
                 self.history.add_evaluation(evaluation)
+            case events.HeadStart():
+                self.head_start = event
             case events.Paused():
                 self._set_paused(event.reasons)
             case _:

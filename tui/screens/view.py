@@ -229,5 +229,7 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
     return (
         "●",
         "green",
-        {"generate": "answering", "update": "learning", "evaluate": "evaluating"}.get(phase or "", "running"),
+        {"head_start": "learning", "generate": "answering", "update": "learning", "evaluate": "evaluating"}.get(
+            phase or "", "running"
+        ),
     )

@@ -62,6 +62,8 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
 def _progress_text(state: NodeState, width: int) -> Text:
     """The progress of the round; the bars take what the words leave."""
     clock = state.clock
+    if clock.phase == "head_start":
+        return _head_start_text(state, width)
     evaluating = clock.phase == "evaluate"
     before_training = evaluating and not state.round
     number = state.round if evaluating else state.round + 1
@@ -87,6 +89,18 @@ def _progress_text(state: NodeState, width: int) -> Text:
     return text.append(tail, style="dim")
 
 
+def _head_start_text(state: NodeState, width: int) -> Text:
+    """The updates until the next validation of a head start, and what the last one gave."""
+    clock, last = state.clock, state.head_start
+    title, count = "head start  ", f" {clock.done}/{clock.total} updates  "
+    tail = "" if last is None else f"held-out {last.accuracy:.2f} after {last.updates}"
+    bar = max(0, min(MOST_BAR, width - len(title) - len(count) - len(tail)))
+    filled = round(bar * clock.done / max(1, clock.total))
+    text = Text(no_wrap=True, overflow="ellipsis").append(title, style="bold")
+    text.append("━" * filled, style="green").append("─" * (bar - filled), style="dim")
+    return text.append(count).append(tail, style="dim")
+
+
 def _time_left(state: NodeState) -> str:
     """The time left of the round, and when the next held-out evaluation comes."""
     seconds, rounds = state.clock.left(), state.rounds_to_evaluation
@@ -109,6 +123,10 @@ def is_it_working(history: History, status: Mapping[str, Any]) -> tuple[str, str
         last_reward = "" if reward is None else f"; mean reward of the last round {reward:.2f}"
         return "early", f"a generator answers and shares, it does not learn{last_reward}"
     if len(history.held_out) < 2:
+        if history.held_out and (begun := status.get("head_start")):
+            before, now = history.held_out[0], float(begun["accuracy"])
+            course = f"held-out {before.accuracy:.2f} → {now:.2f} in the head start"
+            return "good" if now > before.high else "early", f"{course}, {counted(begun['updates'], 'update')}"
         return _without_evaluations(history, informative)
     first, last, best = history.held_out[0], history.held_out[-1], history.best
     assert best is not None

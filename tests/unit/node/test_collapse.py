@@ -1,0 +1,102 @@
+"""A collapse is noticed within three rounds, told, and undone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sapo_edge import events
+from sapo_edge.config.settings import Settings
+from sapo_edge.node.collapse import MOST_UNDONE, collapsed
+from sapo_edge.node.rounds import Node
+from sapo_edge.policy import CallHandle, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
+from sapo_edge.tasks.checks import Number
+from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Solo
+from tests.fakes import FakePolicy, round_event
+
+SETTINGS = Settings(
+    own=4, external=0, answers=4, rounds=12, held_out=6, evaluate_every=3, seed=5, network="solo", head_start="0"
+)
+OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(40))
+# Of requests for a home: the reward and the teaching groups of eight in ten rounds.
+HOME = (
+    (0.19, 3), (0.17, 3), (0.25, 4), (0.06, 1), (0.19, 2), (0.12, 0), (0.05, 1), (0.06, 1), (0.09, 1), (0.00, 0),
+)  # fmt: skip
+
+
+def rounds(*figures: tuple[float, int]) -> list[events.RoundFinished]:
+    return [
+        round_event(number, reward_own=reward, groups=8, informative=teaching)
+        for number, (reward, teaching) in enumerate(figures, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [(0.5, 4)] * 10,
+        [(0.5, 4)] * 3 + [(0.2, 3)] * 3,
+        [(0.01, 1)] * 5 + [(0.0, 0)] * 3,
+        [(0.5, 4)] * 3 + [(1.0, 0)] * 3,
+        [(0.5, 4), (0.0, 0), (0.0, 0), (0.0, 0)],
+    ],
+    ids=["steady", "harder questions", "nothing to lose", "all right", "too few rounds"],
+)
+def test_what_is_no_collapse(figures: list[tuple[float, int]]) -> None:
+    assert collapsed(rounds(*figures)) is None
+
+
+def test_a_collapse_is_noticed_within_three_rounds() -> None:
+    assert collapsed(rounds(*HOME[:5])) is None
+    seen = [number for number in range(1, 11) if collapsed(rounds(*HOME[:number]))]
+    assert seen and seen[0] - 6 < 3, "from the sixth round on hardly anything teaches"
+
+
+class Collapsing(FakePolicy):
+    """Right in one of four answers, until an update at a high rate makes all answers alike; a checkpoint undoes it."""
+
+    def __init__(self, threshold: float) -> None:
+        super().__init__(self.answer)
+        self.threshold = threshold
+        self.harm = 0
+
+    def answer(self, prompt: Prompt, position: int) -> str:
+        if self.harm >= 4:
+            return "heating"
+        return str(int(prompt[-1].content.split()[0]) + 1) if position == 0 else "no idea"
+
+    def update(
+        self,
+        groups: list[TrainingGroup],
+        settings: UpdateSettings,
+        handle: CallHandle | None = None,  # type: ignore[override]
+    ) -> UpdateStatistics:
+        self.harm += settings.learning_rate > self.threshold
+        return super().update(groups, settings, handle)
+
+    def load(self, directory: Path) -> None:
+        super().load(directory)
+        self.harm = 0
+
+
+@pytest.mark.parametrize(("threshold", "undone"), [(1.1e-4, 1), (0.0, MOST_UNDONE)])
+def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float, undone: int) -> None:
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
+    emitted: list[events.Event] = []
+    policy = Collapsing(threshold)
+    with Store(Paths.default(tmp_path)) as store:
+        Node(SETTINGS, source, store, policy, Solo(), emitted.append).run()
+        best = store.checkpoints.best()
+    told = [event.text for event in emitted if isinstance(event, events.Notice) and "become alike" in event.text]
+    returns = [event for event in emitted if isinstance(event, events.RolledBack)]
+    assert len(told) == len(returns) == undone
+    assert returns[0].from_round - returns[0].to_round <= 6
+    assert best is not None and (best.accuracy or 0) == 1.0
+    finished = [event.round for event in emitted if isinstance(event, events.RoundFinished)]
+    assert finished[-1] == 12, "the run goes on to its end"
