@@ -11,7 +11,8 @@ Departures from the paper; `docs/algorithm.md` gives the reasons.
 
 Before a round:
 
-- Each node has a task sequence of its own. The task of each question is drawn independently, by weight.
+- Each node has a task sequence of its own. The task of each question is drawn independently, by weight; a trainer
+  passes over some of those whose groups seldom teach.
 - Held-out questions are never trained on, whoever asks them.
 - J is smaller while the accuracy on the validation set has fallen (`balance.py`), and I larger by as much.
 

@@ -28,6 +28,7 @@ from sapo_edge.events import (
 )
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
+from sapo_edge.node.draws import Draws
 from sapo_edge.node.evaluations import Evaluations
 from sapo_edge.node.guard import Guard
 from sapo_edge.node.head_start import ENOUGH, HeadStart, HeadStartState
@@ -140,6 +141,7 @@ class Node:
         self._lacks_external = False
         self._too_long = 0
         self._head_start = HeadStartState()
+        self._draws = Draws()
         self.head_start: events.HeadStart | None = None
         self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
         self._evaluations = Evaluations(
@@ -281,6 +283,7 @@ class Node:
             self._call_handle("update", "groups"),
         )
         self._report_problems(result)
+        self._draws.observe(result.own)
         self.round, self.cursor = number, result.cursor
         event = round_event(result, received)
         self.recent.append(event)
@@ -315,7 +318,7 @@ class Node:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
         tasks: list[Task] = []
         for _ in range(MAX_DRAWS):
-            drawn, cursor = self.source.training_tasks(self.seed, cursor, count - len(tasks))
+            drawn, cursor = self._draw(cursor, count - len(tasks))
             prompts = [self.source.manifest.prompt_for(task.question) for task in drawn]
             fitting = [
                 task for task, prompt in zip(drawn, prompts, strict=True) if self.policy.room(prompt) >= self.max_tokens
@@ -329,6 +332,15 @@ class Node:
             f"{counted(self.max_tokens, 'token')}",
             "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
         )
+
+    def _draw(self, cursor: int, count: int) -> tuple[list[Task], int]:
+        """The next tasks that the node takes; a generator takes all, since it does not learn."""
+        tasks: list[Task] = []
+        while len(tasks) < count:
+            (task,), cursor = self.source.training_tasks(self.seed, cursor, 1)
+            if not self.trains or self._draws.takes(task):
+                tasks.append(task)
+        return tasks, cursor
 
     # Received rollouts, warnings and progress.
 
@@ -541,6 +553,7 @@ class Node:
             self.policy.load(checkpoint.directory)
             self.cursor = max(self.cursor, int(checkpoint.cursor["tasks"]))
             self._head_start = HeadStartState(**checkpoint.cursor.get("head_start", {}))
+            self._draws = Draws(checkpoint.cursor.get("teaching"))
             self._seen_held_out = checkpoint.seen_held_out
             if checkpoint.seen_held_out and self.trains:
                 self.store.notices.append(
@@ -601,7 +614,11 @@ class Node:
             self.policy.model_digest,
             self.source.manifest.digest,
             self.seed,
-            {"tasks": self.cursor} | ({"head_start": self._head_start.as_dict()} if self._head_start.updates else {}),
+            {
+                "tasks": self.cursor,
+                "teaching": self._draws.teaching,
+                **({"head_start": self._head_start.as_dict()} if self._head_start.updates else {}),
+            },
             self.settings.as_dict(),
             seen_held_out=self._seen_held_out,
         )

@@ -115,7 +115,7 @@ def test_every_round_ends_with_a_checkpoint(machine: Machine) -> None:
         assert store.checkpoints.rounds() == [1, 2, 3]
         newest = store.checkpoints.latest()
     assert newest is not None and newest.round == 3 and newest.seed == 5
-    assert newest.cursor == {"tasks": machine.node.cursor} and newest.settings["own"] == 2
+    assert newest.cursor["tasks"] == machine.node.cursor and newest.settings["own"] == 2
     assert (newest.directory / "adapter_model.safetensors").read_text() == machine.policy.state
     # The base model is asked in two ways.
     end = ["evaluate", "load", "evaluate", "evaluate", "evaluate"]
