@@ -37,9 +37,10 @@ from tests.tui.fake_launcher import FINISHED, FakeLauncher
 from tests.tui.shell import TRUECOLOR, alone, attached, notices, screen, text, until
 
 EVAL = {
-    "base": {"correct": 5, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
-    "adapter": {"correct": 41, "questions": 50, "entries": {"chain_sum": {"correct": 41, "questions": 50}}},
+    "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
+    "adapter": {"correct": 41, "formed": 41, "questions": 50, "entries": {"chain_sum": {"correct": 41, "questions": 50}}},
     "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1},
+    "base_examples": 6,
 }
 """What `sapo eval --json` prints."""
 
@@ -79,7 +80,7 @@ async def test_it_shows_before_and_now_tasks_questions_and_the_adapter(launcher:
         seen = screen(app)
         assert "4 of 100" in seen and "68 of 100" in seen and "It got better: +64 points of 100" in seen
         assert "4 % →  90 %" in seen and "(79 to 96 %)" in seen
-        assert "3 + 4 =" in seen and "✓ 7" in seen and "no answer, it said: I think" in seen
+        assert "3 + 4 =" in seen and "✓ 7" in seen and "✗ I think" in seen
         assert "2 became right, 0 wrong" in seen and "/home/somebody/checkpoints/round-000030" in seen
         assert "\x1b" not in seen and "\\x1b[31m[bold]greatest[/bold]" in seen
 

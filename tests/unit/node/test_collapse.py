@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -72,10 +73,7 @@ class Collapsing(FakePolicy):
         return str(int(prompt[-1].content.split()[0]) + 1) if position == 0 else "no idea"
 
     def update(
-        self,
-        groups: list[TrainingGroup],
-        settings: UpdateSettings,
-        handle: CallHandle | None = None,  # type: ignore[override]
+        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
         self.harm += settings.learning_rate > self.threshold
         return super().update(groups, settings, handle)

@@ -144,4 +144,4 @@ def test_what_an_entry_does_not_say_is_left_out_of_its_bytes() -> None:
     assert Manifest.from_bytes(changed.to_bytes()) == changed
     for wrong in ({"reading": "telepathy"}, {"reading": 3}, {"form": 0.9}):
         with pytest.raises(ManifestError):
-            TaskEntry("sums", "chain_sum", **wrong)  # type: ignore[arg-type]
+            TaskEntry("sums", "chain_sum", **wrong)
