@@ -29,8 +29,8 @@ NUMERIC = frozenset(
     }
 )  # fmt: skip
 """Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"json", "calls"})
-"""Checks whose answer is a JSON object."""
+OBJECTS = frozenset({"home", "json", "calls"})
+"""Generators and checks whose answer is a JSON object."""
 
 # A sign counts where it can't be a minus between two numbers.
 _NUMBER = re.compile(
@@ -44,7 +44,7 @@ _ENDS = ".!,;:"
 
 def fitting(generator: str, check: str) -> str:
     """The reading that fits a generator, or the check of an own question."""
-    if check in OBJECTS:
+    if generator in OBJECTS or check in OBJECTS:
         return "json"
     return "number" if generator in NUMERIC or check == "number" else "line"
 

@@ -29,6 +29,7 @@ from sapo_edge.tasks.source import TaskSource
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 SHIPPED = {
     "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
+    "home": "985c67f9603a8248751787b3bb69ddb2a96bbf0a776d004b524bb1d8d2510d38",
     "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
     "starter": "fe6767e1334c5552da2c31e07877d45241cc9084e315c690abca523cac285d01",
     "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
