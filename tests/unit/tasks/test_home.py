@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import subprocess
@@ -85,7 +86,7 @@ def test_no_request_has_two_answers(code: str) -> None:
 def test_every_answer_is_right_for_its_own_request_alone() -> None:
     tasks = [*SOURCE.training_tasks(3, 0, 200)[0], *SOURCE.held_out("test", 200), *SOURCE.held_out("validation", 200)]
     assert len({task.question for task in tasks[200:]}) == 400
-    for task, other in zip(tasks, tasks[1:], strict=False):
+    for task, other in itertools.pairwise(tasks):
         assert SOURCE.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0
         reordered = json.dumps(dict(reversed(json.loads(task.ground_truth).items())), indent=1)
         assert SOURCE.score(task, f"<answer>{reordered}</answer>") == 1.0
@@ -138,7 +139,8 @@ def test_a_task_takes_less_than_a_millisecond_and_loading_less_than_a_tenth_of_a
 
 def test_the_data_is_read_only_when_a_task_is_made() -> None:
     code = (
-        "import sys\nfrom sapo_edge.tasks.manifest import load_manifest\nfrom sapo_edge.tasks.source import TaskSource\n"
+        "import sys\nfrom sapo_edge.tasks.manifest import load_manifest\n"
+        "from sapo_edge.tasks.source import TaskSource\n"
         "TaskSource(load_manifest('home'))\nassert 'sapo_edge.tasks.skills.home' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
