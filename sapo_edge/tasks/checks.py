@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from sapo_edge.tasks.allowed import Flag, Real
+from sapo_edge.tasks.objects import field_share, parse_object
 from sapo_edge.tasks.texts import check_text, require
 
 if TYPE_CHECKING:
@@ -194,8 +195,109 @@ class Pattern:
         return float(compiled is not None and compiled.fullmatch(answer) is not None)
 
 
-CHECKS: Mapping[str, type[Exact | Number | Choice | Set | Pattern]] = {
+class Json(Number):
+    """A JSON object with the same fields in any order; numbers differ by at most `tolerance`.
+
+    The score is the share of right fields; those of nested objects count one by one.
+    """
+
+    def check_expected(self, expected: str) -> None:
+        """The expected answer is an object."""
+        require(parse_object(expected) is not None, "answer is not a JSON object", 'write it as {"key": "value"}')
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the same object."""
+        right, given = parse_object(expected), parse_object(answer)
+        return 0.0 if right is None or given is None else field_share(right, given, self.tolerance)
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """A call of a tool: `{"name": ..., "arguments": {...}}`, also inside of `{"function": ...}`, as programs write it.
+
+    Another tool scores 0, the same one the share of right arguments.
+    """
+
+    option: ClassVar[str] = ""
+
+    @property
+    def value(self) -> None:
+        """Nothing."""
+
+    def check_expected(self, expected: str) -> None:
+        """The expected answer is a call."""
+        require(_call(expected) is not None, "answer is not a call", 'write {"name": "tool", "arguments": {"key": 1}}')
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the same call."""
+        right, given = _call(expected), _call(answer)
+        if right is None or given is None or right[0] != given[0]:
+            return 0.0
+        return field_share(right[1], given[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The same lines in the same order, whatever their case and white space. The score is the share in place."""
+
+    option: ClassVar[str] = ""
+
+    @property
+    def value(self) -> None:
+        """Nothing."""
+
+    def check_expected(self, expected: str) -> None:
+        """There are 1 to `MAX_ITEMS` lines."""
+        count = len(_text_lines(expected))
+        require(0 < count <= MAX_ITEMS, f"answer has {count} lines", f"write 1 to {MAX_ITEMS}")
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for the same lines."""
+        right, given = _text_lines(expected), _text_lines(answer)
+        placed = sum(first == second for first, second in zip(right, given, strict=False))
+        return placed / max(len(right), len(given))
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A regular expression of RE2 that matches some texts as a whole and not others, which begin with "!" here.
+
+    The score is the share of texts on which it decides right.
+    """
+
+    texts: tuple[str, ...]
+    option: ClassVar[str] = "texts"
+
+    def __post_init__(self) -> None:
+        remedy = f'list 2 to {MAX_ITEMS} texts, those that it must not match with a "!" before them, and one of either'
+        listed = isinstance(self.texts, list | tuple) and 2 <= len(self.texts) <= MAX_ITEMS
+        require(listed, f"texts is not a list of 2 to {MAX_ITEMS} texts", remedy)
+        texts = tuple(check_text("a text", text, MAX_CHOICE_BYTES) for text in self.texts)
+        object.__setattr__(self, "texts", texts)
+        require(len({text.startswith("!") for text in texts}) == 2, "texts are all of one kind", remedy)
+
+    @property
+    def value(self) -> list[str]:
+        """The texts."""
+        return list(self.texts)
+
+    def check_expected(self, expected: str) -> None:
+        """The expected answer is an expression that decides right."""
+        remedy = 'write an expression of RE2 that matches the texts without a "!" as a whole, and no other'
+        require(self.score(expected, expected.strip()) == 1.0, "answer does not decide right on its texts", remedy)
+
+    def score(self, expected: str, answer: str) -> float:
+        """1 for an expression that decides right on all texts; 0 of one that is not valid."""
+        compiled = compile_pattern(answer) if len(answer.encode()) <= MAX_PATTERN_BYTES else None
+        if compiled is None:
+            return 0.0
+        right = sum((compiled.fullmatch(text.removeprefix("!")) is None) == text.startswith("!") for text in self.texts)
+        return right / len(self.texts)
+
+
+CHECKS: Mapping[str, type[Exact | Number | Choice | Set | Pattern | Json | Calls | Lines | Matches]] = {
     "exact": Exact, "number": Number, "choice": Choice, "set": Set, "regex": Pattern,
+    "json": Json, "calls": Calls, "lines": Lines, "matches": Matches,
 }  # fmt: skip
 """Checks by their name in a file of questions and in a manifest."""
 
@@ -225,6 +327,23 @@ def _bare(text: str) -> str:
 
 def _items(text: str) -> frozenset[str]:
     return frozenset(folded(item) for item in text.split(",") if item.strip())
+
+
+def _text_lines(text: str) -> list[str]:
+    return [folded(line) for line in text.splitlines() if line.strip()]
+
+
+def _call(text: str) -> tuple[str, dict[str, Any]] | None:
+    """Name and arguments of a call; None if the text is none."""
+    call = parse_object(text)
+    if call is not None and isinstance(call.get("function"), dict):
+        call = call["function"]
+    if call is None or not isinstance(name := call.get("name"), str):
+        return None
+    arguments = call.get("arguments", call.get("parameters", {}))
+    if isinstance(arguments, str):  # as OpenAI's interface writes them
+        arguments = parse_object(arguments)
+    return (name, arguments) if isinstance(arguments, dict) else None
 
 
 def _number(text: str) -> Decimal | None:

@@ -32,7 +32,7 @@ FORM = '{"question": "...", "answer": "..."}'
 EXAMPLE = "example"
 """As `split`: the question is a worked example, and neither trained on nor held out."""
 
-_OPTIONS = tuple(kind.option for kind in CHECKS.values() if kind.option)
+_OPTIONS = tuple(dict.fromkeys(kind.option for kind in CHECKS.values() if kind.option))
 _KEYS = ("question", "answer", "check", "split", *_OPTIONS)
 
 
@@ -229,6 +229,10 @@ def _answer(answer: Any, check: object) -> Any:
         whole = all(isinstance(item, str | int | float) and "," not in str(item) for item in answer)
         require(whole, "an item of answer is not text, or has a comma", "write texts without commas")
         return ", ".join(str(_answer(item, check)) for item in answer)
+    if isinstance(answer, dict) and check in ("json", "calls"):
+        return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    if isinstance(answer, list) and check == "lines":
+        return "\n".join(map(str, answer))
     if isinstance(answer, int | float) and not isinstance(answer, bool):
         return repr(answer)
     return answer

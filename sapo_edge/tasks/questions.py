@@ -57,7 +57,7 @@ class OwnQuestion:
     @property
     def check_name(self) -> str:
         """The name of its check."""
-        return next(name for name, kind in CHECKS.items() if isinstance(self.check, kind))
+        return next(name for name, kind in CHECKS.items() if type(self.check) is kind)
 
     def as_list(self) -> list[Any]:
         """The question as it is encoded in a manifest: question, answer, split, name of the check, its option."""
@@ -95,7 +95,7 @@ def make_check(name: object, value: object) -> Check:
         raise ManifestError("check is not known", nearest(str(name)[:64], CHECKS))
     kind: Any = CHECKS[name]
     if value is None:
-        require(name not in ("choice", "regex"), f"{kind.option} is missing", f"add {kind.option}")
+        require(name not in ("choice", "matches", "regex"), f"{kind.option} is missing", f"add {kind.option}")
         return kind()  # type: ignore[no-any-return]
     require(kind.option != "", f"check {name} has no option", "leave it out")
     return kind(value)  # type: ignore[no-any-return]

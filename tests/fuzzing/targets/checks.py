@@ -34,14 +34,14 @@ def value_of(name: str, option: str) -> Any:
     match name:
         case "exact":
             return bool(option)
-        case "number":
+        case "number" | "json":
             try:
                 return float(option)
             except ValueError:
                 return 0.0
-        case "choice":
+        case "choice" | "matches":
             return option.split("|")
-        case "set":
+        case "set" | "lines" | "calls":
             return None
         case _:
             return option
@@ -60,6 +60,10 @@ def seeds() -> list[bytes]:
             "(((a{9}){9}){9}){9}\0x\0a",
             "(\0x\0x",
         ),
+        "json": ('0.5\0{"a": {"b": [1, "C"]}}\0{"a": {"b": [1.2, "c "]}}', "0\0{}\0" + '{"a":' * 300),
+        "calls": ('\0{"name": "f", "arguments": {"x": 1}}\0{"function": {"name": "f", "arguments": "{\\"x\\": 1}"}}',),
+        "lines": ("\0a\nB c\0A\n\nb  C\n", "\0\n\0\n"),
+        "matches": ("2026|!26|!x\0\\d{4}\0[0-9]+", "a|!b\0a\0(((a{9}){9}){9}){9}"),
     }
     return [bytes([NAMES.index(name)]) + text.encode() for name, texts in questions.items() for text in texts]
 

@@ -23,7 +23,7 @@ from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
 from sapo_edge.tasks.question_table import read_rows
-from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, place, split_questions
+from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check, place, split_questions
 from sapo_edge.tasks.source import TaskSource
 
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
@@ -41,6 +41,10 @@ ONE_OF_EACH: tuple[dict[str, Any], ...] = (
     {"question": "Pi?", "answer": 3.14, "check": "number", "tolerance": 0.01},
     {"question": "Which?", "answer": "B", "check": "choice", "choices": ["A", "B"]},
     {"question": "Primes below 8?", "answer": [2, 3, 5, 7], "check": "set"},
+    {"question": "Dim the hall.", "answer": {"room": "hall", "percent": 15}, "check": "json", "tolerance": 1},
+    {"question": "Ring?", "answer": {"name": "ring", "arguments": {"times": 2}}, "check": "calls"},
+    {"question": "Two lines?", "answer": ["one", "two"], "check": "lines"},
+    {"question": "Four digits?", "answer": r"\d{4}", "check": "matches", "texts": ["2026", "!26", "!abcd"]},
     {"question": "A date?", "answer": "2026-01-31", "check": "regex", "pattern": r"\d{4}-\d\d-\d\d"},
 )
 
@@ -65,7 +69,7 @@ def test_the_shipped_manifests_keep_their_digests() -> None:
 def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> None:
     path = write(tmp_path, *ONE_OF_EACH)
     manifest = load_manifest(path)
-    assert manifest.own_questions == 6 and Manifest.from_bytes(manifest.to_bytes()) == manifest
+    assert manifest.own_questions == len(ONE_OF_EACH) and Manifest.from_bytes(manifest.to_bytes()) == manifest
     kinds = [type(question.check) for question in manifest.tasks[0].questions]
     assert kinds == [Exact, Exact, Number, Choice, Set, Pattern]
     write(tmp_path, *ONE_OF_EACH[:-1], {**ONE_OF_EACH[-1], "pattern": ".*"})
@@ -209,6 +213,43 @@ def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> N
 def test_questions_stand_inside_a_manifest_too() -> None:
     text = MANIFEST.replace('"tasks.jsonl"', '[{ question = "1 + 1?", answer = 2, check = "number" }]')
     assert Manifest.from_toml(text).tasks[0].questions == (OwnQuestion("1 + 1?", "2", Number()),)
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "expected", "answer", "score"),
+    [
+        ("json", 0.0, '{"a": 1, "b": {"c": "Hall"}}', '{"b": {"c": " hall"}, "a": 1.0}', 1.0),
+        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', 0.5),
+        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 2, "c": 3, "d": 4}', 0.5),
+        ("json", 0.5, '{"a": 1}', '{"a": 1.5}', 1.0),
+        ("json", 0.0, '{"a": 1}', '[{"a": 1}]', 0.0),
+        ("json", 0.0, '{"a": 1}', "__import__('os').getcwd()", 0.0),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "parameters": {"x": 1}}', 1.0),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
+         '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
+        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
+        ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
+        ("lines", None, "one\ntwo", "two\none", 0.0),
+        ("lines", None, "one\ntwo", "one\ntwo\nthree\nfour", 0.5),
+        ("matches", ["2026", "!26"], r"\d{4}", r"[0-9][0-9][0-9][0-9]", 1.0),
+        ("matches", ["2026", "!26"], r"\d{4}", r".*", 0.5),
+        ("matches", ["2026", "!26"], r"\d{4}", "x" * 257, 0.0),
+        ("matches", ["2026", "!26"], r"\d{4}", r"(\d)\1", 0.0),
+    ],
+)  # fmt: skip
+def test_checks_compare_by_content(check: str, value: object, expected: str, answer: str, score: float) -> None:
+    assert make_check(check, value).score(expected, answer) == score
+
+
+@pytest.mark.parametrize(("check", "value", "expected"), [
+    ("json", 0.0, "[1]"), ("json", 1e13, '{"a": 1}'), ("calls", None, '{"arguments": {}}'), ("lines", None, "\n"),
+    ("lines", None, "x\n" * 65), ("matches", ["a", "b"], "a"), ("matches", ["a", "!b"], "."), ("matches", None, "a"),
+    ("matches", ["a", "!" + "b" * 256], "a"),
+])  # fmt: skip
+def test_questions_that_no_answer_can_meet_are_refused(check: str, value: object, expected: str) -> None:
+    with pytest.raises(ManifestError):
+        OwnQuestion("?", expected, make_check(check, value))
 
 
 def test_a_manifest_has_an_end(tmp_path: Path) -> None:
