@@ -232,7 +232,7 @@ class Node:
         self.comparison = self.store.journal.last_comparison()
         self.recent.extend(self.store.journal.rounds(RECENT))
         try:
-            self.pool.load(self.store.paths.pool)
+            self.pool.load(self.store.run.pool)
         except StateError as error:
             self._warn(str(error))
         # The file may be older than the last rounds.
@@ -530,7 +530,7 @@ class Node:
     def _write_pool(self) -> StateError | None:
         """Save the pool; returns what prevented it."""
         try:
-            self.pool.save(self.store.paths.pool)
+            self.pool.save(self.store.run.pool)
         except StateError as error:
             return error
         return None
