@@ -26,8 +26,8 @@ from sapo_edge.state.paths import Paths
 
 LINES = 15
 """Last lines of the output, and of the log, to show."""
-LINE_CHARACTERS = 500
-"""Longest line to show, characters."""
+LINE_CHARACTERS = 8000
+"""Longest line to show, characters: an event that is cut can't be shown in words. That of a start has 1,600."""
 TAIL_BYTES = 64 * 1024
 """Bytes to read from the end of a file."""
 _VERSION = 1

@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.event_words import describe_event
 from sapo_edge.events import Event, NodeStarted, NodeStopped, Notice, to_json
 from sapo_edge.node import background as module
 from sapo_edge.node.background import Background
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
+from sapo_edge.tui.node.records import parse_record
+from tests.fakes import round_event
 from tests.waiting import wait_until
 
 NOW = 1_800_000_000.0
@@ -101,14 +104,22 @@ def test_a_log_that_was_rotated_since_is_the_node_s_own(paths: Paths) -> None:
     assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
+def test_an_event_is_whole_so_that_it_can_be_shown_in_words(paths: Paths) -> None:
+    statistics = {f"statistic {number}": 0.1 for number in range(40)}
+    leave(paths, STARTED, finished := round_event(3, statistics=statistics))
+    ended = Background(paths).ended()
+    assert ended is not None
+    assert parse_record((0, 0), ended.lines[-1].encode()).text == describe_event(finished)
+
+
 def test_the_last_lines_are_bounded(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     notices = [Notice(level="info", text=f"{number} {'x' * 3000}", time=NOW + number) for number in range(100)]
-    leave(paths, *notices, output="".join(f"line {number}\n" for number in range(10_000)))
+    leave(paths, *notices, output="".join(f"{number} {'y' * 9000}\n" for number in range(20)) + "line\n" * 14)
     ended = Background(paths).ended()
     assert ended is not None and len(ended.lines) == 2 * module.LINES
     assert all(len(line) <= module.LINE_CHARACTERS for line in ended.lines)
-    assert "99 x" in ended.lines[module.LINES - 1] and ended.lines[-1] == "line 9999"
-    assert Background(paths).last_output()[-1] == "line 9999"
+    assert "99 x" in ended.lines[module.LINES - 1] and ended.lines[module.LINES].startswith("19 yy")
+    assert Background(paths).last_output() == ended.lines[module.LINES :]
 
 
 def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
