@@ -82,6 +82,7 @@ class Node:
         guard: decides how many external rollouts a round takes.
         between_rounds: called before each round.
         after_first_round: called once, when all is loaded that rounds need.
+        others: gives the percent of the processor that other programs use; None if unknown.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
 
@@ -119,6 +120,7 @@ class Node:
         self.guard = Guard(store.journal)
         self.between_rounds: Callable[[], None] = lambda: None
         self.after_first_round: Callable[[], None] = lambda: None
+        self.others: Callable[[], float | None] = lambda: None
         self.interrupted = False
         self._emit = emit
         self._reasons = reasons
