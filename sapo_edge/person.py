@@ -18,6 +18,7 @@ from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.fields import check_flag, check_list, check_map, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
 from sapo_edge.state.durable import reported, unused_path, write_atomically
+from sapo_edge.state.lock import locked
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: in
 
 
 class Outbox:
-    """A person's answers that wait for a node, in a file of mode 0600.
+    """A person's answers that wait for a node, in a file of mode 0600. Several programs may change it at once.
 
     A damaged file is renamed, so that it stops nothing.
 
@@ -206,6 +207,7 @@ class Outbox:
 
     def __init__(self, path: Path, warn: Callable[[str], None]) -> None:
         self.path = path
+        self._lock = path.with_suffix(".lock")
         self._warn = warn
 
     def add(self, answers: PersonAnswers) -> int:
@@ -217,11 +219,12 @@ class Outbox:
         Raises:
             StateError: if the file can't be read or written.
         """
-        waiting = [*self.read(), answers][-MAX_OUTBOX:]
-        while len(waiting) > 1 and len(_encode(waiting)) > MAX_OUTBOX_BYTES:
-            del waiting[0]
-        self._write(waiting)
-        return len(waiting)
+        with locked(self._lock):
+            waiting = [*self.read(), answers][-MAX_OUTBOX:]
+            while len(waiting) > 1 and len(_encode(waiting)) > MAX_OUTBOX_BYTES:
+                del waiting[0]
+            self._write(waiting)
+            return len(waiting)
 
     def read(self) -> list[PersonAnswers]:
         """All answers that wait, oldest first.
@@ -252,7 +255,8 @@ class Outbox:
         Raises:
             StateError: if the file can't be read or written.
         """
-        self._write([answers for answers in self.read() if answers not in shared])
+        with locked(self._lock):
+            self._write([answers for answers in self.read() if answers not in shared])
 
     def _write(self, waiting: Sequence[PersonAnswers]) -> None:
         with reported("write", self.path):

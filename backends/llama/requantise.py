@@ -82,7 +82,7 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     needed = int(2 * max(BYTES_PER_WEIGHT.values()) * weights)
     if shutil.disk_usage(nearest_existing(directory)).free < 2 * needed:
         return own_file(header, "too little disk space to try faster formats")
-    narrate("measuring which number format this processor samples fastest with (once per model, some seconds)")
+    narrate("trying number formats, to sample in the fastest (once for this model; minutes on a busy processor)")
     try:
         return _measure(header, directory, threads, narrate)
     except OSError as error:
@@ -140,6 +140,7 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
             narrate(f"not sampling from {name}: {error.message}")
             _remove(directory, name)
             continue
+        narrate(f"  {name}: {rate:.0f} tokens/s")
         rates[name] = round(rate, 1)
         # One copy of the model stays, and no more than two are there at a time.
         if rates[name] > rates.get(best, 0.0):

@@ -24,6 +24,8 @@ INTERVAL = 5.0
 """Seconds between two readings of the sensors."""
 COOLER = 10.0
 """Degrees below `max_temperature` at which the node resumes."""
+CROWDED = Limits(50, 60, 25, 600)
+"""Use of the processor by other programs, percent, of which a node says once that it makes rounds longer."""
 LEAVE_SECONDS = 5.0
 """How long the end of a node waits for a reading in progress."""
 
@@ -98,10 +100,11 @@ def _read_quiet(sensors: Sensors, settings: Settings) -> Reading | None:
     return Reading(float(hours.contain(sensors.local_time())), f"quiet hours until {hours.end:%H:%M}")
 
 
+BUSY = Condition("busy", _busy_limits, _read_busy)
 CONDITIONS = (
     Condition("on_battery", _battery_limits, _read_battery),
     Condition("max_temperature", _temperature_limits, _read_temperature),
-    Condition("busy", _busy_limits, _read_busy),
+    BUSY,
     Condition("quiet_hours", _quiet_limits, _read_quiet),
 )
 """Every reason to pause."""
@@ -117,6 +120,9 @@ class AutoPause:
         sensors: the machine's own by default.
         clock: monotonic seconds.
         interval: seconds between two readings.
+
+    Attributes:
+        others: percent of the processor that other programs used at the last reading; None if unknown.
     """
 
     def __init__(
@@ -137,6 +143,8 @@ class AutoPause:
         self._watches = {condition.setting: Watch() for condition in CONDITIONS}
         self._reported: set[str] = set()
         self._failed = False
+        self.others: float | None = None
+        self._crowd = Watch()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sapo-care", daemon=True)
 
@@ -155,29 +163,44 @@ class AutoPause:
         if self._stop.finish.is_set():
             return
         settings = self._settings()
-        missing = []
+        missing: list[str] = []
         for condition in CONDITIONS:
             limits = condition.limits(settings)
-            reading = None
-            if limits is not None:
-                try:
-                    reading = condition.read(self._sensors, settings)
-                except NoSensorError as error:
-                    if self._is_first_failure(condition):
-                        missing.append(f"{error} here, so {condition.setting} has no effect")
-                except Exception as error:  # noqa: BLE001 - sensors fail in many ways, none of which may end the node
-                    if self._is_first_failure(condition):
-                        _log.warning("a sensor can't be read", exc_info=True)
-                        text = f"{condition.setting} has no effect while its sensor can't be read: {error!r}"
-                        self._emit(Notice(level="warning", text=text))
+            is_used = limits is not None
+            reading = self._read(condition, settings, is_used, missing) if is_used or condition is BUSY else None
             self._update(condition.setting, reading, limits)
+            if condition is BUSY:
+                self._note_others(reading, None if is_used else CROWDED)
         if missing:
             self._emit(Notice(level="info", text="; ".join(missing)))
+
+    def _read(self, condition: Condition, settings: Settings, is_used: bool, missing: list[str]) -> Reading | None:
+        """Read a sensor; of one that a setting uses and that can't be read, say so once."""
+        try:
+            return condition.read(self._sensors, settings)
+        except NoSensorError as error:
+            if is_used and self._is_first_failure(condition):
+                missing.append(f"{error} here, so {condition.setting} has no effect")
+        except Exception as error:  # noqa: BLE001 - sensors fail in many ways, none of which may end the node
+            if is_used and self._is_first_failure(condition):
+                _log.warning("a sensor can't be read", exc_info=True)
+                text = f"{condition.setting} has no effect while its sensor can't be read: {error!r}"
+                self._emit(Notice(level="warning", text=text))
+        return None
 
     def _is_first_failure(self, condition: Condition) -> bool:
         is_first = condition.setting not in self._reported
         self._reported.add(condition.setting)
         return is_first
+
+    def _note_others(self, reading: Reading | None, limits: Limits | None) -> None:
+        """Keep the load of other programs, and say that it makes rounds longer; without limits the node pauses."""
+        self.others = None if reading is None else reading.level
+        before = self._crowd.state
+        if self._crowd.update(self._clock(), self.others, limits) is State.PAUSED and before is State.WATCHING:
+            assert reading is not None
+            text = f"{reading.text}: rounds take longer; with the setting busy the node pauses instead"
+            self._emit(Notice(level="info", text=text))
 
     def _update(self, key: str, reading: Reading | None, limits: Limits | None) -> None:
         watch = self._watches[key]

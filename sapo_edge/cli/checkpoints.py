@@ -86,19 +86,10 @@ def remove(
     if (round is None) == (not aside):
         raise ConfigError("it is not clear what to remove", "give a round of `sapo checkpoints list`, or --aside")
     # Locking would create a state directory.
-    rows = _rows(paths)
-    doomed = [row for row in rows if (row.round is None if aside else row.round == round)]
-    if not doomed:
-        raise CheckpointError(
-            "nothing was set aside" if aside else f"there is no checkpoint of round {round}",
-            "see `sapo checkpoints list`",
-        )
-    if not aside and doomed[0].marks and DAMAGED not in doomed[0].marks:
-        raise CheckpointError(
-            f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
-            "the node goes on from the newest, and commands take the best; remove another one",
-        )
+    _doomed(paths, round)
     with explained_lock(paths), StateLock(paths.lock):
+        # Again, as nothing else changes from here on.
+        doomed = _doomed(paths, round)
         for row in doomed:
             with reported("remove", row.path):
                 shutil.rmtree(row.path)
@@ -109,14 +100,35 @@ def remove(
         narrate(f"removed {', '.join(row.name for row in doomed)}: {megabytes(freed)}")
 
 
+def _doomed(paths: Paths, round: int | None) -> list[Row]:
+    """What to remove: the checkpoint of a round; None for all that were set aside.
+
+    Raises:
+        CheckpointError: if there is none, or it is needed.
+    """
+    doomed = [row for row in _rows(paths) if row.round == round]
+    if not doomed:
+        raise CheckpointError(
+            "nothing was set aside" if round is None else f"there is no checkpoint of round {round}",
+            "see `sapo checkpoints list`",
+        )
+    if round is not None and doomed[0].marks and DAMAGED not in doomed[0].marks:
+        raise CheckpointError(
+            f"the checkpoint of round {round} is the {' and the '.join(doomed[0].marks)}",
+            "the node goes on from the newest, and commands take the best; remove another one",
+        )
+    return doomed
+
+
 def _rows(paths: Paths) -> list[Row]:
     """All checkpoints, oldest first, then what was set aside."""
-    checkpoints = Checkpoints(paths.checkpoints)
+    directory = paths.checkpoints
+    checkpoints = Checkpoints(directory)
     rounds = checkpoints.rounds()
     best = checkpoints.best(warn=lambda _text: None)
     rows = []
     for number in rounds:
-        path = paths.checkpoints / f"round-{number:06d}"
+        path = directory / f"round-{number:06d}"
         marks = [word for word, at in (("newest", rounds[-1]), ("best", best.round if best else None)) if at == number]
         try:
             found = checkpoints.read(number)
@@ -126,7 +138,7 @@ def _rows(paths: Paths) -> list[Row]:
             rows.append(
                 Row(path.name, number, path, _size(path), found.time, found.accuracy, found.questions, tuple(marks))
             )
-    aside = sorted({path for pattern in ASIDE for path in paths.checkpoints.glob(pattern)})
+    aside = sorted({path for pattern in ASIDE for path in directory.glob(pattern)})
     return rows + [Row(path.name, None, path, _size(path), None, None, 0, ("set aside",)) for path in aside]
 
 

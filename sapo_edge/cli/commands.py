@@ -10,18 +10,31 @@ import typer
 
 from sapo_edge.cli.usage import CommandGroup
 
-PLACES: Mapping[str, str] = {
-    "run": "run.run", "start": "start.start", "eval": "adapters.evaluate", "chat": "chat.chat",
-    "export": "adapters.export", "status": "control.status", "peers": "control.peers", "pause": "control.pause",
-    "resume": "control.resume", "stop": "control.stop", "rollback": "rollback.rollback", "logs": "control.logs",
-    "answer": "answer.answer", "doctor": "doctor.doctor", "bench": "bench.bench",
-    "experiment": "experiment.experiment", "paths": "config.paths", "serve": "web.serve.serve",
-    "relay": "relay.relay", "history": "history.history", "man": "manual.man", "backup": "backup.backup",
-    "restore": "backup.restore", "uninstall": "uninstall.uninstall", "setup": "setup.setup",
-    "config": "config.app", "checkpoints": "checkpoints.app", "models": "models.app", "runs": "runs.app",
-    "service": "service.app", "swarm": "swarm.app", "tasks": "tasks.app", "identity": "identity.app",
+GROUPS: Mapping[str, Mapping[str, str]] = {
+    "Train": {
+        "run": "run.run", "start": "start.start", "status": "control.status", "logs": "control.logs",
+        "pause": "control.pause", "resume": "control.resume", "stop": "control.stop",
+    },
+    "Use what was learned": {
+        "chat": "chat.chat", "eval": "adapters.evaluate", "export": "adapters.export", "history": "history.history",
+    },
+    "Tasks, models and runs": {
+        "tasks": "tasks.app", "models": "models.app", "runs": "runs.app", "checkpoints": "checkpoints.app",
+        "rollback": "rollback.rollback",
+    },
+    "Swarm": {
+        "swarm": "swarm.app", "peers": "control.peers", "answer": "answer.answer", "identity": "identity.app",
+        "relay": "relay.relay",
+    },
+    "This machine": {
+        "setup": "setup.setup", "config": "config.app", "doctor": "doctor.doctor", "bench": "bench.bench",
+        "service": "service.app", "serve": "web.serve.serve", "paths": "config.paths", "backup": "backup.backup",
+        "restore": "backup.restore", "uninstall": "uninstall.uninstall", "man": "manual.man",
+    },
+    "Research": {"experiment": "experiment.experiment"},
 }  # fmt: skip
-"""Module and function, or group of commands, in the order of the help."""
+"""Module and function, or group of commands, under the headings and in the order of the help."""
+PLACES: Mapping[str, str] = {name: place for group in GROUPS.values() for name, place in group.items()}
 
 
 class Commands(Mapping[str, Any]):
@@ -33,6 +46,7 @@ class Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:
             self._loaded[name] = _load(name, PLACES[name])
+            self._loaded[name].rich_help_panel = next(title for title, group in GROUPS.items() if name in group)
         return self._loaded[name]
 
     def __contains__(self, name: object) -> bool:

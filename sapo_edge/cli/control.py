@@ -14,7 +14,7 @@ import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import narrate, print_json
-from sapo_edge.control.client import START_SECONDS, connect, node_runs
+from sapo_edge.control.client import START_SECONDS, ControlClient, TimedOutError, connect, node_runs
 from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.events import from_dict
@@ -26,7 +26,11 @@ from sapo_edge.state.paths import Paths
 CLOCK_SECONDS = 60
 """Smallest difference between clocks that `sapo status` shows."""
 WATCH_SECONDS = 2.0
-"""Seconds between two answers of `sapo status --watch`."""
+"""Seconds between two answers of `sapo status --watch`, and two looks of `sapo stop --wait`."""
+TELL_SECONDS = 15.0
+"""Seconds after which `sapo stop --wait` says again how far a step is."""
+CROWDED = 50
+"""Percent of the processor that other programs use, from which on it is shown."""
 MAX_LOG_LINES = 1000
 """Most past events of `sapo logs`."""
 
@@ -91,12 +95,37 @@ def stop(
         client.request("stop", {"when": "at_once" if now else "after_round"})
         narrate("stopping; the round in progress is lost" if now else "finishing the round and saving it")
         if wait:
-            client.wait_for_end()
+            _wait_for_end(client)
             # The node closes its control socket first, and its state directory last.
             wait_until_released(paths.lock, client.hello["pid"])
             narrate("the node has ended")
         if json:
             print_json({"done": "stop", "ended": wait})
+
+
+def _wait_for_end(client: ControlClient) -> None:
+    """Wait until the node ends, and say what it still does."""
+    phase, told, is_crowded = "", 0.0, False
+    while not client.wait_for_end(WATCH_SECONDS):
+        try:
+            status = client.request("status")
+        except TimedOutError:
+            continue
+        except NoNodeError:
+            return
+        if not is_crowded and (others := _others(status)):
+            is_crowded = True
+            narrate(f"  other programs use {others} of the processor, so it takes longer")
+        step = status.get("progress")
+        if step and (step["phase"] != phase or time.monotonic() - told >= TELL_SECONDS):
+            phase, told = step["phase"], time.monotonic()
+            narrate(f"  {PHASES.get(phase, phase)}: {step['done']} of {step['total']} {step['unit']}")
+
+
+def _others(status: Mapping[str, Any]) -> str:
+    """The share of the processor that other programs use, if it is large; "" otherwise."""
+    percent = (status.get("limits") or {}).get("others") or 0.0
+    return f"{percent:.0f} %" if percent >= CROWDED else ""
 
 
 def logs(
@@ -184,6 +213,8 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         lines.append(line("external", f"{share}, because the validation accuracy fell"))
     if pool := status.get("pool"):
         lines.append(line("pool", f"{counted(pool['rollouts'], 'rollout')} of others, {size(pool['bytes'])}"))
+    if others := _others(status):
+        lines.append(line("processor", f"other programs use {others} of it, so rounds take longer"))
     lines += _swarm_lines(status.get("swarm"))
     if rejections := reasons(status.get("rejections") or {}):
         lines.append(line("refused", rejections))

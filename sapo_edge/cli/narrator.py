@@ -82,7 +82,6 @@ class Narrator:
                 for reason in event.reasons:
                     self.say(f"  {reason}")
                 self.say(describe_start(event.round))
-                self._times.append(time.monotonic())
             case events.RoundFinished():
                 self._finish_round(event)
             case events.HeldOut():
@@ -118,7 +117,11 @@ class Narrator:
         )
 
     def _finish_round(self, event: events.RoundFinished) -> None:
-        self._times.append(time.monotonic())
+        now = time.monotonic()
+        if not self._times:
+            # Before the first round there may be a head start and held-out questions.
+            self._times.append(now - event.seconds_generate - event.seconds_update)
+        self._times.append(now)
         number = f"round {event.round}" + (f"/{self.rounds}" if self.rounds else "")
         figures = round_figures(event)
         figures.insert(-1, f"{event.tokens / max(event.seconds_generate, 1e-9):.0f} tok/s")

@@ -22,7 +22,8 @@ Backend = Annotated[str | None, typer.Option("--backend", help="auto, llama_cpp,
 ManifestName = Annotated[
     str | None,
     typer.Option(
-        "--manifest", help="What to train on: a shipped name, a TOML file, or name or digest of a swarm's manifest."
+        "--manifest",
+        help="What to train on: a shipped or swarm's manifest, a TOML file, or questions (.jsonl, .csv).",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Processor threads; 0: chosen by the machine.")]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -38,6 +40,11 @@ if TYPE_CHECKING:
     from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import TaskSource
     from sapo_edge.transport import Transport
+
+
+LOOK_SECONDS = 0.5
+"""How long a start measures what other programs use of the processor."""
+_LOGGER = logging.getLogger("sapo_edge.node")
 
 
 def run(
@@ -104,8 +111,9 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
     import faulthandler
 
     from sapo_edge.care.garbage import set_libraries_aside
-    from sapo_edge.care.pauses import AutoPause, describe_pauses
+    from sapo_edge.care.pauses import CROWDED, AutoPause, describe_pauses
     from sapo_edge.care.priority import lower_priority
+    from sapo_edge.care.sensors import OthersLoad
     from sapo_edge.care.stop import Stop
     from sapo_edge.cli.narrator import Narrator
     from sapo_edge.cli.signals import StopSignals
@@ -141,7 +149,12 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
                 narrate(text)
         seed = store.seed if settings.seed is None else settings.seed
         trainable = settings.role == "trainer"
-        policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed)
+        load = OthersLoad()
+        load.percent()
+        time.sleep(LOOK_SECONDS)
+        if (others := load.percent() or 0.0) >= CROWDED.pause:
+            _tell(f"other programs use {others:.0f} % of the processor: loading takes longer, and so do rounds")
+        policy, reasons = workspace.open_policy(workspace.paths.runtime, trainable=trainable, seed=seed, say=_tell)
         closing.callback(policy.close)
         narrator = closing.enter_context(Narrator(settings.rounds))
         narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
@@ -161,13 +174,20 @@ def run_node(workspace: Workspace, *, as_json: bool, agree: bool = False) -> Exi
             fanout.record(events.Notice(level="warning", text=text))
         stop.alive = partial(_report_life, manager, stop)
         manager.ready()
-        with AutoPause(stop, lambda: node.settings, fanout.record):
+        with AutoPause(stop, lambda: node.settings, fanout.record) as pauses:
+            node.others = lambda: pauses.others
             stopped = node.run()
         manager.stopping()
         course = store.journal.held_out_course()
     if not as_json:
         _print_result(stopped, course, node.comparison, was_done, workspace.paths.home)
     return ExitCode.INTERRUPTED if node.interrupted else ExitCode.DONE
+
+
+def _tell(text: str) -> None:
+    """Print a message about the start, and log it: what loads for minutes shows that in the log, too."""
+    narrate(text)
+    _LOGGER.info(text)
 
 
 def _keep_manifest(membership: Membership, manifest: Manifest, latest: Checkpoint | None) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +14,9 @@ from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import narrate, print_json
 from sapo_edge.cli.usage import CommandGroup
 from sapo_edge.control.client import explained_lock
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.plain import counted, printable
+from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -58,6 +61,7 @@ def new(
         print_json({"done": "new", "run": name, "directory": str(paths.run_of(name).directory)})
     else:
         narrate(f"the next `sapo run` begins the run {name}; the others stay as they are")
+    _unset_others(paths, {})
 
 
 @app.command()
@@ -72,6 +76,30 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
         print_json({"done": "use", "run": name})
     else:
         narrate(f"the next `sapo run` continues the run {name}")
+    checkpoint = None
+    with suppress(CheckpointError):
+        checkpoint = Checkpoints(paths.checkpoints).newest_record()
+    _unset_others(paths, {} if checkpoint is None else checkpoint.settings)
+
+
+def _unset_others(paths: Paths, made_with: Mapping[str, object]) -> None:
+    """Remove from config.toml what belongs to another run, and say so.
+
+    Args:
+        paths: of the runs.
+        made_with: the settings of the current run's last checkpoint, with other values of which no node continues it;
+            empty without one.
+    """
+    from sapo_edge.cli.workspace import STATE_SETTINGS
+    from sapo_edge.config.layers import read_file, set_values
+
+    values = read_file(paths.config_file)
+    own = {name: made_with[name] for name in ("manifest", *STATE_SETTINGS) if name in made_with}
+    others = [name for name, value in values.items() if name == "rounds" or (name in own and own[name] != value)]
+    if others:
+        set_values(paths.config_file, dict.fromkeys(others))
+        listed = ", ".join(f"{name} = {printable(values[name])}" for name in others)
+        narrate(f"no longer in config.toml, because it was set for another run: {listed}")
 
 
 @app.command()

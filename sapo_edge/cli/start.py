@@ -14,6 +14,7 @@ from sapo_edge.cli.options import Home
 from sapo_edge.cli.output import narrate
 from sapo_edge.cli.workspace import Workspace, open_workspace
 from sapo_edge.errors import NoNodeError, StateError
+from sapo_edge.plain import printable
 
 if TYPE_CHECKING:
     from sapo_edge.node.background import Background
@@ -84,8 +85,15 @@ def _wait_until_it_answers(background: Background, workspace: Workspace) -> int 
     """
     from sapo_edge.control.client import connect
 
-    until = time.monotonic() + WAIT_SECONDS
+    until, told = time.monotonic() + WAIT_SECONDS, 0
     while time.monotonic() < until:
+        output = background.last_output()
+        for text in output[told:]:
+            # An error is what this command ends with.
+            if not text.startswith("sapo: "):
+                narrate(f"  {printable(text)}")
+        # The last lines only: more than so many are no messages about a start.
+        told = len(output)
         ended = background.ended()
         if ended is not None:
             raise StateError(f"the node has ended: {ended.reason}", "`sapo logs` shows what happened before")

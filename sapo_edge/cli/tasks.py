@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections import Counter
 from contextlib import closing
@@ -34,7 +33,9 @@ PREVIEW_SEED = 0
 """Of the questions and of the sampling of a preview, so that two previews can be compared."""
 
 app = typer.Typer(cls=CommandGroup, no_args_is_help=True, help="Your own questions: write, check and preview them.")
-File = Annotated[Path, typer.Argument(help="The TOML file of a manifest, or its directory.")]
+File = Annotated[
+    Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
+]
 
 
 @app.command()
@@ -43,8 +44,10 @@ def new(
     json: Json = False,
 ) -> None:
     """Write a small manifest and a file of questions, to edit."""
+    from sapo_edge.tasks.manifest import name_like
+
     template = resources.files("sapo_edge.tasks").joinpath("template")
-    name = re.sub(r"[^a-z0-9_.-]+", "-", directory.resolve().name.lower()).strip("-_.")[:64] or "mine"
+    name = name_like(directory.resolve().name)
     paths = [directory / file for file in FILES]
     try:
         for path in paths:
@@ -68,9 +71,7 @@ def new(
 
 @app.command()
 def check(
-    file: Annotated[
-        Path, typer.Argument(help="A manifest's TOML file, its directory, or a file of questions (.jsonl, .csv).")
-    ],
+    file: File,
     model: Model = None,
     home: Home = None,
     json: Json = False,

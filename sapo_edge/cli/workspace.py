@@ -257,7 +257,7 @@ def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:
 
 
 def find_manifest(membership: Membership, name: str) -> Manifest:
-    """A manifest by its shipped name, by the path of a TOML file, or by name or digest of one that a swarm brought.
+    """A manifest by its shipped name, by the path of a file, or by name or digest of one that a swarm brought.
 
     Args:
         membership: which keeps the manifests of swarms.
@@ -293,7 +293,7 @@ def find_manifest(membership: Membership, name: str) -> Manifest:
     names = [*shipped, *(manifest.name for manifest in kept)]
     listed = ", ".join(f"{manifest.name} ({manifest.digest[: MIN_DIGITS + 4]})" for manifest in kept)
     known = f"shipped: {', '.join(shipped)}" + (f"; kept: {listed}" if listed else "")
-    raise ManifestError(f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a TOML file)")
+    raise ManifestError(f"there is no manifest {name}", f"{nearest(name, names)} ({known}; or the path of a file)")
 
 
 def storable(name: str, value: str) -> str:

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ from sapo_edge.state.paths import Paths
 
 LINES = 15
 """Last lines of the output, and of the log, to show."""
-LINE_CHARACTERS = 500
-"""Longest line to show, characters."""
+LINE_CHARACTERS = 8000
+"""Longest line to show, characters: an event that is cut can't be shown in words. That of a start has 1,600."""
 TAIL_BYTES = 64 * 1024
 """Bytes to read from the end of a file."""
 _VERSION = 1
@@ -59,11 +58,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """The node last started in the background, by this or another process."""
+    """The node last started in the background, by this or another process.
+
+    Attributes:
+        pid: of its process.
+        created: when that was started, in the system's Unix seconds.
+        log: the log's file, and its size, before: what follows is of this node or a later one, whatever the clock says.
+        lock: when a node had last taken the lock by then, in nanoseconds.
+    """
 
     pid: int
     created: float
-    started: float
+    log: tuple[int, int]
+    lock: int
 
     @property
     def is_running(self) -> bool:
@@ -106,7 +113,7 @@ class Background:
         if self.running():
             return
         command = sapo_command("run", self._home, "--json", *options)
-        started = time.time()
+        log, lock = _file(self._paths.log), _changed(self._paths.lock)
         output = self._paths.background_output
         with reported("start a node that writes to", output):
             # A new file stays small and holds the output of this node only.
@@ -115,7 +122,8 @@ class Background:
                 self._child = _start_detached(command, file.fileno())
         # Without a wait, an ended child stays in the process table.
         threading.Thread(target=self._child.wait, name="node-waiter", daemon=True).start()
-        record = {"v": _VERSION, "pid": self._child.pid, "created": _creation_time(self._child.pid), "started": started}
+        pid = self._child.pid
+        record = {"v": _VERSION, "pid": pid, "created": _creation_time(pid), "log": log, "lock": lock}
         with reported("write", self._paths.background):
             write_atomically(self._paths.background, json.dumps(record).encode("ascii"))
 
@@ -146,13 +154,13 @@ class Background:
         if record is None and not self._paths.lock.exists():
             return Ended("no node has been started yet", expected=True)
         if record is None or self._has_successor(record):
-            return _from_log(self._paths.log, None)
+            return _from_log(self._paths.log)
         code = self._child.returncode if self._child is not None and self._child.pid == record.pid else None
         return self._from_all(record, code)
 
     def _from_all(self, record: _Record, code: int | None) -> Ended:
         """How a background node ended. `code`: a child's exit code, negative for a signal; None if unknown."""
-        logged = _from_log(self._paths.log, record.started)
+        logged = _from_log(self._paths.log, record.log)
         output = _tail(self._paths.background_output)
         lines = (*logged.lines, *_last_lines(self._paths.background_output))
         if code is not None and code < 0:
@@ -175,16 +183,17 @@ class Background:
         """Whether a node in a terminal was started later."""
         try:
             holder = self._paths.lock.read_text("ascii").strip()
-            return holder != str(record.pid) and self._paths.lock.stat().st_mtime > record.started
         except (OSError, ValueError):
             return False
+        return holder != str(record.pid) and _changed(self._paths.lock) != record.lock
 
     def _read_record(self) -> _Record | None:
         try:
             record = json.loads(self._paths.background.read_bytes())
             if record["v"] != _VERSION:
                 return None
-            return _Record(int(record["pid"]), float(record["created"]), float(record["started"]))
+            file, size = record["log"]
+            return _Record(int(record["pid"]), float(record["created"]), (int(file), int(size)), int(record["lock"]))
         except (OSError, ValueError, TypeError, KeyError):
             # No node was started, or the file is damaged; the lock still tells whether one is running.
             return None
@@ -226,19 +235,19 @@ def _describe_signal(number: int) -> str:
     return f"killed ({name})"
 
 
-def _from_log(log: Path, since: float | None) -> Ended:
+def _from_log(log: Path, before: tuple[int, int] = (0, 0)) -> Ended:
     """How the last node ended, by its log.
 
     Args:
         log: of all nodes of this state directory, the newest last.
-        since: Unix seconds; older lines belong to another node. None: the last node in the log.
+        before: the file and its size before the node was started.
     """
-    lines = "\n".join(map(as_text, _tail(log).splitlines())).splitlines()
-    events = [(number, event) for number, line in enumerate(lines) if (event := _event(line)) is not None]
-    if since is not None:
-        events = [(number, event) for number, event in events if event["time"] >= since]
-        lines = lines[events[0][0] :] if events else []
-    ends = [event for _, event in events if event["event"] in ("node_started", "node_stopped")]
+    file, size = before
+    # Another file: it was rotated since then.
+    text = _tail(log, size if file == _file(log)[0] else 0)
+    lines = "\n".join(map(as_text, text.splitlines())).splitlines()
+    events = [event for line in lines if (event := _event(line)) is not None]
+    ends = [event for event in events if event["event"] in ("node_started", "node_stopped")]
     if ends and ends[-1]["event"] == "node_stopped":
         return Ended(str(ends[-1].get("reason")), True, _bounded(lines), ends[-1].get("done") is True)
     return Ended("ended without a message: killed, or the machine ran out of memory or power", False, _bounded(lines))
@@ -253,8 +262,7 @@ def _event(line: str) -> dict[str, Any] | None:
         event = json.loads(match[1])
     except ValueError:
         return None
-    has_time = isinstance(event, dict) and isinstance(event.get("time"), int | float)
-    return event if has_time and isinstance(event.get("event"), str) else None
+    return event if isinstance(event, dict) and isinstance(event.get("event"), str) else None
 
 
 def _last_lines(path: Path) -> tuple[str, ...]:
@@ -265,15 +273,32 @@ def _bounded(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(line[:LINE_CHARACTERS] for line in lines[-LINES:])
 
 
-def _tail(path: Path) -> str:
-    """The end of a text file; empty if it can't be read."""
+def _file(path: Path) -> tuple[int, int]:
+    """A file's number in its file system, which stays when it is renamed, and its bytes; (0, 0) if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_ino, found.st_size
+
+
+def _changed(path: Path) -> int:
+    """When a file was last changed, nanoseconds; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _tail(path: Path, start: int = 0) -> str:
+    """The end of a text file, from a place on; empty if it can't be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
+            file.seek(max(start, size - TAIL_BYTES))
             data = file.read(TAIL_BYTES)
     except OSError:
         return ""
     text = data.decode("utf-8", errors="replace")
     # The first line may be cut.
-    return text if size <= TAIL_BYTES else text.partition("\n")[2]
+    return text if size - start <= TAIL_BYTES else text.partition("\n")[2]

@@ -92,7 +92,7 @@ class NodeControl:
             "reduced": self._reduced(),
             "pool": {"rollouts": len(node.pool), "bytes": node.pool.bytes},
             "memory": _memory(),
-            "limits": {"threads": node.policy.threads},
+            "limits": {"threads": node.policy.threads, "others": node.others()},
             "swarm": None if swarm is None else swarm.as_dict(),
             "rejections": {} if swarm is None else dict(swarm.rejections),
         }

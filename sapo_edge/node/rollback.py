@@ -49,12 +49,12 @@ def remember_used(store: Store) -> None:
     if not used:
         return
     try:
-        pool.load(store.paths.pool)
+        pool.load(store.run.pool)
     except StateError as error:
         # As at a start of the node: the pool fills again.
         store.notices.append(str(error))
     pool.mark_used(used)
-    pool.save(store.paths.pool)
+    pool.save(store.run.pool)
 
 
 def _listed(rounds: Sequence[int]) -> str:

@@ -89,6 +89,7 @@ class Node:
         guard: decides how many external rollouts a round takes.
         between_rounds: called before each round.
         after_first_round: called once, when all is loaded that rounds need.
+        others: gives the percent of the processor that other programs use; None if unknown.
         interrupted: whether `run` lost a round in progress because it was asked to end immediately.
     """
 
@@ -126,6 +127,7 @@ class Node:
         self.guard = Guard(store.journal)
         self.between_rounds: Callable[[], None] = lambda: None
         self.after_first_round: Callable[[], None] = lambda: None
+        self.others: Callable[[], float | None] = lambda: None
         self.interrupted = False
         self._emit = emit
         self._reasons = reasons
@@ -243,7 +245,7 @@ class Node:
         self.comparison = self.store.journal.last_comparison()
         self.recent.extend(self.store.journal.rounds(RECENT))
         try:
-            self.pool.load(self.store.paths.pool)
+            self.pool.load(self.store.run.pool)
         except StateError as error:
             self._warn(str(error))
         # The file may be older than the last rounds.
@@ -646,7 +648,7 @@ class Node:
     def _write_pool(self) -> StateError | None:
         """Save the pool; returns what prevented it."""
         try:
-            self.pool.save(self.store.paths.pool)
+            self.pool.save(self.store.run.pool)
         except StateError as error:
             return error
         return None

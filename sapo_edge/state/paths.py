@@ -153,24 +153,19 @@ class Paths:
         return RunPaths(self.state if name == FIRST_RUN else self.runs / name)
 
     @property
+    def run(self) -> RunPaths:
+        """The directories of the current run."""
+        return self.run_of(self.run_name)
+
+    @property
     def journal(self) -> Path:
         """The journal of the current run."""
-        return self.run_of(self.run_name).journal
+        return self.run.journal
 
     @property
     def checkpoints(self) -> Path:
         """Directory of the checkpoints of the current run."""
-        return self.run_of(self.run_name).checkpoints
-
-    @property
-    def pool(self) -> Path:
-        """The saved pool of the current run."""
-        return self.run_of(self.run_name).pool
-
-    @property
-    def rollback(self) -> Path:
-        """The unfinished return to an earlier checkpoint of the current run."""
-        return self.run_of(self.run_name).rollback
+        return self.run.checkpoints
 
     @property
     def identity(self) -> Path:

@@ -34,6 +34,7 @@ class Store:
 
     Attributes:
         paths: the directories.
+        run: the run that this node continues, whichever is chosen later.
         journal: of rounds, rollouts and events.
         checkpoints: of the adapter.
         latest: the newest complete checkpoint, verified once at startup; None before the first.
@@ -54,13 +55,15 @@ class Store:
         """
         paths.create()
         self.paths = paths
-        self.checkpoints = Checkpoints(paths.checkpoints, keep_checkpoints)
         self._lock = StateLock(paths.lock)
         self._lock.acquire()
         try:
+            # Once, under the lock: `sapo runs use` changes it, and checkpoints and journal must be of one run.
+            self.run = paths.run
+            self.checkpoints = Checkpoints(self.run.checkpoints, keep_checkpoints)
             self.secret = read_or_create_secret(paths.identity)
             self.latest, self.notices = self.checkpoints.recover()
-            self.journal = Journal(paths.journal)
+            self.journal = Journal(self.run.journal)
             if self.journal.upgraded_from is not None:
                 self.notices.append(
                     f"the journal was upgraded; {self.journal.upgraded_from} is a copy of the earlier one"
@@ -141,18 +144,18 @@ class Store:
             cursor = 0 if self.latest is None else int(self.latest.cursor.get("tasks", 0))
         cursor = max(cursor, self.journal.counter(ROLLED_BACK_CURSOR))
         rollback = Rollback(newest, round, cursor, time.time())
-        write_rollback(self.paths.rollback, rollback)
+        write_rollback(self.run.rollback, rollback)
         return self._complete(rollback)
 
     def _complete_rollback(self) -> None:
         """Complete the return to an earlier checkpoint that a killed node left, if there is one."""
-        rollback = read_rollback(self.paths.rollback)
+        rollback = read_rollback(self.run.rollback)
         if rollback is None:
             return
         try:
             self.checkpoints.load(rollback.to_round)
         except CheckpointError as error:
-            remove_rollback(self.paths.rollback)
+            remove_rollback(self.run.rollback)
             self.notices.append(f"{error.message}; the node does not return to it")
         else:
             self._complete(rollback)
@@ -167,7 +170,7 @@ class Store:
         if self.journal.counter(GENERATOR_CURSOR):
             counters[GENERATOR_ROUND] = min(round, self.journal.counter(GENERATOR_ROUND) or round)
         self.journal.roll_back(event, counters)
-        remove_rollback(self.paths.rollback)
+        remove_rollback(self.run.rollback)
         self.latest = self.checkpoints.load(round)
         return event
 

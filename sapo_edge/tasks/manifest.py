@@ -23,7 +23,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
 from sapo_edge.tasks.answers import extract_answer
-from sapo_edge.tasks.question_file import resolve_questions
+from sapo_edge.tasks.question_file import SUFFIXES, resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
 from sapo_edge.tasks.readings import FIT, READINGS, TAGS
 from sapo_edge.tasks.texts import check_text, require
@@ -228,7 +228,10 @@ class Manifest:
         Raises:
             ManifestError: if it is not a valid manifest.
         """
-        raw = _parse_tables(text, where)
+        return cls._from_tables(_parse_tables(text, where), where, directory)
+
+    @classmethod
+    def _from_tables(cls, raw: dict[str, Any], where: str, directory: Path | None) -> Manifest:
         reading = raw.pop("reading", FIT)
         for task in raw["tasks"] if isinstance(raw.get("tasks"), list) else ():
             if isinstance(task, dict):
@@ -241,12 +244,15 @@ class Manifest:
         return manifest
 
     @classmethod
-    def parse_toml(cls, path: Path) -> Manifest:
-        """Read a manifest from a TOML file.
+    def read(cls, path: Path) -> Manifest:
+        """Read a manifest from a TOML file, or make one around a file of questions, whose name ends in a `SUFFIXES`.
 
         Raises:
             ManifestError: if it can't be read or is not a valid manifest.
         """
+        if path.suffix.lower() in SUFFIXES:
+            tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}
+            return cls._from_tables(tables, str(path), path.parent)
         return cls.from_toml(_read_text(path), str(path), path.parent)
 
     def entry_at(self, fraction: float) -> TaskEntry:
@@ -266,6 +272,11 @@ class Manifest:
         return (*turns, Message("user", question))
 
 
+def name_like(text: str) -> str:
+    """A name for a manifest that resembles a text."""
+    return re.sub(r"[^a-z0-9_.-]+", "-", text.lower()).strip("-_.")[:64] or "mine"
+
+
 def shipped_manifests() -> tuple[str, ...]:
     """Names of the manifests shipped with sapo-edge."""
     files = resources.files("sapo_edge.tasks").joinpath("manifests").iterdir()
@@ -278,7 +289,7 @@ def shipped_name(digest: str) -> str | None:
 
 
 def load_manifest(name_or_path: str | Path) -> Manifest:
-    """A shipped manifest by name, or one from a TOML file.
+    """A shipped manifest by name, or that of a file, as `Manifest.read`.
 
     Raises:
         ManifestError: if there is neither; it lists the shipped ones.
@@ -288,8 +299,8 @@ def load_manifest(name_or_path: str | Path) -> Manifest:
         file = resources.files("sapo_edge.tasks").joinpath("manifests", f"{name_or_path}.toml")
         return Manifest.from_toml(file.read_text("utf-8"), f"manifest {name_or_path}")
     if os.path.isfile(name_or_path):
-        return Manifest.parse_toml(Path(name_or_path))
-    remedy = f"{nearest(str(name_or_path), shipped)} (shipped: {', '.join(shipped)}; or the path of a TOML file)"
+        return Manifest.read(Path(name_or_path))
+    remedy = f"{nearest(str(name_or_path), shipped)} (shipped: {', '.join(shipped)}; or the path of a file)"
     raise ManifestError(f"there is no manifest {name_or_path}", remedy)
 
 

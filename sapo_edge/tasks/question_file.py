@@ -201,7 +201,7 @@ def _question(record: object) -> tuple[OwnQuestion, bool]:
         if key not in _KEYS:
             raise ManifestError(f"unknown key {shorten(key)}", nearest(str(key), _KEYS))
     for key in ("question", "answer"):
-        require(key in record, f"{key} is missing", f"add {key}")
+        require(key in record, f"it has no {key}", "each needs a question and its answer")
     name = record.get("check", "exact")
     if not isinstance(name, str) or name not in CHECKS:
         raise ManifestError(f"check {shorten(name)} is not known", nearest(str(name)[:64], CHECKS))

@@ -11,10 +11,9 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import folded
-from sapo_edge.tasks.manifest import Manifest, TaskEntry, read_tables
+from sapo_edge.tasks.manifest import Manifest, read_tables
 from sapo_edge.tasks.question_file import MAX_MISTAKES, SUFFIXES, is_beside, read_lines, read_questions
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.texts import require
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,9 @@ def read_own(path: Path) -> tuple[Manifest, list[Placed]]:
         ManifestError: if a file can't be read or is not valid; naming file and line.
     """
     if path.suffix.lower() in SUFFIXES:
-        read = read_questions(path)
-        questions = tuple(question for question, is_example, _ in read if not is_example)
-        require(bool(questions), f"{path} has only worked examples", "add questions to train on")
-        placed = [Placed(f"{path.name}, line {line}", question) for question, _, line in read]
-        return Manifest("questions", (TaskEntry("mine", questions=questions),)), placed
-    manifest = Manifest.parse_toml(path)
+        placed = [Placed(f"{path.name}, line {line}", question) for question, _, line in read_questions(path)]
+        return Manifest.read(path), placed
+    manifest = Manifest.read(path)
     tasks = read_tables(path)["tasks"]
     return manifest, [placed for task in tasks for placed in _placed(task, manifest, path.parent)]
 

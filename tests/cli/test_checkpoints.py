@@ -7,8 +7,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from sapo_edge.state.store import Store
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
 
@@ -44,6 +47,23 @@ def test_what_nobody_needs_is_removed_and_nothing_else(invoke: Invoke, home: Pat
     assert listed(invoke, home) == rows
     assert invoke("checkpoints", "remove", str(spare["round"]), "--home", home).code == 0
     assert listed(invoke, home) == {name: row for name, row in rows.items() if row != spare}
+
+
+def test_what_becomes_the_newest_while_the_command_waits_for_the_lock_stays(
+    invoke: Invoke, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare = next(row for row in listed(invoke, home).values() if not row["marks"])
+    acquire = StateLock.acquire
+
+    def roll_back_before(lock: StateLock) -> None:
+        monkeypatch.setattr(StateLock, "acquire", acquire)
+        with Store(Paths.default(home)) as store:
+            store.roll_back(spare["round"])
+        acquire(lock)
+
+    monkeypatch.setattr(StateLock, "acquire", roll_back_before)
+    assert_refused(invoke("checkpoints", "remove", str(spare["round"]), "--home", home), 1, "is the newest")
+    assert "newest" in listed(invoke, home)[spare["name"]]["marks"]
 
 
 def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) -> None:

@@ -73,6 +73,13 @@ def test_status_says_that_fewer_external_rollouts_are_taken(invoke: Invoke, tmp_
     assert all(len(line) <= 80 for line in told)
 
 
+def test_status_says_that_other_programs_take_the_processor(invoke: Invoke, tmp_path: Path) -> None:
+    for others, is_told in ((83.4, True), (20.0, False), (None, False)):
+        with running(tmp_path, FakeNode({**STATUS, "limits": {"threads": 1, "others": others}})):
+            told = invoke("status", "--home", tmp_path).out.splitlines()
+        assert ("processor   other programs use 83 % of it, so rounds take longer" in told) == is_told
+
+
 def test_status_of_a_starting_and_of_a_paused_node(invoke: Invoke, tmp_path: Path) -> None:
     node = FakeNode({**dict.fromkeys(STATUS), "v": 1, "pid": 1, "state": "starting", "round": 0, "rejections": {}})
     with running(tmp_path, node):
@@ -104,6 +111,34 @@ def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) ->
         assert "saving" in invoke("stop", "--home", tmp_path).err
         assert "is lost" in invoke("stop", "--now", "--home", tmp_path).err
     assert node.requests == ["pause", "resume", "after_round", "at_once"]
+
+
+def test_stop_says_what_the_node_still_does(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.cli.control.WATCH_SECONDS", 0.05)
+    progress = iter(
+        {"phase": phase, "done": done, "total": 64, "unit": "answers"}
+        for phase, done in (("generate", 10), ("generate", 20), ("update", 3))
+    )
+
+    class Working(FakeNode):
+        def status(self) -> dict[str, Any]:
+            try:
+                return {**STATUS, "progress": next(progress), "limits": {"threads": 1, "others": 83.4}}
+            except StopIteration:
+                threading.Thread(target=server.stop).start()
+                return STATUS
+
+    with running(tmp_path, Working()) as server:
+        # The lock, too, is freed by a node that has ended.
+        monkeypatch.setattr("sapo_edge.cli.control.wait_until_released", lambda *_: None)
+        told = invoke("stop", "--wait", "--home", tmp_path).err.splitlines()
+    assert told == [
+        "finishing the round and saving it",
+        "  other programs use 83 % of the processor, so it takes longer",
+        "  answering: 10 of 64 answers",
+        "  learning: 3 of 64 answers",
+        "the node has ended",
+    ]
 
 
 def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_its_adapter_is_evaluated_with_a_warning(sapo: Command, model: Path, ear
 
 def test_its_pool_and_outbox_are_read(earlier: Path) -> None:
     paths = Paths.default(earlier)
-    saved = read_pool(paths.pool, 10, 10_000, 10)
+    saved = read_pool(paths.run.pool, 10, 10_000, 10)
     assert len(saved.removed) == 1 and [item.rollout.sequence for item in saved.rollouts] == [2, 3]
     (answers,) = Outbox(paths.state / "outbox.json", pytest.fail).read()
     assert answers.manifest == load_manifest("starter-1").digest and answers.answers == ("<answer>1</answer>",)

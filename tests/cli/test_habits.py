@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.commands import GROUPS, PLACES
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result, assert_refused
 from tests.unit.test_docs import COMMANDS
@@ -107,3 +109,15 @@ def test_rounds_as_a_table(invoke: Invoke, trained: tuple[Path, Result], tmp_pat
     }
     assert rows[0]["time"].endswith("+00:00") and rows[0]["reward_external"] == ""
     assert_refused(invoke("history", "--home", tmp_path), 3, "no node has run here yet")
+
+
+def test_the_help_lists_commands_under_what_they_are_for(invoke: Invoke) -> None:
+    headings: list[str] = []
+    commands: dict[str, list[str]] = {}
+    for line in invoke("--help").out.splitlines():
+        if match := re.match(r"╭─ (.+?) ─", line):
+            headings.append(match[1])
+        elif (match := re.match(r"│ ([a-z]+) ", line)) and headings[-1] != "Options":
+            commands.setdefault(headings[-1], []).append(match[1])
+    assert commands == {title: list(group) for title, group in GROUPS.items()}
+    assert max(map(len, commands.values())) <= 11 and sum(map(len, commands.values())) == len(PLACES)

@@ -328,7 +328,9 @@ def test_settings_are_those_of_the_next_node(launcher: ProgramLauncher, monkeypa
 
 def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
     launcher.paths.create()
-    launcher.paths.background.write_text(json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "started": 2.0}))
+    launcher.paths.background.write_text(
+        json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [0, 0], "lock": 0})
+    )
     launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")
     ended = launcher.ended()
     assert ended is not None and not ended.expected and ended.reason == "the disk is full; free some"

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.cli.workspace import open_workspace
+from sapo_edge.config.layers import read_file
 from sapo_edge.control.runs import RunView
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
 
@@ -32,6 +36,25 @@ def test_runs_are_begun_listed_chosen_compared_and_removed(invoke: Invoke, tmp_p
     assert invoke("runs", "use", "run-2", "--home", tmp_path).code == 0
     assert invoke("runs", "remove", "mine", "--home", tmp_path).code == 0
     assert listed() == {"run-2": True}
+
+
+def test_a_run_goes_on_with_what_it_was_made_with_and_no_other_run_s_end(invoke: Invoke, home: Path) -> None:
+    def set_all(**values: object) -> None:
+        for name, value in values.items():
+            assert invoke("config", "set", name, str(value), "--home", home).code == 0
+
+    set_all(rounds=40)
+    begun = invoke("runs", "new", "--home", home)
+    assert "rounds = 40" in begun.err and open_workspace(home).settings.rounds == 0
+    set_all(manifest="reasoning-gym-nine", rounds=7, rank=4, own=5)
+    assert "rounds = 7" in invoke("runs", "new", "third", "--home", home).err
+    used = invoke("runs", "use", "first", "--home", home)
+    assert used.code == 0 and "manifest = reasoning-gym-nine" in used.err and "rank = 4" in used.err
+    first, workspace = Checkpoints(Paths.default(home).checkpoints).newest_record(), open_workspace(home)
+    assert first is not None and workspace.require_manifest().digest == first.manifest_digest
+    assert (workspace.settings.rank, workspace.settings.own) == (first.settings["rank"], 5)
+    assert read_file(workspace.paths.config_file) == {"own": 5}
+    assert invoke("runs", "use", "third", "--home", home).err.count("\n") == 1, "nothing more to say"
 
 
 def test_a_models_name_can_not_move_the_cursor(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

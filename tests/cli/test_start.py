@@ -57,6 +57,9 @@ def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model:
     status = json.loads(invoke("status", "--home", home, "--json").out)
     assert status["state"] in ("starting", "running")
     assert f"(process {status['pid']})" in started.err
+    assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"
+    log = invoke("logs", "--since", "1h", "--home", home).out
+    assert "loading the model into torch" in log and log.index("loading the model") < log.index("started: ")
     assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
     again = invoke("start", "--home", home)
     assert again.code == 0 and "runs here already" in again.err

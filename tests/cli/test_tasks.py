@@ -79,9 +79,9 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     record = json.loads(without.out)
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
     questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
-    assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: answer is missing; add answer")
-    assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: answer is missing")
-    assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: answer is missing")
+    assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
+    assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: it has no answer")
+    assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: it has no answer")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
 
 
@@ -94,14 +94,14 @@ def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Pat
         result = invoke("tasks", "check", file, *home)
         shown = result.out.splitlines()
         assert result.code == 2 and f"{file} has 100 mistakes; mend them" in result.err
-        assert shown[0] == f"{questions}, line 2: answer is missing; add answer"
+        assert shown[0] == f"{questions}, line 2: it has no answer; each needs a question and its answer"
         assert f"{questions}, line 3 is not valid JSON" in shown[1] and shown[-1] == "and 80 more"
     record = json.loads(invoke("tasks", "check", manifest, "--json", *home).out)
-    assert len(record["mistakes"]) == 100 and record["mistakes"][0]["remedy"] == "add answer"
+    assert len(record["mistakes"]) == 100 and record["mistakes"][0]["remedy"] == "each needs a question and its answer"
     questions.write_text("\n".join(lines[:2]))
     manifest.write_text(MANIFEST.replace("max_tokens", "max_token"))
     both = invoke("tasks", "check", manifest, *home)
-    assert both.code == 2 and "line 2: answer is missing" in both.out + both.err
+    assert both.code == 2 and "line 2: it has no answer" in both.out + both.err
 
 
 def test_commands_follow_what_the_node_trained_on(
@@ -165,3 +165,15 @@ def test_lengths_are_those_of_the_whole_prompt(tmp_path: Path) -> None:
     for context, count in ((14, 0), (13, 1)):
         room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
         assert len(remarks(manifest, placed, room)) == count, "6 characters and an answer of 8 tokens"
+
+
+def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invoke, tmp_path: Path) -> None:
+    table = tmp_path / "My sums.CSV"
+    rows = "".join(f"What is {number} + 1?;{number + 1}\n" for number in range(12))
+    table.write_text(f"question;answer;split\n{rows}What is 0 + 0?;0;example\n", "utf-8")
+    checked = json.loads(invoke("tasks", "check", table, "--home", tmp_path, "--json").out)
+    workspace = open_workspace(tmp_path, {"manifest": str(table)})
+    manifest = workspace.require_manifest()
+    assert (manifest.digest, manifest.name, checked["examples"]) == (checked["digest"], "my-sums", 1)
+    assert manifest.own_questions == 12 and workspace.swarm is None, "own questions are not shared unasked"
+    assert invoke("config", "set", "manifest", str(table), "--home", tmp_path).code == 0

@@ -161,7 +161,8 @@ def read_account(
         checkpoints = Checkpoints(paths.checkpoints)
         # Each is verified by its hashes.
         account.checkpoint = max((checkpoints.load(round).round for round in checkpoints.rounds()), default=None)
-        for item in read_pool(paths.pool, PoolLimits().rollouts, PoolLimits().bytes, PoolLimits().remembered).rollouts:
+        limits = PoolLimits()
+        for item in read_pool(paths.run.pool, limits.rollouts, limits.bytes, limits.remembered).rollouts:
             author = item.rollout.author
             account.heard[author] = max(item.arrival, account.heard.get(author, 0.0))
     except SapoError as error:

@@ -412,7 +412,7 @@ class ScriptedNode(NodeControl):
             "reduced": None,
             "pool": {"rollouts": 31, "bytes": 64_000},
             "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},
-            "limits": {"threads": 4},
+            "limits": {"threads": 4, "others": None},
             "swarm": None if self.alone else swarm.as_dict(),
             "rejections": {} if self.alone else dict(swarm.rejections),
         }  # fmt: skip

@@ -216,7 +216,7 @@ def make_home(path: Path, rounds: list[int], heard: str, arrived: float, events:
         ]
         journal.record(event, pair)
     journal.close()
-    write_pool(paths.pool, SavedPool(rollouts=[SavedRollout(rollout(heard, 9, 1.0), arrived)]))
+    write_pool(paths.run.pool, SavedPool(rollouts=[SavedRollout(rollout(heard, 9, 1.0), arrived)]))
     (path / "stderr").write_text("fine\n")
     (path / "events.jsonl").write_text("".join(json.dumps(event, separators=(",", ":")) + "\n" for event in events))
     return Identity(read_or_create_secret(paths.identity)).peer_id

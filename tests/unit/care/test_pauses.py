@@ -78,6 +78,22 @@ def machine() -> Machine:
     return Machine()
 
 
+def test_who_does_not_wait_for_other_programs_is_told_once_that_they_take_the_processor(machine: Machine) -> None:
+    machine.others = 80.0
+    assert machine.wait(20) == () and machine.notices == [] and machine.auto_pause.others == 80.0
+    for _ in range(3):
+        assert machine.wait(300) == ()
+        machine.others = 5.0 if machine.others == 80.0 else 80.0
+    text = "other programs use 80 % of the processor: rounds take longer; with the setting busy the node pauses instead"
+    assert machine.notices == [("info", text)], "a few quiet minutes are no end of it"
+    machine.others = OSError("no counters")
+    machine.wait(300)
+    assert machine.auto_pause.others is None and len(machine.notices) == 1, "no setting depends on it"
+    machine.set(busy=70)
+    machine.others = 80.0
+    assert machine.wait(30) == ("other programs use 80 % of the processor",) and len(machine.notices) == 1
+
+
 def unplug(machine: Machine) -> None:
     machine.battery = Battery(71.4, False)
 

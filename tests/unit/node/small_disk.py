@@ -60,7 +60,7 @@ class SmallDisk:
                 self.sent += 1
                 node.step()
                 self.trained = policy.trained
-            node.pool.save(store.paths.pool)
+            node.pool.save(store.run.pool)
             assert [event.round for event in store.journal.rounds(1000)] == list(range(1, node.round + 1))
 
     def answer(self, count: int = 1) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from sapo_edge.event_words import describe_event
 from sapo_edge.events import Event, NodeStarted, NodeStopped, Notice, to_json
 from sapo_edge.node import background as module
 from sapo_edge.node.background import Background
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
+from sapo_edge.tui.node.records import parse_record
+from tests.fakes import round_event
+from tests.waiting import wait_until
 
 NOW = 1_800_000_000.0
 NO_MESSAGE = "ended without a message: killed, or the machine ran out of memory or power"
@@ -28,16 +33,22 @@ def paths(tmp_path: Path) -> Paths:
     return made
 
 
-def leave(paths: Paths, *logged: Event | str, output: str = "", started: float | None = NOW) -> None:
-    """Write the files of a node whose process has ended."""
-    lines = [
-        line if isinstance(line, str) else f"2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: {to_json(line)}"
-        for line in logged
-    ]
-    paths.log.write_text("".join(f"{line}\n" for line in lines))
+def log(paths: Paths, *logged: Event | str) -> None:
+    """Append lines to the log."""
+    with paths.log.open("a") as file:
+        for line in logged:
+            prefix = "" if isinstance(line, str) else "2027-01-15T08:00:00Z INFO MainThread sapo_edge.node: "
+            file.write(f"{prefix}{line if isinstance(line, str) else to_json(line)}\n")
+
+
+def leave(paths: Paths, *logged: Event | str, output: str = "", earlier: Event | None = None) -> None:
+    """Write the files of a node whose process has ended, and of one before it."""
+    log(paths, *([] if earlier is None else [earlier]))
+    found = paths.log.stat()
+    record = {"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [found.st_ino, found.st_size], "lock": 0}
+    paths.background.write_text(json.dumps(record))
+    log(paths, *logged)
     paths.background_output.write_text(output)
-    if started is not None:
-        paths.background.write_text(json.dumps({"v": 1, "pid": 2**22 + 1, "created": 1.0, "started": started}))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,6 @@ def leave(paths: Paths, *logged: Event | str, output: str = "", started: float |
          "crashed in native code (Segmentation fault)", False),
         ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
          "a bug in the program: ValueError: odd", False),
-        ((NodeStopped(reason="asked to stop", rounds=1, time=NOW - 5),), "", NO_MESSAGE, False),
         ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
         (("no event", "x sapo_edge.node: {}", "x sapo_edge.node: {broken}", STARTED, DONE), "\xff", DONE.reason, True),
     ],
@@ -59,19 +69,57 @@ def leave(paths: Paths, *logged: Event | str, output: str = "", started: float |
 def test_log_and_output_tell_how_it_ended(
     paths: Paths, logged: tuple[Event | str, ...], output: str, reason: str, expected: bool
 ) -> None:
-    leave(paths, *logged, output=output)
+    leave(paths, *logged, output=output, earlier=NodeStopped(reason="asked to stop", rounds=1, time=NOW - 5))
     ended = Background(paths).ended()
     assert ended is not None and (ended.reason, ended.expected) == (reason, expected)
 
 
+def test_a_clock_that_is_set_back_meanwhile_changes_nothing(paths: Paths) -> None:
+    paths.lock.write_text("4710\n")
+    os.utime(paths.lock, (NOW + 3600, NOW + 3600))
+    code = f"from pathlib import Path; Path({str(paths.log)!r}).open('a').close()"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "sapo_command", lambda *_: [sys.executable, "-c", code])
+        patch.setattr(time, "time", lambda: NOW + 3600)
+        node = Background(paths)
+        node.start()
+    wait_until(lambda: not node.running())
+    log(paths, STARTED, DONE)
+    ended = Background(paths).ended()
+    assert ended is not None and ended.expected and ended.reason == DONE.reason
+    # One in a terminal, after a second change of the clock.
+    log(paths, NodeStopped(reason="asked to stop", rounds=4, time=NOW - 7200))
+    paths.lock.write_text("4711\n")
+    os.utime(paths.lock, (NOW - 7200, NOW - 7200))
+    paths.background_output.write_text("sapo: an older error; repair it\n")
+    ended = Background(paths).ended()
+    assert ended is not None and ended.expected and ended.reason == "asked to stop"
+
+
+def test_a_log_that_was_rotated_since_is_the_node_s_own(paths: Paths) -> None:
+    leave(paths, STARTED, earlier=NodeStopped(reason="asked to stop", rounds=1))
+    paths.log.rename(f"{paths.log}.1")
+    log(paths, DONE)
+    ended = Background(paths).ended()
+    assert ended is not None and ended.expected and ended.reason == DONE.reason
+
+
+def test_an_event_is_whole_so_that_it_can_be_shown_in_words(paths: Paths) -> None:
+    statistics = {f"statistic {number}": 0.1 for number in range(40)}
+    leave(paths, STARTED, finished := round_event(3, statistics=statistics))
+    ended = Background(paths).ended()
+    assert ended is not None
+    assert parse_record((0, 0), ended.lines[-1].encode()).text == describe_event(finished)
+
+
 def test_the_last_lines_are_bounded(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     notices = [Notice(level="info", text=f"{number} {'x' * 3000}", time=NOW + number) for number in range(100)]
-    leave(paths, *notices, output="".join(f"line {number}\n" for number in range(10_000)))
+    leave(paths, *notices, output="".join(f"{number} {'y' * 9000}\n" for number in range(20)) + "line\n" * 14)
     ended = Background(paths).ended()
     assert ended is not None and len(ended.lines) == 2 * module.LINES
     assert all(len(line) <= module.LINE_CHARACTERS for line in ended.lines)
-    assert "99 x" in ended.lines[module.LINES - 1] and ended.lines[-1] == "line 9999"
-    assert Background(paths).last_output()[-1] == "line 9999"
+    assert "99 x" in ended.lines[module.LINES - 1] and ended.lines[module.LINES].startswith("19 yy")
+    assert Background(paths).last_output() == ended.lines[module.LINES :]
 
 
 def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
@@ -80,14 +128,14 @@ def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
 
 
 def test_a_later_node_in_a_terminal_is_the_last(paths: Paths) -> None:
-    leave(paths, STARTED, DONE, output="sapo: an older error; repair it\n", started=time.time() - 100)
+    leave(paths, STARTED, DONE, output="sapo: an older error; repair it\n")
     paths.lock.write_text("4711\n")
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"v": 2}', "\xff", '{"v": 1, "pid": "x", "created": 1, "started": 1}']
+    "content", ["", "{}", "[]", '{"v": 2}', "\xff", '{"v": 1, "pid": "x", "created": 1, "log": [1, 1], "lock": 1}']
 )
 def test_a_damaged_record_is_ignored(paths: Paths, content: str) -> None:
     paths.background.write_text(content, encoding="latin-1")

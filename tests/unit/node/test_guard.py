@@ -317,12 +317,12 @@ def test_a_checkpoint_that_is_damaged_meanwhile_is_not_returned_to(trained: Trai
 def test_an_unreadable_pool_does_not_prevent_a_return(trained: Trained) -> None:
     trained.run(replace(SETTINGS, rounds=3))
     ids = used_ids(trained)
-    trained.paths.pool.write_bytes(b"?")
+    trained.paths.run.pool.write_bytes(b"?")
     with Store(trained.paths) as store:
         remember_used(store)
         assert "damaged" in store.notices[-1]
     pool = Pool("me")
-    pool.load(trained.paths.pool)
+    pool.load(trained.paths.run.pool)
     assert ids and set(ids) == set(pool._removed)
 
 

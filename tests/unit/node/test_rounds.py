@@ -673,7 +673,7 @@ def test_after_a_kill_rollouts_that_were_trained_on_do_not_come_back(machine: Ma
     def fill(machine: Machine) -> None:
         for rollout in rollouts:
             machine.node.pool.add(rollout)
-        machine.node.pool.save(machine.paths.pool)
+        machine.node.pool.save(machine.paths.run.pool)
 
     def die(_machine: Machine) -> None:
         raise Killed

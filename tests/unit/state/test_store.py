@@ -13,8 +13,10 @@ from sapo_edge.state import store as store_module
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.journal import Journal
-from sapo_edge.state.paths import Paths
+from sapo_edge.state.lock import StateLock
+from sapo_edge.state.paths import FIRST_RUN, Paths
 from sapo_edge.state.rollback import Rollback, write_rollback
+from sapo_edge.state.runs import begin_run, use_run
 from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from tests.fakes import round_event
 
@@ -44,6 +46,30 @@ def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(tmp_path: 
         assert resumed is not None and resumed.round == round == 2 and resumed.seed == store.seed
         assert store.journal.last_round() == 2 and store.secret == secret
         assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
+
+
+def test_a_run_that_is_chosen_while_a_node_waits_for_the_lock_is_opened_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths.default(tmp_path)
+    for last in (9, 1):
+        with Store(paths) as store:
+            record(store, *range(1, last + 1))
+            save(store, last)
+        if last == 9:
+            begin_run(paths, "short")
+    acquire = StateLock.acquire
+
+    def choose_before(lock: StateLock) -> None:
+        monkeypatch.undo()
+        use_run(paths, FIRST_RUN)
+        acquire(lock)
+
+    monkeypatch.setattr(StateLock, "acquire", choose_before)
+    with Store(paths) as store:
+        latest, round = store.resume(model_digest="model", manifest_digest="manifest")
+        assert latest is not None and latest.round == round == store.journal.last_round() == 9
+        assert store.run == paths.run_of(FIRST_RUN)
 
 
 def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(tmp_path: Path) -> None:
@@ -120,7 +146,7 @@ def test_an_end_in_the_middle_of_a_return_leaves_one_state_or_the_other(
                 store.roll_back(1, 9)
     is_decided = (step, when) != (STEPS[0], "before")
     with Store(paths) as store:
-        assert store.latest is not None and not paths.rollback.exists()
+        assert store.latest is not None and not paths.run.rollback.exists()
         _, round = store.resume(model_digest="model", manifest_digest="manifest")
         told = [event for event in store.journal.events() if isinstance(event, RolledBack)]
         assert round == store.latest.round == store.journal.last_round() == (1 if is_decided else 3)
@@ -136,18 +162,18 @@ def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(tmp_path: Path) -
     with Store(paths) as store:
         for round in (1, 2):
             save(store, round)
-    write_rollback(paths.rollback, Rollback(2, 1, 0, 1.0))
+    write_rollback(paths.run.rollback, Rollback(2, 1, 0, 1.0))
     shutil.rmtree(paths.checkpoints / "round-000001")
     with Store(paths) as store:
         assert store.latest is not None and store.latest.round == 2
-        assert "does not return" in store.notices[0] and not paths.rollback.exists()
+        assert "does not return" in store.notices[0] and not paths.run.rollback.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 2}', b'{"v": 1, "from_round": "x"}', b"\xff"])
 def test_a_damaged_decision_is_reported_with_a_remedy(tmp_path: Path, content: bytes) -> None:
     paths = Paths.default(tmp_path)
     Store(paths).close()
-    paths.rollback.write_bytes(content)
+    paths.run.rollback.write_bytes(content)
     with pytest.raises(StateError, match=r"rollback\.json is damaged; remove it"):
         Store(paths)
 

@@ -256,7 +256,7 @@ def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     latin.write_bytes(b'name = "\xff"')
     for file, message in ((large, "too large"), (latin, "not UTF-8"), (tmp_path / "none.toml", "can't be read")):
         with pytest.raises(ManifestError, match=message):
-            Manifest.parse_toml(file)
+            Manifest.read(file)
 
 
 def packed(**changes: Any) -> bytes:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.rollout import TaskRef
-from sapo_edge.tasks.checks import Choice, Exact, Number, Pattern, Set
+from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set
 from sapo_edge.tasks.library import library_version
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_file import MAX_MISTAKES, read_lines, read_questions
@@ -71,7 +71,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     manifest = load_manifest(path)
     assert manifest.own_questions == len(ONE_OF_EACH) and Manifest.from_bytes(manifest.to_bytes()) == manifest
     kinds = [type(question.check) for question in manifest.tasks[0].questions]
-    assert kinds == [Exact, Exact, Number, Choice, Set, Pattern]
+    assert kinds == [Exact, Exact, Number, Choice, Set, Json, Calls, Lines, Matches, Pattern]
     write(tmp_path, *ONE_OF_EACH[:-1], {**ONE_OF_EACH[-1], "pattern": ".*"})
     assert load_manifest(path).digest != manifest.digest
     body = msgpack.unpackb(manifest.to_bytes())
@@ -87,7 +87,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
         pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
         ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is not valid JSON"),
         ("3", "is not an object"),
-        ({"question": "?"}, "answer is missing"),
+        ({"question": "?"}, "it has no answer"),
         ({"question": "", "answer": "1"}, "question is empty"),
         ({"question": "?", "answer": " "}, "answer is empty"),
         ({"question": "?", "answer": None}, "answer is not text"),
@@ -157,7 +157,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     (b"", "has no columns question and answer"),
     (b"How many?;3\r\n", "has no columns question and answer"),
     (b"question;answer\r\n", "has no questions"),
-    (b"question;answer\r\n\r\nWhy?;\r\n", "line 3: answer is missing"),
+    (b"question;answer\r\n\r\nWhy?;\r\n", "line 3: it has no answer"),
     (b"question;answer\r\nWhy?;1;2\r\n", "line 2 has more cells"),
     (b'question;answer\r\n"Why?;1\r\n', "is not valid CSV"),
     (b"question;answer\r\nWh\xff?;1\r\n", "is not UTF-8"),
