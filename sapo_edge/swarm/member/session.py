@@ -266,6 +266,7 @@ class Session:
 
     def _snapshot(self, has_peers: bool) -> None:
         outside = self._discovery.outside if self._discovery else None
+        ahead = self.member.admission.freshness.clock_ahead = outside.clock_ahead if outside else 0.0
         router = self._router()
         # Who waits for the router's answer wants the address that follows from it.
         if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
@@ -278,7 +279,7 @@ class Session:
             addresses=self._addresses,
             reachable=outside.is_reachable if outside else None,
             router=router,
-            clock_ahead=outside.clock_ahead if outside else 0.0,
+            clock_ahead=ahead,
         )
 
     def _router(self) -> Router:

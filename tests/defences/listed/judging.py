@@ -380,16 +380,28 @@ DEFENCES = (
     Defence(
         "old rollouts are rejected",
         "sapo_edge/swarm/judging/admission.py",
-        "if self._freshness.is_too_old(signed.rollout, is_gossip or record.digest in self._announced):",
+        "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):",
         "if False:",
         ("tests/swarm/judging/test_admission.py::test_old_rollouts_of_another_author_blame_nobody",),
     ),
     Defence(
-        "pulled rollouts are fresh only if they were announced",
+        "only what its author brings shows the author's clock",
         "sapo_edge/swarm/judging/admission.py",
-        "is_gossip or record.digest in self._announced):",
-        "True):",
-        ("tests/swarm/judging/test_admission.py::test_an_announced_rollout_is_as_fresh_as_its_announcement",),
+        "is_gossip and author == sender):",
+        "is_gossip):",
+        (
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
+            "tests/swarm/judging/test_admission.py::test_replays_of_yesterday_take_no_room_from_the_real_ones",
+        ),
+    ),
+    Defence(
+        "what is pulled shows no clock",
+        "sapo_edge/swarm/judging/admission.py",
+        "is_gossip and author == sender):",
+        "author == sender):",
+        (
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
+        ),
     ),
     Defence(
         "accepted messages are charged to their author",
@@ -509,13 +521,6 @@ DEFENCES = (
         ("tests/swarm/judging/test_admission.py::test_the_oldest_digests_are_forgotten",),
     ),
     Defence(
-        "announcements that are remembered",
-        "sapo_edge/swarm/judging/admission.py",
-        "self._announced: Recent[bytes, None] = Recent(REMEMBERED_DIGESTS)",
-        "self._announced: Recent[bytes, None] = Recent(10**9)",
-        ("tests/swarm/judging/test_admission.py::test_the_oldest_announcements_are_forgotten",),
-    ),
-    Defence(
         "repeats that are remembered",
         "sapo_edge/swarm/judging/admission.py",
         "Recent(REMEMBERED_REPEATS)",
@@ -532,11 +537,25 @@ DEFENCES = (
     Defence(
         "rollouts of the future are no fresher",
         "sapo_edge/swarm/judging/freshness.py",
-        "if abs(now - created) > MAX_AGE and",
-        "if now - created > MAX_AGE and",
+        "abs(clock - created) > MAX_AGE",
+        "clock - created > MAX_AGE",
         (
-            "tests/swarm/judging/test_admission.py::test_an_author_with_a_wrong_clock_is_accepted_and_its_replays_are_not",
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
         ),
+    ),
+    Defence(
+        "an author's clock does not go back",
+        "sapo_edge/swarm/judging/freshness.py",
+        "authors_now = max(authors_now, created)",
+        "authors_now = created",
+        ("tests/swarm/judging/test_admission.py::test_an_author_that_corrects_its_clock_is_accepted_again",),
+    ),
+    Defence(
+        "peers that lie about the time make nothing too old",
+        "sapo_edge/swarm/judging/freshness.py",
+        "(now, now + self.clock_ahead, authors_now)",
+        "(now + self.clock_ahead, authors_now)",
+        ("tests/swarm/judging/test_admission.py::test_peers_that_lie_about_the_time_make_no_true_rollout_too_old",),
     ),
     Defence(
         "question and ground truth are the task's",

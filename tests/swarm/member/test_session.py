@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
@@ -186,3 +188,22 @@ def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeyp
         assert len(checked) <= 4 + 1 + 3, "what failed was paid for too"
 
     trio.run(scenario)
+
+
+def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "listen_port", lambda host: 4001)
+
+    def scenario(lab: Lab) -> None:
+        relays, outside = SimpleNamespace(addresses=tuple), Outside()
+        lab.session._discovery = cast(Any, SimpleNamespace(outside=outside, relays=relays, invited=tuple))
+        lab.clock.now = 1_790_000_000.0
+        messages = [lab.message(2, number) for number in range(3)]
+        lab.clock.now += 86_400.0
+        assert lab.check(messages[0]) is Verdict.IGNORE
+        for number, ip in enumerate(("60.1.1.1", "60.2.2.2"), 1):
+            outside.record(View(ip, "", None, -86_400.0))
+            lab.session._snapshot(True)
+            assert lab.check(messages[number]) is (Verdict.IGNORE, Verdict.ACCEPT)[number - 1]
+            assert lab.member.status().clock_ahead == (0.0, -86_400.0)[number - 1]
+
+    play(scenario)
