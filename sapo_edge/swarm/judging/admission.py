@@ -136,7 +136,7 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             # Before anything is decompressed: that costs more than all of this.
             if not self.reputation.allows(publisher, sender):
-                self.reputation.postpone(publisher)
+                self.reputation.postpone(publisher, sender)
                 # A newcomer's budget is used up by others, too.
                 if sender == publisher and self.reputation.overdraws(publisher):
                     self.reputation.penalize_flood(sender)

@@ -177,12 +177,15 @@ class Session:
         """Check a message of GossipSub, and queue its valid rollouts."""
         if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
-            return Verdict.IGNORE
+            return Verdict.DECLINE
         result = self.member.admission.check_message(data, forwarder, publisher)
         self._queue(result, forwarder)
         self.puller.want(result.announced, (forwarder, publisher))
         if result.blames_sender:
             return Verdict.REJECT
+        if Rejection.RATE in result.rejections:
+            # Whoever is quicker than honest neighbours must not use up an author's message together with its own room.
+            return Verdict.DECLINE
         return Verdict.ACCEPT if result.may_forward else Verdict.IGNORE
 
     def _receive(self, records: Sequence[RawRecord], sender: str) -> None:

@@ -75,8 +75,8 @@ DEFENCES = (
     Defence(
         "a newcomer that finds no room waits",
         _REPUTATION,
-        "            if self._now() < self._postponed.get(author, -math.inf):\n                return False\n",
-        "",
+        "if self._now() < self._postponed.get((author, source), -math.inf):",
+        "if False:",
         (
             _REPUTATION_TESTS + "test_who_tries_more_often_is_not_heard_before_the_others",
             "tests/swarm/judging/test_admission.py::"
@@ -86,12 +86,36 @@ DEFENCES = (
     Defence(
         "newcomers that find no room are noted",
         "sapo_edge/swarm/judging/admission.py",
-        "                self.reputation.postpone(publisher)\n",
+        "                self.reputation.postpone(publisher, sender)\n",
         "",
         (
             "tests/swarm/judging/test_admission.py::"
             "test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait",
         ),
+    ),
+    Defence(
+        "a newcomer that one network has no room for is heard from another",
+        _REPUTATION,
+        "            key = (author, self._source(author, neighbour))\n",
+        '            key = (author, "9.9.9.0/24")\n',
+        (
+            "tests/swarm/judging/test_admission.py::"
+            "test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere",
+        ),
+    ),
+    Defence(
+        "a message is not used up by who brings it without having room",
+        "sapo_edge/swarm/member/session.py",
+        "        if Rejection.RATE in result.rejections:\n",
+        "        if False:\n",
+        ("tests/swarm/member/test_session.py::test_a_message_from_a_neighbour_without_room_may_come_from_another_one",),
+    ),
+    Defence(
+        "a message that was declined is not known",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        if verdict is not Verdict.DECLINE:\n            self._mark_msg_seen(message)\n",
+        "        self._mark_msg_seen(message)\n",
+        ("tests/swarm/host/test_control.py::test_a_message_that_was_declined_may_come_from_another_neighbour",),
     ),
     Defence(
         "newcomers that wait are bounded in number",
@@ -465,7 +489,7 @@ DEFENCES = (
         "sapo_edge/swarm/judging/admission.py",
         "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
         "return set(self.rejections) <= {Rejection.DUPLICATE}",
-        ("tests/swarm/judging/test_admission.py::test_an_announced_rollout_is_as_fresh_as_its_announcement",),
+        ("tests/swarm/judging/test_admission.py::test_what_was_announced_is_forwarded_until_it_is_known",),
     ),
     Defence(
         "whoever forwards a flood is not blamed",

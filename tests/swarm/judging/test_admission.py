@@ -418,7 +418,25 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     assert accepted <= NEWCOMERS_BURST + 2
 
 
+def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
+    gate.reputation._room = room = Room(gate.steady)
+    networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
+    gate.reputation.network_of = lambda peer: networks.get(peer, "")
+    gate.wait(60)
+    room.update(64, 100.0)
+    for minute in range(20, 40):
+        for key in range(30):
+            gate.send(gate.record(1, 1000 + 30 * minute + key), sender="crowd")
+        is_known = gate.reputation.is_established(AUTHOR)
+        assert is_known or gate.send(gate.record(minute + 100), sender="crowd") == [Rejection.RATE]
+        signed = gate.signed(minute)
+        assert gate.send(signed.record, sender="honest") == [] and gate.admission.check_task(signed) is None
+        gate.wait(60)
+    assert gate.reputation.is_established(AUTHOR) and not gate.blamed()
+
+
 def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(gate: Gate) -> None:
+    gate.reputation.network_of = lambda peer: "9.9.9.0/24"
     room = Room(gate.wall)
     gate.wait(60.0)
     room.update(64, 1000.0)
@@ -578,6 +596,15 @@ def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None
     assert gate.send(gate.record(11, age=DAY), sender=AUTHOR) == [Rejection.AGE]
     gate.wait(CLOCK_SECONDS + 60)
     assert gate.send(gate.record(12, age=DAY), sender=AUTHOR) == []
+
+
+def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
+    large = gate.record()
+    result = gate.announce(large.digest)
+    assert result.announced == (large.digest,) and result.may_forward
+    assert len(gate.admission.check_records([large], "neighbour").accepted) == 1
+    again = gate.announce(large.digest)
+    assert again.announced == () and not again.may_forward
 
 
 def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(gate: Gate) -> None:

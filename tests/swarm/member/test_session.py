@@ -16,7 +16,7 @@ from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
-from sapo_edge.swarm.judging.reputation import ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
+from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
 from sapo_edge.swarm.member import session as module
 from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
@@ -112,10 +112,20 @@ def test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts(mo
 def test_an_ignored_neighbour_is_not_heard_and_not_asked() -> None:
     def scenario(lab: Lab) -> None:
         lab.reputation.penalize(NEIGHBOUR, IGNORE_AT)
-        assert lab.check(lab.message(2, announced=(bytes(32),))) is Verdict.IGNORE
-        assert lab.check(b"garbage") is Verdict.IGNORE
+        assert lab.check(lab.message(2, announced=(bytes(32),))) is Verdict.DECLINE
+        assert lab.check(b"garbage") is Verdict.DECLINE
         assert lab.waiting == (0, 0) and not lab.session.puller._wanted
         assert not lab.member.status().rejections, "whoever is ignored is not judged again"
+
+    play(scenario)
+
+
+def test_a_message_from_a_neighbour_without_room_may_come_from_another_one() -> None:
+    def scenario(lab: Lab) -> None:
+        lab.reputation.charge("crowd", NEIGHBOUR, 1.2 * BURST)
+        message, author = lab.message(2), Identity(bytes([2]) * 32).peer_id
+        assert lab.check(message) is Verdict.DECLINE
+        assert lab.session._check(message, Identity(bytes([8]) * 32).peer_id, author) is Verdict.ACCEPT
 
     play(scenario)
 
