@@ -383,6 +383,20 @@ DEFENCES = (
         ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
     ),
     Defence(
+        "services on the local network that say nothing hold up no other",
+        "sapo_edge/swarm/finding/mdns.py",
+        "        info.load_from_cache(zc)\n",
+        "        info = zc.get_service_info(type_, name, timeout=2000) or info\n",
+        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
+    ),
+    Defence(
+        "services on the local network that are remembered",
+        "sapo_edge/swarm/finding/mdns.py",
+        "Recent(MAX_SERVICES)",
+        "Recent(10**9)",
+        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
+    ),
+    Defence(
         "announcements of other swarms are skipped",
         "sapo_edge/swarm/finding/mdns.py",
         "        if self.mark not in strings:\n",
