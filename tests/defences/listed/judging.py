@@ -197,7 +197,7 @@ DEFENCES = (
     Defence(
         "the budget that all newcomers share",
         _REPUTATION,
-        "if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):",
+        "if self._newcomers_budget(peer).exhausted(source):",
         "if False:",
         (
             "tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",

@@ -20,7 +20,9 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
-from zeroconf import DNSOutgoing, DNSPointer, DNSText, IPVersion, Zeroconf
+from zeroconf import IPVersion, Zeroconf
+from zeroconf._dns import DNSPointer, DNSText
+from zeroconf._protocol.outgoing import DNSOutgoing
 
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
