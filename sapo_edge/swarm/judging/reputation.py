@@ -17,7 +17,8 @@ identities therefore get no more than one, and keep nobody of another network fr
 swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
 fill it, and keys that are used again have an author's rate. A newcomer that finds no room there waits as long as an
 author whose rounds are like this node's takes to send a rollout, and `ESTABLISHED_SECONDS` at least, so that who tries
-more often is hardly heard earlier.
+more often is hardly heard earlier. It waits for the source whose room was used up, not for others: whoever brings what
+is refused may have chosen the message and the moment.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -320,9 +321,7 @@ class Reputation:
             return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
 
     def postpone(self, author: str, neighbour: str) -> None:
-        """Record that a message, which its author signed, was refused: a newcomer waits until it is heard again from
-        the source of this neighbour. From elsewhere it is heard: the neighbour may have brought what is old, or too
-        much else."""
+        """Record that a message was refused: a newcomer waits until it is heard again from this neighbour's source."""
         with self._lock:
             if author in self._established.peers or self._room.author == math.inf:
                 return
