@@ -25,6 +25,11 @@ KEPT_ARRAY = 64
 MAX_NUMBER = 1 << 31
 MAX_TOKENS = 1 << 20
 """Elements of an array that is read on request: vocabularies have up to half as many."""
+MAX_ELEMENTS = 3 << 20
+"""Elements of arrays that are read one by one, in all: a vocabulary's tokens, merges, scores and types. An empty text
+takes a microsecond and, in a sparse file, no room on the disk."""
+MAX_HEADER_BYTES = 1 << 26
+"""Of a header. Those of vocabularies of a quarter million tokens have a tenth of it."""
 MAX_BLOCKS = 1 << 10
 """Of a model; large ones have 130."""
 
@@ -112,11 +117,18 @@ class _Reader:
         self.size = size
         self.path = path
         self.kept = KEPT_ARRAY
+        self.elements = MAX_ELEMENTS
 
     def take(self, count: int) -> bytes:
-        if count > self.size - self.file.tell():
-            raise self.broken("ends in the middle of its header")
+        self.check(count)
         return self.file.read(count)
+
+    def check(self, count: int) -> None:
+        end = self.file.tell() + count
+        if end > self.size:
+            raise self.broken("ends in the middle of its header")
+        if end > MAX_HEADER_BYTES:
+            raise self.broken(f"has a header of more than {MAX_HEADER_BYTES:,} bytes")
 
     def scalar(self, form: str) -> Any:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
@@ -137,8 +149,7 @@ class _Reader:
             if len(prefix) < 8 or length > MAX_STRING:
                 raise self.broken("ends in the middle of its header")
             seek(length, 1)
-        if self.file.tell() > self.size:
-            raise self.broken("ends in the middle of its header")
+        self.check(0)
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:
@@ -153,12 +164,18 @@ class _Reader:
         kind, count = self.scalar("<I"), self.scalar("<Q")
         if kind == _ARRAY:
             raise self.broken("has an array of arrays in its header")
+        if count <= self.kept or kind == _STRING:
+            self.elements -= count
+            if self.elements < 0:
+                raise self.broken(f"has arrays of more than {MAX_ELEMENTS:,} elements in its header")
         if count <= self.kept:
             return [self.value(kind) for _ in range(count)]
         if kind == _STRING:
             self.skip_texts(count)
         elif kind in _SCALARS:
-            self.take(count * struct.calcsize(_SCALARS[kind]))
+            length = count * struct.calcsize(_SCALARS[kind])
+            self.check(length)
+            self.file.seek(length, 1)
         else:
             raise self.broken(f"has a value of unknown type {kind}")
         return count

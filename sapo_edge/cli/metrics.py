@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import StateError
 from sapo_edge.installing import how_to_install_extra
+from sapo_edge.swarm.bucket import TokenBucket
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 ADDRESS = "127.0.0.1"
 """Where it listens; Prometheus on another machine comes through a tunnel."""
+REQUESTS_PER_SECOND, REQUESTS_BURST = 5.0, 10.0
+"""Connections that are taken: any web page in the owner's browser can have it ask as fast as it is answered."""
 
 Status = Callable[[], Mapping[str, Any]]
 _GAUGES = {
@@ -66,8 +71,16 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
         def log_message(self, format: str, *args: object) -> None:
             """Print nothing: Prometheus asks every few seconds."""
 
+    rate = TokenBucket(REQUESTS_PER_SECOND, REQUESTS_BURST)
+
     class Server(socketserver.ThreadingMixIn, WSGIServer):
         daemon_threads = True
+
+        def get_request(self) -> tuple[socket.socket, Any]:
+            """Take a connection when it is time to; the others wait, and browsers open few at a time."""
+            time.sleep(rate.wait(1.0))
+            rate.charge(1.0)
+            return super().get_request()
 
         def server_bind(self) -> None:
             """Bind without a look-up of the host's name, which can take seconds."""

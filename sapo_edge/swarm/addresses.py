@@ -18,6 +18,8 @@ MAX_ADDRESS_CHARACTERS = 300
 """Longest multiaddress that is parsed."""
 LOWEST_PORT = 1024
 """A node dials no lower port that a peer names: mail, shells and printers listen there. 443 is allowed, for relays."""
+HOME_BITS = 56
+"""Length of the IPv6 prefix that providers give a home; many give a longer one, and then a few neighbours share it."""
 
 _ID = r"[1-9A-HJ-NP-Za-km-z]{46,62}"
 _DIRECT = re.compile(rf"/(ip4|ip6|dns|dns4|dns6)/([0-9A-Za-z.:-]{{1,253}})/tcp/([0-9]{{1,5}})/p2p/({_ID})")
@@ -193,8 +195,9 @@ class LocalNetworks:
     def may_name(self, address: Address, remotes: Iterable[str]) -> bool:
         """Whether to believe a peer that names an address to dial.
 
-        Any peer may name public addresses. An address of a private network only a peer of that network may name:
-        otherwise a stranger could have this node dial its owner's devices.
+        Any peer may name public addresses of other networks. An address of a network that this machine is in, private
+        or public, only a peer of that network may name: otherwise a stranger could have this node dial its owner's
+        devices. With IPv6 these have public addresses, and a home has up to 256 networks.
 
         Args:
             address: where to connect first.
@@ -203,12 +206,11 @@ class LocalNetworks:
         ip = address.ip
         if ip is None or not self.may_dial(address):
             return False
-        if is_public(ip):
-            return True
         sources = [ipaddress.ip_address(remote) for remote in remotes]
         if ip.is_loopback:
             return any(source.is_loopback for source in sources)
-        return any(source in network for network in self.subnets if ip in network for source in sources)
+        near = [network for network in map(_home_of, self.subnets) if ip in network]
+        return any(source in network for network in near for source in sources) if near else is_public(ip)
 
     def is_local(self, address: Address) -> bool:
         """Whether an address is on a network of this machine."""
@@ -241,6 +243,12 @@ def find_local_networks(listen: str = "all") -> LocalNetworks:
             subnets.append(_SHARED_SPACE if is_overlay else network.network)
     addresses = tuple(ip for _, _, ip in sorted(candidates))
     return LocalNetworks(addresses, tuple(subnets), loopback=listen == "loopback" or not addresses)
+
+
+def _home_of(network: Network) -> Network:
+    """The network of a home or an office that one of its networks is part of: a /56 of public IPv6 addresses."""
+    is_part = network.version == 6 and network.prefixlen > HOME_BITS and is_public(network.network_address)
+    return network.supernet(new_prefix=HOME_BITS) if is_part else network
 
 
 def _network_of(ip: str, netmask: str | None) -> ipaddress.IPv4Interface | ipaddress.IPv6Interface | None:

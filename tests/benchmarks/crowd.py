@@ -214,10 +214,14 @@ class Observer:
         return self.now
 
     def offer(self, message: Message) -> None:
-        """Receive a message from a neighbour."""
-        neighbour, reputation = f"neighbour {self._rng.randrange(2 * DEGREE)}", self.reputation
-        if not reputation.allows(message.author, neighbour):
-            reputation.postpone(message.author)
+        """Receive a message from the neighbours, in any order, until one of them has room for it."""
+        reputation = self.reputation
+        for number in self._rng.sample(range(2 * DEGREE), 2 * DEGREE):
+            neighbour = f"neighbour {number}"
+            if reputation.allows(message.author, neighbour):
+                break
+            reputation.postpone(message.author, neighbour)
+        else:
             return
         reputation.charge(message.author, neighbour, message.count)
         reputation.credit(message.author, 0, neighbour)

@@ -7,6 +7,7 @@ import http.client
 import json
 import re
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sapo_edge.cli.metrics import serve_metrics
+from sapo_edge.cli.metrics import REQUESTS_BURST, REQUESTS_PER_SECOND, serve_metrics
 from sapo_edge.errors import StateError
 from tests.cli.test_control_commands import STATUS
 
@@ -83,6 +84,13 @@ def test_a_web_page_under_another_name_reads_nothing() -> None:
         assert ask(port, "localhost")[0] == 200
         # As clients write it for port 80, through a tunnel for example.
         assert ask(port, "localhost", names_port=False)[0] == 200
+
+
+def test_whoever_asks_without_end_is_answered_at_a_rate() -> None:
+    with serving(FULL) as port:
+        begun, more = time.monotonic(), 10
+        assert {ask(port)[0] for _ in range(int(REQUESTS_BURST) + more)} == {200}
+        assert time.monotonic() - begun > 0.95 * more / REQUESTS_PER_SECOND
 
 
 def test_a_taken_port_has_a_remedy() -> None:

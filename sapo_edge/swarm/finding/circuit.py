@@ -32,7 +32,7 @@ from libp2p.relay.circuit_v2.utils import read_delimited_msg, write_delimited_ms
 from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, parse_address, region
+from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address, region
 from sapo_edge.swarm.host.hardening import ENDED, quietly
 from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
@@ -168,8 +168,8 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
 
 def may_punch(address: Address) -> bool:
-    """Whether a peer behind a relay may name an address: a public one. Nothing shows of which other network it is."""
-    return LocalNetworks((), (), loopback=False).may_dial(address)
+    """Whether a peer behind a relay may name an address: a public one elsewhere. Nothing shows from where it comes."""
+    return find_local_networks().may_name(address, ())
 
 
 class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed

@@ -13,7 +13,6 @@ import contextlib
 import logging
 import random
 import string
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ import trio
 from zeroconf import Error, InterfaceChoice, IPVersion, ServiceBrowser, ServiceInfo, ServiceListener, Zeroconf
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
+from sapo_edge.swarm.recent import Recent
 from sapo_edge.swarm.tally import Tally
 
 SERVICE = "_p2p._udp.local."
@@ -32,9 +32,7 @@ MAX_TXT_BYTES = 2048
 MAX_ADDRESSES = 8
 """Most addresses that are read from one TXT record."""
 MAX_SERVICES = 256
-"""Most services that are remembered; any libp2p program may announce one."""
-RESOLVE_MS = 2000
-"""Milliseconds for resolving one service."""
+"""Most services of the swarm that are remembered, the newest."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's own addresses."""
 RETRY_SECONDS = 60.0
@@ -99,15 +97,19 @@ class _Listener(ServiceListener):
         self._announcement = announcement
         self._on_address = on_address
         self._own_name = own_name
-        self.services: OrderedDict[str, tuple[Address, ...]] = OrderedDict()
+        self.services: Recent[str, tuple[Address, ...]] = Recent(MAX_SERVICES)
 
     def add_service(self, zc: Zeroconf, type_: str, name: str) -> None:
-        """Resolve a service that appeared or changed."""
-        if name == self._own_name or (name not in self.services and len(self.services) >= MAX_SERVICES):
-            return
-        info = zc.get_service_info(type_, name, timeout=RESOLVE_MS)
-        self.services[name] = self._announcement.read(info.text or b"") if info is not None else ()
-        self.report(name)
+        """Read a service that appeared or changed.
+
+        Its TXT record comes with its name, as libp2p specifies. It is not asked for: a name that never answers would
+        hold up all others meanwhile.
+        """
+        info = ServiceInfo(type_, name)
+        info.load_from_cache(zc)
+        if name != self._own_name and (addresses := self._announcement.read(info.text or b"")):
+            self.services[name] = addresses
+            self.report(name)
 
     update_service = add_service
 

@@ -58,9 +58,13 @@ _INLINE_ED25519 = bytes.fromhex("002408011220")
 
 
 class Verdict(Enum):
-    """What happens to a message: forwarded, dropped, or dropped and counted against the peer that forwarded it."""
+    """What happens to a message: forwarded, dropped, or dropped and counted against the peer that forwarded it.
+
+    A message is declined because of who forwarded it; another neighbour may bring it.
+    """
 
     ACCEPT = "accept"
+    DECLINE = "decline"
     IGNORE = "ignore"
     REJECT = "reject"
 
@@ -273,9 +277,10 @@ class SafePubsub(Pubsub):  # type: ignore[misc] # libp2p is not followed
         own = forwarder == self.my_id
         if not own and not self._authentic(forwarder, message):
             return
-        self._mark_msg_seen(message)
+        verdict = Verdict.ACCEPT if own else self.check(message.data, str(forwarder), str(ID(message.from_id)))
+        if verdict is not Verdict.DECLINE:
+            self._mark_msg_seen(message)
         if not own:
-            verdict = self.check(message.data, str(forwarder), str(ID(message.from_id)))
             if verdict is Verdict.REJECT:
                 self.router.scorer.on_invalid_message(forwarder, self.topic)
             if verdict is not Verdict.ACCEPT:

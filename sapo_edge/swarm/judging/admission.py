@@ -117,10 +117,9 @@ class Admission:
         self._swarm = swarm
         self._own = own
         self._task_check = TaskCheck(source)
-        self._freshness = Freshness(now, clock)
+        self.freshness = Freshness(now, clock)
         # Each with a verified signature; empty if it is not known.
         self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)
-        self._announced: Recent[bytes, None] = Recent(REMEMBERED_DIGESTS)
         self._repeats: Recent[tuple[str, bytes], int] = Recent(REMEMBERED_REPEATS)
         self._lock = threading.Lock()
 
@@ -137,7 +136,7 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             # Before anything is decompressed: that costs more than all of this.
             if not self.reputation.allows(publisher, sender):
-                self.reputation.postpone(publisher)
+                self.reputation.postpone(publisher, sender)
                 # A newcomer's budget is used up by others, too.
                 if sender == publisher and self.reputation.overdraws(publisher):
                     self.reputation.penalize_flood(sender)
@@ -260,7 +259,7 @@ class Admission:
             raise WireError(Rejection.DUPLICATE, "the rollout is known")
         if signed.swarm != self._swarm:
             raise WireError(Rejection.SWARM, "the rollout is for another swarm")
-        if self._freshness.is_too_old(signed.rollout, is_gossip or record.digest in self._announced):
+        if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):
             raise WireError(Rejection.AGE, "the rollout is too old")
         return signed
 
@@ -273,8 +272,6 @@ class Admission:
         unknown = tuple(digest for digest in digests if digest not in self._seen)
         if unknown and not result.accepted and not self.reputation.take_announced(sender, cost(len(unknown), size)):
             return replace(result, rejections=(*result.rejections, Rejection.RATE))
-        for digest in unknown:
-            self._announced[digest] = None
         return replace(result, announced=unknown)
 
     def _is_repeated(self, records: Sequence[RawRecord], sender: str, rejections: Sequence[Rejection]) -> bool:

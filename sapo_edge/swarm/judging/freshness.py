@@ -1,10 +1,15 @@
 """Age of rollouts, judged by clocks that may be wrong.
 
-A rollout is too old if it is older than `MAX_AGE` by this node's clock *and* by its author's. Fresh rollouts show what
-the author's clock says, so a clock that is a day off, the author's or this node's, silences nobody.
+A rollout is too old if its time is more than `MAX_AGE` from what every clock shows that says something about it:
 
-Gossip from an author whose clock is unknown counts as fresh; a pulled rollout does only if it was announced. A replay
-is recognized by its digest. After the digest was forgotten, the replay is older than what its author sent since.
+- this node's own. Where it is right, nobody can make a rollout of an honest author too old;
+- this node's own, set right by the difference on which its peers agree (`finding/outside.py`). So a node with a wrong
+  clock hears the others, as soon as two networks have told it the time;
+- its author's, if the author has brought rollouts itself lately. Those show what its clock says, because nobody else
+  can bring them over the author's connection. So an author with a wrong clock is heard by its neighbours.
+
+What others bring proves nothing about its author's clock: it may be a replay. A replay is recognized by its digest, and
+is too old once the digest was forgotten.
 """
 
 from __future__ import annotations
@@ -18,14 +23,17 @@ from sapo_edge.swarm.recent import Recent
 
 MAX_AGE = 3600.0
 """Seconds after which a rollout is too old to learn from."""
-MAX_CLOCKS = 4096
-"""Authors whose clocks are remembered."""
+MAX_CLOCKS = 1024
+"""Authors whose clocks are remembered; they are or were neighbours."""
 CLOCK_SECONDS = 2 * MAX_AGE
 """Seconds without rollouts after which an author's clock is forgotten: it may have been set in the meantime."""
 
 
 class Freshness:
-    """Remembers the clocks of authors and judges the age of their rollouts by them.
+    """Judges the age of rollouts, and remembers the clocks of authors that are neighbours.
+
+    Attributes:
+        clock_ahead: seconds by which peers agree that their clocks are ahead of this node's; 0 while they don't.
 
     Args:
         now: Unix seconds.
@@ -33,24 +41,27 @@ class Freshness:
     """
 
     def __init__(self, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock_ahead = 0.0
         self._now = now
         self._clock = clock
         # For each author: the time that its clock showed, and this node's monotonic seconds at that moment.
         self._clocks: Recent[str, tuple[float, float]] = Recent(MAX_CLOCKS)
 
-    def is_too_old(self, rollout: Rollout, is_fresh: bool) -> bool:
-        """Whether a verified rollout is too old; if not, the author's clock is remembered from it.
+    def is_too_old(self, rollout: Rollout, is_live: bool) -> bool:
+        """Whether a verified rollout is too old; if not, and it is live, the author's clock is remembered from it.
 
         Args:
             rollout: its signature must have been verified.
-            is_fresh: whether it came by gossip, or was announced there.
+            is_live: whether its author itself brought it, by gossip.
         """
         created, now, elapsed = rollout.time, self._now(), self._clock()
-        shown, seen = self._clocks.get(rollout.author, (created, -math.inf))
-        is_known = elapsed - seen <= CLOCK_SECONDS
-        # The author's clock shows at least this now: an earlier rollout's time, and the time since.
-        authors_now = shown + elapsed - seen if is_known else created
-        if abs(now - created) > MAX_AGE and (authors_now - created > MAX_AGE or not (is_known or is_fresh)):
+        shown, seen = self._clocks.get(rollout.author, (-math.inf, -math.inf))
+        # It shows at least this now: an earlier rollout's time, and the time since.
+        authors_now = shown + elapsed - seen if elapsed - seen <= CLOCK_SECONDS else -math.inf
+        if is_live:
+            authors_now = max(authors_now, created)
+        if all(abs(clock - created) > MAX_AGE for clock in (now, now + self.clock_ahead, authors_now)):
             return True
-        self._clocks[rollout.author] = (max(authors_now, created), elapsed)
+        if is_live:
+            self._clocks[rollout.author] = (authors_now, elapsed)
         return False

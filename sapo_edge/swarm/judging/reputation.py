@@ -17,7 +17,8 @@ identities therefore get no more than one, and keep nobody of another network fr
 swarm, those of whom a rollout was accepted before share a budget apart from the others': keys that are used once can't
 fill it, and keys that are used again have an author's rate. A newcomer that finds no room there waits as long as an
 author whose rounds are like this node's takes to send a rollout, and `ESTABLISHED_SECONDS` at least, so that who tries
-more often is hardly heard earlier.
+more often is hardly heard earlier. It waits for the source whose room was used up, not for others: whoever brings what
+is refused may have chosen the message and the moment.
 
 **Established authors.** After `ESTABLISHED_AFTER` good rollouts over at least `ESTABLISHED_SECONDS`, an author has a
 rate of its own and is forgotten last. Of them, at most `MAX_ESTABLISHED_PER_SOURCE` came through one source, or half of
@@ -243,7 +244,7 @@ class Reputation:
         self._room = room or Room()
         self._newcomers = _Shelf(MAX_NEWCOMERS)
         self._established = _Shelf(MAX_ESTABLISHED)
-        self._postponed: Recent[str, float] = Recent(MAX_POSTPONED)
+        self._postponed: Recent[tuple[str, str], float] = Recent(MAX_POSTPONED)
         self._all_newcomers, self._heard_newcomers = (
             Shares(NETWORK_RATE / 60.0, NETWORK_BURST, RATE / 60.0, NEWCOMERS_BURST, now) for _ in range(2)
         )
@@ -307,9 +308,10 @@ class Reputation:
                 return False
             if peer is not None and peer.is_established:
                 return True
-            if self._now() < self._postponed.get(author, -math.inf):
+            source = self._source(author, neighbour)
+            if self._now() < self._postponed.get((author, source), -math.inf):
                 return False
-            if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):
+            if self._newcomers_budget(peer).exhausted(source):
                 return False
             if author == neighbour:
                 return True
@@ -318,17 +320,18 @@ class Reputation:
             reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
             return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
 
-    def postpone(self, author: str) -> None:
-        """Record that a message, which its author signed, was refused: a newcomer waits until it is heard again."""
+    def postpone(self, author: str, neighbour: str) -> None:
+        """Record that a message was refused: a newcomer waits until it is heard again from this neighbour's source."""
         with self._lock:
             if author in self._established.peers or self._room.author == math.inf:
                 return
             now = self._now()
-            until = self._postponed.get(author, -math.inf)
+            key = (author, self._source(author, neighbour))
+            until = self._postponed.get(key, -math.inf)
             # At first a node believes in few authors, and who tries most would be heard first.
             wait = max(ESTABLISHED_SECONDS, GENEROUS / self._room.author)
             # Set again in any case: whoever goes on sending is not forgotten.
-            self._postponed[author] = until if now < until else now + wait
+            self._postponed[key] = until if now < until else now + wait
 
     def charge(self, author: str, neighbour: str, rollouts: float = 1.0) -> None:
         """Charge verified rollouts, by their `cost`, to an author's budget."""

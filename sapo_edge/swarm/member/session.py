@@ -177,12 +177,15 @@ class Session:
         """Check a message of GossipSub, and queue its valid rollouts."""
         if self.member.is_ignored(forwarder):
             self.tally.count("messages of ignored peers")
-            return Verdict.IGNORE
+            return Verdict.DECLINE
         result = self.member.admission.check_message(data, forwarder, publisher)
         self._queue(result, forwarder)
         self.puller.want(result.announced, (forwarder, publisher))
         if result.blames_sender:
             return Verdict.REJECT
+        if Rejection.RATE in result.rejections:
+            # Whoever is quicker than honest neighbours must not use up an author's message together with its own room.
+            return Verdict.DECLINE
         return Verdict.ACCEPT if result.may_forward else Verdict.IGNORE
 
     def _receive(self, records: Sequence[RawRecord], sender: str) -> None:
@@ -266,6 +269,7 @@ class Session:
 
     def _snapshot(self, has_peers: bool) -> None:
         outside = self._discovery.outside if self._discovery else None
+        ahead = self.member.admission.freshness.clock_ahead = outside.clock_ahead if outside else 0.0
         router = self._router()
         # Who waits for the router's answer wants the address that follows from it.
         if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
@@ -278,7 +282,7 @@ class Session:
             addresses=self._addresses,
             reachable=outside.is_reachable if outside else None,
             router=router,
-            clock_ahead=outside.clock_ahead if outside else 0.0,
+            clock_ahead=ahead,
         )
 
     def _router(self) -> Router:

@@ -105,9 +105,26 @@ DEFENCES = (
     Defence(
         "only peers of a private network name its addresses",
         _ADDRESSES,
-        "        return any(source in network for network in self.subnets if ip in network for source in sources)",
-        "        return True",
+        "        return any(source in network for network in near for source in sources) if near else is_public(ip)\n",
+        "        return True\n",
         (_NAMED_TESTS + "test_a_strangers_private_addresses_do_not_enter_the_book",),
+    ),
+    Defence(
+        "public addresses of the owner's network are not for strangers to name",
+        _ADDRESSES,
+        "for network in map(_home_of, self.subnets) if ip in network]",
+        "for network in self.subnets if ip in network and not is_public(ip)]",
+        (
+            _NAMED_TESTS + "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",
+            _NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",
+        ),
+    ),
+    Defence(
+        "an owner's other IPv6 networks are not for strangers to name",
+        _ADDRESSES,
+        "for network in map(_home_of, self.subnets) if ip in network]",
+        "for network in self.subnets if ip in network]",
+        (_NAMED_TESTS + "test_a_stranger_may_not_name_public_addresses_of_the_owners_network",),
     ),
     Defence(
         "a visit checks who names an address",
@@ -121,7 +138,7 @@ DEFENCES = (
         "sapo_edge/swarm/finding/circuit.py",
         'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):',
         "if False:",
-        (_NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address",),
+        (_NAMED_TESTS + "test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network",),
     ),
     Defence(
         "a network has one voice about a node",
@@ -364,6 +381,20 @@ DEFENCES = (
         "        if len(txt) > MAX_TXT_BYTES:\n",
         "        if False:\n",
         ("tests/swarm/finding/test_discovery.py::test_announcements_are_read_only_by_their_swarm",),
+    ),
+    Defence(
+        "services on the local network that say nothing hold up no other",
+        "sapo_edge/swarm/finding/mdns.py",
+        "        info.load_from_cache(zc)\n",
+        "        info = zc.get_service_info(type_, name, timeout=2000) or info\n",
+        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
+    ),
+    Defence(
+        "services on the local network that are remembered",
+        "sapo_edge/swarm/finding/mdns.py",
+        "Recent(MAX_SERVICES)",
+        "Recent(10**9)",
+        (_DISCOVERY_TESTS + "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found",),
     ),
     Defence(
         "announcements of other swarms are skipped",

@@ -75,8 +75,8 @@ DEFENCES = (
     Defence(
         "a newcomer that finds no room waits",
         _REPUTATION,
-        "            if self._now() < self._postponed.get(author, -math.inf):\n                return False\n",
-        "",
+        "if self._now() < self._postponed.get((author, source), -math.inf):",
+        "if False:",
         (
             _REPUTATION_TESTS + "test_who_tries_more_often_is_not_heard_before_the_others",
             "tests/swarm/judging/test_admission.py::"
@@ -86,12 +86,36 @@ DEFENCES = (
     Defence(
         "newcomers that find no room are noted",
         "sapo_edge/swarm/judging/admission.py",
-        "                self.reputation.postpone(publisher)\n",
+        "                self.reputation.postpone(publisher, sender)\n",
         "",
         (
             "tests/swarm/judging/test_admission.py::"
             "test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait",
         ),
+    ),
+    Defence(
+        "a newcomer that one network has no room for is heard from another",
+        _REPUTATION,
+        "            key = (author, self._source(author, neighbour))\n",
+        '            key = (author, "9.9.9.0/24")\n',
+        (
+            "tests/swarm/judging/test_admission.py::"
+            "test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere",
+        ),
+    ),
+    Defence(
+        "a message is not used up by who brings it without having room",
+        "sapo_edge/swarm/member/session.py",
+        "        if Rejection.RATE in result.rejections:\n",
+        "        if False:\n",
+        ("tests/swarm/member/test_session.py::test_a_message_from_a_neighbour_without_room_may_come_from_another_one",),
+    ),
+    Defence(
+        "a message that was declined is not known",
+        "sapo_edge/swarm/host/pubsub.py",
+        "        if verdict is not Verdict.DECLINE:\n            self._mark_msg_seen(message)\n",
+        "        self._mark_msg_seen(message)\n",
+        ("tests/swarm/host/test_control.py::test_a_message_that_was_declined_may_come_from_another_neighbour",),
     ),
     Defence(
         "newcomers that wait are bounded in number",
@@ -173,7 +197,7 @@ DEFENCES = (
     Defence(
         "the budget that all newcomers share",
         _REPUTATION,
-        "if self._newcomers_budget(peer).exhausted(self._source(author, neighbour)):",
+        "if self._newcomers_budget(peer).exhausted(source):",
         "if False:",
         (
             "tests/swarm/judging/test_admission.py::test_a_thousand_identities_that_connect_share_one_budget",
@@ -380,16 +404,28 @@ DEFENCES = (
     Defence(
         "old rollouts are rejected",
         "sapo_edge/swarm/judging/admission.py",
-        "if self._freshness.is_too_old(signed.rollout, is_gossip or record.digest in self._announced):",
+        "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):",
         "if False:",
         ("tests/swarm/judging/test_admission.py::test_old_rollouts_of_another_author_blame_nobody",),
     ),
     Defence(
-        "pulled rollouts are fresh only if they were announced",
+        "only what its author brings shows the author's clock",
         "sapo_edge/swarm/judging/admission.py",
-        "is_gossip or record.digest in self._announced):",
-        "True):",
-        ("tests/swarm/judging/test_admission.py::test_an_announced_rollout_is_as_fresh_as_its_announcement",),
+        "is_gossip and author == sender):",
+        "is_gossip):",
+        (
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
+            "tests/swarm/judging/test_admission.py::test_replays_of_yesterday_take_no_room_from_the_real_ones",
+        ),
+    ),
+    Defence(
+        "what is pulled shows no clock",
+        "sapo_edge/swarm/judging/admission.py",
+        "is_gossip and author == sender):",
+        "author == sender):",
+        (
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
+        ),
     ),
     Defence(
         "accepted messages are charged to their author",
@@ -453,7 +489,7 @@ DEFENCES = (
         "sapo_edge/swarm/judging/admission.py",
         "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
         "return set(self.rejections) <= {Rejection.DUPLICATE}",
-        ("tests/swarm/judging/test_admission.py::test_an_announced_rollout_is_as_fresh_as_its_announcement",),
+        ("tests/swarm/judging/test_admission.py::test_what_was_announced_is_forwarded_until_it_is_known",),
     ),
     Defence(
         "whoever forwards a flood is not blamed",
@@ -509,13 +545,6 @@ DEFENCES = (
         ("tests/swarm/judging/test_admission.py::test_the_oldest_digests_are_forgotten",),
     ),
     Defence(
-        "announcements that are remembered",
-        "sapo_edge/swarm/judging/admission.py",
-        "self._announced: Recent[bytes, None] = Recent(REMEMBERED_DIGESTS)",
-        "self._announced: Recent[bytes, None] = Recent(10**9)",
-        ("tests/swarm/judging/test_admission.py::test_the_oldest_announcements_are_forgotten",),
-    ),
-    Defence(
         "repeats that are remembered",
         "sapo_edge/swarm/judging/admission.py",
         "Recent(REMEMBERED_REPEATS)",
@@ -532,11 +561,25 @@ DEFENCES = (
     Defence(
         "rollouts of the future are no fresher",
         "sapo_edge/swarm/judging/freshness.py",
-        "if abs(now - created) > MAX_AGE and",
-        "if now - created > MAX_AGE and",
+        "abs(clock - created) > MAX_AGE",
+        "clock - created > MAX_AGE",
         (
-            "tests/swarm/judging/test_admission.py::test_an_author_with_a_wrong_clock_is_accepted_and_its_replays_are_not",
+            "tests/swarm/judging/test_admission.py::test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives",
         ),
+    ),
+    Defence(
+        "an author's clock does not go back",
+        "sapo_edge/swarm/judging/freshness.py",
+        "authors_now = max(authors_now, created)",
+        "authors_now = created",
+        ("tests/swarm/judging/test_admission.py::test_an_author_that_corrects_its_clock_is_accepted_again",),
+    ),
+    Defence(
+        "peers that lie about the time make nothing too old",
+        "sapo_edge/swarm/judging/freshness.py",
+        "(now, now + self.clock_ahead, authors_now)",
+        "(now + self.clock_ahead, authors_now)",
+        ("tests/swarm/judging/test_admission.py::test_peers_that_lie_about_the_time_make_no_true_rollout_too_old",),
     ),
     Defence(
         "question and ground truth are the task's",

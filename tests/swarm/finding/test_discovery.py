@@ -20,6 +20,9 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from libp2p.network.exceptions import SwarmException
+from zeroconf import IPVersion, Zeroconf
+from zeroconf._dns import DNSPointer, DNSText
+from zeroconf._protocol.outgoing import DNSOutgoing
 
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, find_local_networks, parse_address
@@ -33,6 +36,7 @@ from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.swarm.finding.processes import Node, Process, Relay
+from tests.waiting import wait_until
 
 ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 
@@ -506,6 +510,40 @@ def test_announcements_are_read_only_by_their_swarm() -> None:
     strings = [here.mark, *(f"dnsaddr=/ip4/1.1.1.1/tcp/{port}/p2p/{OTHER}".encode() for port in range(1, 20))]
     many = b"".join(bytes([len(text)]) + text for text in strings)
     assert len(here.read(many)) == mdns.MAX_ADDRESSES
+
+
+def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found() -> None:
+    """Real multicast on loopback: first names without addresses, then services of the swarm, more than are kept."""
+    if not multicast_works("127.0.0.1"):
+        pytest.skip("this machine has no multicast")
+    found: list[Address] = []
+    alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
+    multicast = mdns._Multicast(Announcement(b"t" * 32, OWN, 0), found.append, alone)
+    crowd = Zeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
+
+    def announce(number: int, peer_id: str, txt: bool) -> None:
+        name = f"service{number}.{mdns.SERVICE}"
+        out = DNSOutgoing(0x8400)
+        out.add_answer_at_time(DNSPointer(mdns.SERVICE, 12, 1, 4500, name), 0)
+        if txt:
+            text = Announcement(b"t" * 32, peer_id, 4000 + number).txt(alone)
+            out.add_additional_answer(DNSText(name, 16, 1, 4500, text))
+        crowd.send(out)
+
+    with contextlib.closing(multicast), contextlib.closing(crowd):
+        multicast.start()
+        for number in range(mdns.MAX_SERVICES + 8):
+            announce(number, OTHER, txt=False)
+            announce(1000 + number, OTHER, txt=True)
+            # Else the kernel drops some.
+            time.sleep(0.005)
+
+        def is_found() -> bool:
+            announce(3000, RELAY, txt=True)
+            return any(address.peer_id == RELAY for address in found)
+
+        wait_until(is_found, 20.0)
+        assert len(found) > mdns.MAX_SERVICES == len(multicast._listener.services)
 
 
 def test_two_nodes_find_each_other_by_mdns_and_leave_another_swarm_alone(running: Callable[[Process], None]) -> None:

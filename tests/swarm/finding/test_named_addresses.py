@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address, is_public
+from sapo_edge.swarm.finding import circuit
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.discovery import Discovery, DiscoveryConfig
@@ -33,6 +34,11 @@ HOME = LocalNetworks(
 ALONE = LocalNetworks((), (), loopback=True)
 CARRIER = LocalNetworks(("100.64.3.4",), (ipaddress.ip_network("100.64.3.0/24"),), loopback=False)
 ABROAD = "8.8.8.8"
+OWN_PUBLIC = LocalNetworks(
+    ("9.7.7.5", "2a02:8100:7:207::5"),
+    tuple(map(ipaddress.ip_network, ("9.7.7.0/24", "2a02:8100:7:207::/64", "2a02:8100:7:207::9/128"))),
+    loopback=False,
+)
 
 NOT_PUBLIC = [
     "10.1.2.3", "172.16.9.9", "192.168.1.50", "192.168.7.7", "169.254.1.1", "100.64.0.1", "127.0.0.1", "0.0.0.0",
@@ -62,6 +68,23 @@ def test_a_peer_of_a_private_network_may_name_its_addresses() -> None:
         assert not networks.may_name(address, others)
     assert not HOME.may_name(direct_address("fe80::50", 4001, OTHER), ["fe80::7"]), "link-local"
     assert not HOME.may_name(direct_address("192.168.1.50", 631, OTHER), ["192.168.1.7"]), "a printer's port"
+
+
+@pytest.mark.parametrize(
+    ("ip", "same"),
+    [
+        ("2a02:8100:7:207::50", "2a02:8100:7:207::7"),
+        ("2a02:8100:7:2ff::50", "2a02:8100:7:207::7"),
+        ("9.7.7.50", "9.7.7.7"),
+    ],
+)
+def test_a_stranger_may_not_name_public_addresses_of_the_owners_network(ip: str, same: str) -> None:
+    printer = direct_address(ip, 9100, OTHER)
+    for strangers in ([ABROAD], ["2a02:8100:7:300::7", "9.7.8.7"], []):
+        assert not OWN_PUBLIC.may_name(printer, strangers)
+    assert OWN_PUBLIC.may_name(printer, [ABROAD, same]) and HOME.may_name(printer, [ABROAD])
+    for elsewhere in ("2a02:8100:7:300::50", "9.7.8.50"):
+        assert OWN_PUBLIC.may_name(direct_address(elsewhere, 9100, OTHER), [ABROAD])
 
 
 @given(st.ip_addresses(), st.lists(st.ip_addresses().filter(is_public), max_size=3))
@@ -143,12 +166,14 @@ async def nobody(peer_id: str) -> bool:
     return False
 
 
-def test_no_hole_is_punched_to_a_private_address() -> None:
+def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit, "find_local_networks", lambda: OWN_PUBLIC)
+
     async def scenario() -> list[str]:
         network = Connections(None)
         async with trio.open_nursery() as nursery:
             punch = HolePunch(a_host(network), nursery, tuple, nobody)
-            for ip in (*NOT_PUBLIC, "9.9.9.9"):
+            for ip in (*NOT_PUBLIC, "2a02:8100:7:207::50", "9.9.9.9"):
                 address = Multiaddr(f"/ip{6 if ':' in ip else 4}/{ip}/tcp/9100")
                 await punch._dial_peer(OTHER, address)
         return network.dialled

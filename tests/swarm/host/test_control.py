@@ -14,6 +14,7 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import GossipSub
 from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
+from libp2p.pubsub.validators import PUBSUB_SIGNING_PREFIX
 
 from sapo_edge.swarm.host.gossip import Gossip
 from sapo_edge.swarm.host.host import make_host
@@ -241,5 +242,22 @@ def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes(mon
         for messages in ([brought], [other], [brought, other], []):
             await lab.pubsub.write_msg(stream, rpc_pb2.RPC(publish=messages))
         assert payers == [payer, None, None, None] and current_payer() is None
+
+    play(scenario)
+
+
+def test_a_message_that_was_declined_may_come_from_another_neighbour() -> None:
+    author = Identity(bytes([4]) * 32)
+    message = rpc_pb2.Message(
+        from_id=ID.from_string(author.peer_id).to_bytes(), data=b"data", topicIDs=[TOPIC], seqno=bytes(8)
+    )
+    message.signature = author.sign(PUBSUB_SIGNING_PREFIX.encode() + message.SerializeToString())
+    verdicts = [Verdict.DECLINE, Verdict.IGNORE, Verdict.ACCEPT]
+
+    async def scenario(lab: Lab) -> None:
+        lab.pubsub.check = lambda data, forwarder, publisher: verdicts.pop(0)
+        for forwarder in (PEER, OTHER, PEER):
+            await lab.pubsub._push(forwarder, message)
+        assert verdicts == [Verdict.ACCEPT], "it was checked again once, and then known"
 
     play(scenario)

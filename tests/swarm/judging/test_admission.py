@@ -107,7 +107,7 @@ class Gate:
         self.wall, self.steady = Clock(), Clock()
         self.wall.now = 1_790_000_000.0
         self.source = Source()
-        self.reputation = Reputation(self.wall)
+        self.reputation = Reputation(self.steady)
         self.admission = Admission(SWARM, self.source, self.reputation, self.wall, self.steady, own)
 
     def wait(self, seconds: float) -> None:
@@ -418,7 +418,25 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     assert accepted <= NEWCOMERS_BURST + 2
 
 
+def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
+    gate.reputation._room = room = Room(gate.steady)
+    networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
+    gate.reputation.network_of = lambda peer: networks.get(peer, "")
+    gate.wait(60)
+    room.update(64, 100.0)
+    for minute in range(20, 40):
+        for key in range(30):
+            gate.send(gate.record(1, 1000 + 30 * minute + key), sender="crowd")
+        is_known = gate.reputation.is_established(AUTHOR)
+        assert is_known or gate.send(gate.record(minute + 100), sender="crowd") == [Rejection.RATE]
+        signed = gate.signed(minute)
+        assert gate.send(signed.record, sender="honest") == [] and gate.admission.check_task(signed) is None
+        gate.wait(60)
+    assert gate.reputation.is_established(AUTHOR) and not gate.blamed()
+
+
 def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(gate: Gate) -> None:
+    gate.reputation.network_of = lambda peer: "9.9.9.0/24"
     room = Room(gate.wall)
     gate.wait(60.0)
     room.update(64, 1000.0)
@@ -497,8 +515,41 @@ def test_remembered_rollouts_are_duplicates(gate: Gate) -> None:
     assert gate.send(record) == [Rejection.DUPLICATE]
 
 
+@pytest.mark.parametrize("age", [-2 * MAX_AGE, 2 * MAX_AGE, DAY, 200 * DAY])
+def test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives(gate: Gate, age: float) -> None:
+    record = gate.record(age=age)
+    assert gate.send(record) == [Rejection.AGE]
+    gate.announce(record.digest)
+    for peer in ("neighbour", AUTHOR):
+        assert gate.admission.check_records([record], peer).rejections == (Rejection.AGE,)
+    assert gate.send(gate.record(2)) == []
+    assert not gate.blamed()
+
+
+@pytest.mark.parametrize("among", [10.0, 100.0, 1000.0])
+def test_replays_of_yesterday_take_no_room_from_the_real_ones(among: float) -> None:
+    """A newcomer hears 40 authors that it does not know, and eight times as many rollouts of theirs from yesterday."""
+
+    def heard(replayed: int) -> int:
+        gate, accepted = Gate(), 0
+        room = Room(gate.steady)
+        gate.reputation = Reputation(gate.steady, room)
+        gate.admission = Admission(SWARM, gate.source, gate.reputation, gate.wall, gate.steady)
+        gate.wait(60)
+        room.update(64, among)
+        for number in range(120):
+            for copy in range(replayed):
+                author = 10 + (8 * number + copy) % 40
+                assert gate.send(gate.record(8 * number + copy, author, age=DAY), sender="replayer") != []
+            accepted += gate.send(gate.record(1000 + number, 10 + number % 40)) == []
+            gate.wait(4)
+        return accepted
+
+    assert heard(8) == heard(0) > 10
+
+
 @pytest.mark.parametrize("offset", [-400 * DAY, -DAY, -1800.0, 0.0, 1800.0, DAY])
-def test_an_author_with_a_wrong_clock_is_accepted_and_its_replays_are_not(
+def test_an_author_with_a_wrong_clock_is_heard_by_its_neighbours_and_its_replays_are_not(
     gate: Gate, offset: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 1)
@@ -506,7 +557,8 @@ def test_an_author_with_a_wrong_clock_is_accepted_and_its_replays_are_not(
     records = []
     for sequence in range(40):
         records.append(gate.record(sequence, age=-offset))
-        assert gate.send(records[-1]) == []
+        # Its clock is known now, so it does not matter any more who brings it.
+        assert gate.send(records[-1], sender="neighbour" if sequence % 5 else AUTHOR) == []
         gate.wait(300)
     replays = [gate.send(record, sender="replayer") for record in records[:-1]]
     # Those of the last hour are not too old. If the clock is ahead, those that claim to be of now are not, either.
@@ -515,38 +567,44 @@ def test_an_author_with_a_wrong_clock_is_accepted_and_its_replays_are_not(
     assert AUTHOR not in gate.blamed()
 
 
-def test_an_own_clock_that_is_wrong_or_jumps_silences_nobody(gate: Gate) -> None:
-    def send_twenty(sequence: int) -> None:
-        for number in range(sequence, sequence + 20):
-            rollout = gate.signed(number, time=1_790_000_000.0 + gate.steady.now)
-            assert gate.send(rollout.record) == []
-            gate.wait(300)
+def test_a_node_with_a_wrong_clock_hears_its_neighbours_and_everybody_once_peers_agree_on_the_time(gate: Gate) -> None:
+    for sequence, wrong in ((10, DAY), (20, -400 * DAY)):
+        gate.wall.now += wrong
+        assert gate.send(gate.record(sequence, age=wrong)) == [Rejection.AGE]
+        assert gate.send(gate.record(sequence, age=wrong), sender=AUTHOR) == []
+        assert gate.send(gate.record(sequence, 2, age=wrong)) == [Rejection.AGE]
+        gate.admission.freshness.clock_ahead = -wrong
+        assert gate.send(gate.record(sequence, 2, age=wrong)) == []
+        assert gate.send(gate.record(sequence + 1, 2, age=wrong + 2 * MAX_AGE)) == [Rejection.AGE]
+        gate.wall.now -= wrong
+        assert gate.send(gate.record(sequence, 3)) == [], "set right, before its peers are asked again"
+        gate.admission.freshness.clock_ahead = 0.0
+        gate.wait(CLOCK_SECONDS + 60)
 
-    send_twenty(0)
-    for sequence, jump in ((100, DAY), (200, -2 * DAY), (300, 3.5 * DAY)):
-        gate.wall.now += jump
-        send_twenty(sequence)
+
+def test_peers_that_lie_about_the_time_make_no_true_rollout_too_old(gate: Gate) -> None:
+    gate.admission.freshness.clock_ahead = 200 * DAY
+    assert gate.send(gate.record(1)) == []
 
 
 def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None:
     for sequence in range(5):
-        assert gate.send(gate.record(sequence, age=-DAY)) == []
+        assert gate.send(gate.record(sequence, age=-DAY), sender=AUTHOR) == []
         gate.wait(60)
     assert gate.send(gate.record(10)) == [], "it is right now"
-    # From one wrong time to another: rejected until its clock is forgotten, and not for longer.
-    assert gate.send(gate.record(11, age=DAY)) == [Rejection.AGE]
+    # From one wrong time to an earlier one: rejected until its clock is forgotten, and not for longer.
+    assert gate.send(gate.record(11, age=DAY), sender=AUTHOR) == [Rejection.AGE]
     gate.wait(CLOCK_SECONDS + 60)
-    assert gate.send(gate.record(12, age=DAY)) == []
+    assert gate.send(gate.record(12, age=DAY), sender=AUTHOR) == []
 
 
-def test_an_announced_rollout_is_as_fresh_as_its_announcement(gate: Gate) -> None:
-    late = gate.record(age=DAY)
-    assert gate.admission.check_records([late], "neighbour").rejections == (Rejection.AGE,)
-    result = gate.announce(late.digest)
-    assert result.announced == (late.digest,) and result.may_forward
-    assert len(gate.admission.check_records([late], "neighbour").accepted) == 1
-    again = gate.announce(late.digest)
-    assert again.announced == () and not again.may_forward, "it is known by now"
+def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
+    large = gate.record()
+    result = gate.announce(large.digest)
+    assert result.announced == (large.digest,) and result.may_forward
+    assert len(gate.admission.check_records([large], "neighbour").accepted) == 1
+    again = gate.announce(large.digest)
+    assert again.announced == () and not again.may_forward
 
 
 def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(gate: Gate) -> None:
@@ -625,15 +683,6 @@ def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
     assert gate.send(records[0]) == []
 
 
-def test_the_oldest_announcements_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 50)
-    gate = Gate()
-    first, second = gate.record(1, age=DAY), gate.record(2, author=2, age=DAY)
-    gate.announce(first.digest)
-    gate.announce(second.digest, *(bytes([number]) * 32 for number in range(49)))
-    assert gate.admission.check_records([first, second], "neighbour").rejections == (Rejection.AGE,)
-
-
 def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_REPEATS", 8)
     gate = Gate()
@@ -646,11 +695,10 @@ def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freshness, "MAX_CLOCKS", 5)
     gate = Gate()
-    gate.send(gate.record(1))
-    assert gate.send(gate.record(2, age=DAY)) == [Rejection.AGE]
-    for author in range(2, 7):
-        gate.send(gate.record(1, author))
-    assert gate.send(gate.record(3, age=DAY)) == []
+    for author in range(1, 7):
+        assert gate.send(gate.record(1, author, age=DAY), sender=identity(author).peer_id) == []
+    assert gate.send(gate.record(2, 1, age=DAY)) == [Rejection.AGE], "it is not known any more"
+    assert gate.send(gate.record(2, 2, age=DAY)) == []
 
 
 def test_tasks_of_the_library_are_checked() -> None:

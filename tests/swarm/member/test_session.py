@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
 
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.swarm.finding.outside import Outside, View
 from sapo_edge.swarm.host.pubsub import Verdict
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.admission import Admission
-from sapo_edge.swarm.judging.reputation import ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
+from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT, Reputation
 from sapo_edge.swarm.member import session as module
 from sapo_edge.swarm.member.config import SwarmConfig
 from sapo_edge.swarm.member.member import Member
@@ -110,10 +112,20 @@ def test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts(mo
 def test_an_ignored_neighbour_is_not_heard_and_not_asked() -> None:
     def scenario(lab: Lab) -> None:
         lab.reputation.penalize(NEIGHBOUR, IGNORE_AT)
-        assert lab.check(lab.message(2, announced=(bytes(32),))) is Verdict.IGNORE
-        assert lab.check(b"garbage") is Verdict.IGNORE
+        assert lab.check(lab.message(2, announced=(bytes(32),))) is Verdict.DECLINE
+        assert lab.check(b"garbage") is Verdict.DECLINE
         assert lab.waiting == (0, 0) and not lab.session.puller._wanted
         assert not lab.member.status().rejections, "whoever is ignored is not judged again"
+
+    play(scenario)
+
+
+def test_a_message_from_a_neighbour_without_room_may_come_from_another_one() -> None:
+    def scenario(lab: Lab) -> None:
+        lab.reputation.charge("crowd", NEIGHBOUR, 1.2 * BURST)
+        message, author = lab.message(2), Identity(bytes([2]) * 32).peer_id
+        assert lab.check(message) is Verdict.DECLINE
+        assert lab.session._check(message, Identity(bytes([8]) * 32).peer_id, author) is Verdict.ACCEPT
 
     play(scenario)
 
@@ -186,3 +198,22 @@ def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeyp
         assert len(checked) <= 4 + 1 + 3, "what failed was paid for too"
 
     trio.run(scenario)
+
+
+def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "listen_port", lambda host: 4001)
+
+    def scenario(lab: Lab) -> None:
+        relays, outside = SimpleNamespace(addresses=tuple), Outside()
+        lab.session._discovery = cast(Any, SimpleNamespace(outside=outside, relays=relays, invited=tuple))
+        lab.clock.now = 1_790_000_000.0
+        messages = [lab.message(2, number) for number in range(3)]
+        lab.clock.now += 86_400.0
+        assert lab.check(messages[0]) is Verdict.IGNORE
+        for number, ip in enumerate(("60.1.1.1", "60.2.2.2"), 1):
+            outside.record(View(ip, "", None, -86_400.0))
+            lab.session._snapshot(True)
+            assert lab.check(messages[number]) is (Verdict.IGNORE, Verdict.ACCEPT)[number - 1]
+            assert lab.member.status().clock_ahead == (0.0, -86_400.0)[number - 1]
+
+    play(scenario)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sapo_edge.backends.model import gguf_header
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, parse_header, read_header
 from sapo_edge.errors import ModelError
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, make_tensors
@@ -119,6 +121,32 @@ def test_a_header_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ModelError, match="can't read"):
         read_header(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [(8, [50_000_000]), (8, [8000] * 2), (4, [90_000_000]), (6, [4_000_000] * 20)],
+    ids=["texts", "arrays of texts", "numbers", "arrays of numbers"],
+)
+def test_a_sparse_file_is_refused_soon_and_without_memory(
+    tmp_path: Path, kind: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 MB of nothing, which are 50 million empty texts: these took 49 seconds, and numbers 400 MB of memory."""
+    monkeypatch.setattr(gguf_header, "MAX_ELEMENTS", 10_000)
+    path, size = tmp_path / "sparse.gguf", {8: 8}.get(kind, 4)
+    with path.open("wb") as file:
+        file.write(b"GGUF" + struct.pack("<IQQ", 3, 0, len(counts)))
+        for count in counts:
+            file.write(entry("x", 9, struct.pack("<IQ", kind, count)))
+            file.seek(count * size, 1)
+        file.truncate()
+    begun = time.process_time()
+    tracemalloc.start()
+    with pytest.raises(ModelError, match="more than"):
+        parse_header(path)
+    memory = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert time.process_time() - begun < 3 and memory < 1 << 20
 
 
 ABSURD = {
