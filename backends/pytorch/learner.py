@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Arrays, read_checked, write_tensors
 from sapo_edge.backends.common.learner import PackedLearner
@@ -55,8 +57,11 @@ class TorchLearner(PackedLearner[Tensor]):
         causal = self.model.base_model.model
         self.trunk: Any = causal.model
         self.head = head_of(causal)
-        self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
+        for layer in self.trunk.layers:
+            # Not by transformers' own switch, whose name differs between its versions.
+            layer.forward = partial(self._layer, layer.forward)
         self._checkpointed = False
+        self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
@@ -75,12 +80,8 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
-        try:
-            with reproducible(self.place.device):
-                return super().update(groups, settings, handle)
-        finally:
-            # The torch backend samples from the same layers.
-            self._checkpoint_layers(False)
+        with reproducible(self.place.device):
+            return super().update(groups, settings, handle)
 
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -140,7 +141,7 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def _hidden(self, layout: Pack, check: Callable[[], None] = go_on) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
-        self._checkpoint_layers(len(layout.token_ids) > self.place.checkpointed_tokens)
+        self._checkpointed = len(layout.token_ids) > self.place.checkpointed_tokens
         states = self.trunk(
             input_ids=self._tensor(layout.token_ids)[None],
             position_ids=self._tensor(layout.positions)[None],
@@ -154,15 +155,12 @@ class TorchLearner(PackedLearner[Tensor]):
         """An array on the model's device."""
         return torch.from_numpy(array).to(self.place.device)
 
-    def _checkpoint_layers(self, checkpointed: bool) -> None:
-        """Choose whether a forward pass keeps only each layer's input for the backward pass, or all activations."""
-        if checkpointed == self._checkpointed:
-            return
-        self._checkpointed = checkpointed
-        if checkpointed:
-            self.model.activation_checkpointing_enable({"use_reentrant": False})
-        else:
-            self.model.activation_checkpointing_disable()
+    def _layer(self, forward: Callable[..., Tensor], *states: Tensor, **options: Any) -> Tensor:
+        """A decoder layer. For a long pack it keeps only its input, and is computed again in the backward pass."""
+        if self._checkpointed and torch.is_grad_enabled():
+            kept: Tensor = checkpoint(forward, *states, use_reentrant=False, preserve_rng_state=False, **options)
+            return kept
+        return forward(*states, **options)
 
     def _logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
         parts = []

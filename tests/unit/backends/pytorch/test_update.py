@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, encode_group
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, encode_group, pack
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, Place
@@ -90,21 +90,26 @@ def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
-def test_checkpointing_is_switched_only_where_it_changes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    switched: list[str] = []
-    model = recorder.learner.model
-    for name in ("enable", "disable"):
-        method = getattr(model, f"activation_checkpointing_{name}")
+def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
+    """Bytes that a forward pass keeps for its backward pass."""
+    sizes: dict[int, int] = {}
 
-        def record(*arguments: object, name: str = name, method: Callable[..., None] = method) -> None:
-            switched.append(name)
-            method(*arguments)
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
 
-        monkeypatch.setattr(model, f"activation_checkpointing_{name}", record)
-    recorder.update(make_groups(), SETTINGS)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        assert compute().requires_grad
+    return sum(sizes.values())
+
+
+def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) -> None:
+    layout, frozen = pack(make_groups()), 4 * recorder.learner.head.weight.numel()  # type: ignore[attr-defined]
+    inputs = len(layout.token_ids) * 64 * 4
+    assert bytes_kept(lambda: recorder.learner._hidden(layout)) > 20 * inputs
     recorder.learner.place = replace(CPU, checkpointed_tokens=0)
-    recorder.update(make_groups(), SETTINGS)
-    assert switched == ["enable", "disable"]
+    assert bytes_kept(lambda: recorder.learner._hidden(layout)) < 6 * inputs + frozen
 
 
 @pytest.mark.parametrize("tokens", [1, 45])
