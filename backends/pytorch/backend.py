@@ -118,20 +118,23 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     policy = TorchPolicy(
         options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
         narrate=options.narrate, thinking=options.thinking, quantise=options.quantise, precision=options.precision,
+        cache=options.cache,
     )  # fmt: skip
     return policy, policy.reasons
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
-    """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds the device without loading torch."""
+    """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds a GPU without loading torch."""
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import place as places
+    from sapo_edge.backends.pytorch.rates import products_for
 
     host, shape = this_host(), shape_of(open_source(model))
     if free := look(host, model).free:
         place = _nvidia_place(host, shape, free)
     else:
-        place = places.cpu_place(size.precision, size.quantise if model.is_dir() else "")
+        products = products_for(size.precision, size.cache)
+        place = places.cpu_place(products, size.quantise if model.is_dir() else "")
     return places.estimate_memory(shape, size, place)
 
 

@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, replace
 
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.model.gguf_header import F32, GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
@@ -90,24 +90,16 @@ CPU = Place()
 PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
 
 
-def products_for(precision: str) -> str:
-    """The number format of a CPU's products by the setting `precision`: "auto", "float32" or "bfloat16"."""
-    if precision == "auto":
-        return "bfloat16" if multiplies_bfloat16() else "float32"
-    return precision
-
-
-def cpu_place(precision: str = "float32", quantise: str = "") -> Place:
+def cpu_place(products: Products, quantise: str = "") -> Place:
     """The torch backend's place on a CPU.
 
     Args:
-        precision: see `products_for`.
+        products: their number format.
         quantise: the format to which the matrices are quantised when they are loaded; "": none.
     """
-    products = products_for(precision)
     matrices = f"its matrices in {quantise}, " if quantise else ""
-    reason = f"torch on the CPU, {matrices}products in {products}"
-    return replace(CPU, weights=quantise or products, products=products, reason=reason)
+    reason = f"torch on the CPU, {matrices}{products}"
+    return replace(CPU, weights=quantise or products.format, products=products.format, reason=reason)
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:

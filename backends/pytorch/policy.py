@@ -17,6 +17,7 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory, slots_for
+from sapo_edge.backends.pytorch.rates import products_for
 from sapo_edge.backends.pytorch.runtime import (
     choose_place,
     explain_full_memory,
@@ -46,6 +47,7 @@ class TorchPolicy(BasePolicy):
         thinking: whether the model may think before it answers.
         quantise: the format to which a directory's matrices are quantised on a CPU, one of `place.QUANTISED`; "": none.
         precision: of a CPU's products: "auto", "float32" or "bfloat16".
+        cache: directory for derived files; None for none.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -65,6 +67,7 @@ class TorchPolicy(BasePolicy):
         thinking: bool = False,
         quantise: str = "",
         precision: str = "float32",
+        cache: Path | None = None,
     ) -> None:
         self.source: ModelSource = open_source(path)
         self.shape = shape_of(self.source)
@@ -76,7 +79,8 @@ class TorchPolicy(BasePolicy):
 
         self.place = place or choose_place(self.shape, device)
         if self.place == CPU:
-            self.place = cpu_place(precision, quantise if isinstance(self.source, HfDirectory) else "")
+            products = products_for(precision, cache)
+            self.place = cpu_place(products, quantise if isinstance(self.source, HfDirectory) else "")
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None

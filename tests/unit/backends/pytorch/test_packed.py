@@ -22,6 +22,7 @@ from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, Pac
 from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, cpu_place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.products import by_onednn
+from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
@@ -112,7 +113,7 @@ def test_packed_products_in_bfloat16_are_those_of_bfloat16_weights(
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.TILE_WEIGHTS", 1000)
     header = quantised["llama", form]
-    narrow, learner = gradient(header, cpu_place("bfloat16"), monkeypatch)
+    narrow, learner = gradient(header, cpu_place(Products("bfloat16")), monkeypatch)
     packed, _ = gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)
     assert distance(packed, narrow) < 1e-6
     # Not by chance: they are others than float32's.
