@@ -16,6 +16,7 @@ from gguf.quants import dequantize
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.source import open_source
+from sapo_edge.backends.pytorch import packed
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
@@ -215,3 +216,27 @@ def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
     # Sampler and learner are the same quantised model.
     assert policy.update([group], STRONG).mismatch_kl < 1e-7
     policy.close()
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-gqa", "gemma3"])
+def test_tables_in_bfloat16_compute_what_float32_ones_of_the_same_values_do(
+    headers: dict[str, GgufHeader], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "PART_WEIGHTS", 100 * SHAPES[name].width)
+    ids, results = torch.tensor([list(b"What is 3 + 4?")]), []
+    for narrow in (False, True):
+        model = load_base(headers[name])
+        tables = (model.get_input_embeddings(), model.lm_head)
+        for table in tables:
+            if narrow:
+                packed.narrow_table(table)
+                assert table.weight.dtype == torch.bfloat16
+            else:
+                table.weight.data = table.weight.bfloat16().float()
+        states = tables[0](ids).requires_grad_()
+        logits = model.lm_head(model.model(inputs_embeds=states).last_hidden_state)
+        assert logits.dtype == states.dtype == torch.float32
+        logits.square().sum().backward()
+        results.append((logits.detach(), states.grad))
+    for wide, other in zip(*results, strict=True):
+        assert float((wide - other).abs().max()) < 1e-5 * float(wide.abs().max())

@@ -85,6 +85,10 @@ def test_a_model_too_large_for_bfloat16_uses_four_bits_if_it_can() -> None:
     assert "smaller model" in caught.value.remedy
 
 
+def test_eight_billion_weights_in_four_bits_fit_into_12_gb() -> None:
+    assert gpu_place(LARGE, "cuda", "RTX 3060", 11_400_000_000, four_bits=True).weights == "nf4"
+
+
 def test_a_gpu_without_bfloat16_computes_in_float32_or_four_bits() -> None:
     place = gpu_place(SMALL, "cuda", "GTX 1660", 6_000_000_000, four_bits=False, bfloat16=False)
     assert (place.weights, place.graphs) == ("float32", True) and "no bfloat16" in place.reason
@@ -171,7 +175,7 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
         with pytest.raises(BackendError, match="bitsandbytes"):
             load_base(headers["llama"], replace(CPU, weights="nf4"))
     else:
-        assert "4bit" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
+        assert "FourBitLinear" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
 
 
 def test_four_bits_sample_and_learn(models: dict[str, Path], tmp_path: Path) -> None:
