@@ -6,8 +6,10 @@ that it trains. Call `runtime.require_torch` before importing this module.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention, go_on
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
-from sapo_edge.backends.pytorch.place import CPU, LOGIT_SLICE, Place
+from sapo_edge.backends.pytorch.place import CPU, LOGIT_ROWS, LOGIT_SLICE, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.products import by_onednn
-from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
+from sapo_edge.backends.pytorch.runtime import prepare_device, release_device_memory, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
+_LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
 
 
@@ -60,7 +63,7 @@ class TorchLearner(PackedLearner[Tensor]):
         for layer in self.trunk.layers:
             # Not by transformers' own switch, whose name differs between its versions.
             layer.forward = partial(self._layer, layer.forward)
-        self._checkpointed = False
+        self._checkpointed, self._repeatable = False, True
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
@@ -80,8 +83,33 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
-        with reproducible(self.place.device):
-            return super().update(groups, settings, handle)
+        while True:
+            try:
+                with reproducible(self.place.device, strict=self._repeatable):
+                    return super().update(groups, settings, handle)
+            except torch.OutOfMemoryError:
+                if not self._take_less():
+                    raise
+            except RuntimeError as error:
+                # Some device may lack an order for what others have one for; it can learn all the same.
+                if not self._repeatable or "deterministic" not in str(error):
+                    raise
+                self._repeatable = False
+                _LOGGER.warning("repeated updates may differ in the last bits here: %s", str(error).splitlines()[0])
+            # Only here is what the failed pass had computed let go of.
+            release_device_memory(self.place.device)
+
+    def _take_less(self) -> bool:
+        """Learn in packs of half the size from now on; False if they are as small as on a CPU."""
+        tokens = self.pack_tokens // 2
+        if tokens < PACK_TOKENS:
+            return False
+        _LOGGER.warning(
+            "the memory of %s is full: learning in packs of %d tokens from now on", self.place.device, tokens
+        )
+        self.pack_tokens, self.group_tokens = tokens, min(tokens, self.group_tokens)
+        self.place = replace(self.place, checkpointed_tokens=0, logit_rows=min(LOGIT_ROWS, self.place.logit_rows))
+        return True
 
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)

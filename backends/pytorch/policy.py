@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +33,9 @@ from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
     from sapo_edge.backends.pytorch.steps import StepCache
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class TorchPolicy(BasePolicy):
@@ -116,18 +121,30 @@ class TorchPolicy(BasePolicy):
         return explain_full_memory(self.place.device)
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
+        import torch
+
         from sapo_edge.backends.pytorch.sampler import GroupSampler
 
         own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
-        return GroupSampler(
-            self._step_cache,
-            self.vocabulary,
-            request,
-            handle,
-            slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
-            use_adapter=use_adapter,
-            between_steps=self._adapt_threads,
-        ).run()
+        while True:
+            slots = slots_for(self.place, self.shape, own, free_memory(self.place.device))
+            try:
+                return GroupSampler(
+                    self._step_cache,
+                    self.vocabulary,
+                    request,
+                    handle,
+                    slots=slots,
+                    use_adapter=use_adapter,
+                    between_steps=self._adapt_threads,
+                ).run()
+            except torch.OutOfMemoryError:
+                if slots == 1:
+                    raise
+            self.place = replace(self.place, slots=slots // 2)
+            _LOGGER.warning("the memory of %s is full: %d answers at a time from now on", self.place.device, slots // 2)
+            self._step_cache.forget()
+            release_device_memory(self.place.device)
 
     def _adapt_threads(self) -> None:
         import torch

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sapo_edge.backends.machine.host import multiplies_bfloat16, processor, torch_build
+from sapo_edge.backends.machine.host import TorchBuild, multiplies_bfloat16, processor, torch_build
 from sapo_edge.errors import BackendError
 
 FILE = "products.json"
@@ -43,9 +43,9 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
         return Products(precision)
     if not multiplies_bfloat16():
         return Products("float32", "because this processor has no instructions for bfloat16")
-    build = torch_build()
-    rates = None if build is None else _remembered(cache, build.version)
-    if rates is None and (build is None or not measure):
+    build = torch_build() or TorchBuild("")
+    rates = _remembered(cache, build.version)
+    if rates is None and not measure:
         return Products("float32", "until it is measured whether bfloat16 is faster here")
     try:
         rates = rates or _measured(cache, build.version)

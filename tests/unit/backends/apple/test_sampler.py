@@ -9,6 +9,7 @@ import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.apple.runtime import require_mlx
+from sapo_edge.backends.common import draw as common
 from tests import needs
 from tests.models import SHAPES, question, write_model
 
@@ -19,11 +20,11 @@ def test_a_step_draws_for_all_answers_at_once(tmp_path: Path, monkeypatch: pytes
     require_mlx()
     from sapo_edge.backends.apple import sampler
 
-    original, rows = sampler.draw, []
+    rows: list[int] = []
 
     def draw(logits: Any, *arguments: Any) -> Any:
         rows.append(len(logits))
-        return original(logits, *arguments)
+        return common.draw(logits, *arguments)
 
     monkeypatch.setattr(sampler, "draw", draw)
     policy = MlxPolicy(write_model(tmp_path / "model.gguf", SHAPES["llama"]), threads=1, trainable=False)

@@ -63,7 +63,7 @@ def test_it_is_measured_once_and_again_on_another_processor(
 
 
 def test_a_processor_is_told_from_another_one(tmp_path: Path) -> None:
-    names = []
+    names: list[str] = []
     for model, flags in (("EPYC 9", "avx avx512_bf16"), ("EPYC 9", "avx"), ("Xeon 4", "avx")):
         file = tmp_path / "cpuinfo"
         file.write_text(f"processor\t: 0\nmodel name\t: {model}\ncpu MHz\t: {len(names)}\nflags\t\t: {flags}\n")
