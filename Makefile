@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 # In the order of tests/conftest.py, not by the number of tests in a file.
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run test test-pythons check lint benchmarks site clean
+.PHONY: run test test-pythons test-lowest test-newest check lint benchmarks site clean
 
 run: $(VENV)/.installed
 	$(BIN)/sapo run --solo --rounds $(ROUNDS)
@@ -27,6 +27,10 @@ test-pythons: test-python-3.12 test-python-3.13
 test-python-3.12: MUCH = imports
 test-python-%:
 	@sh .ci/light $* $(MUCH)
+
+# The backends with the lowest and the newest versions that pyproject.toml permits, beside the pinned ones.
+test-lowest test-newest: test-%:
+	@PYTHON=$(PYTHON) sh .ci/versions $*
 
 check: lint
 	$(PYTEST) -m "not slow"

@@ -85,6 +85,7 @@ class RoundShape:
         trainable: whether the adapter learns.
         memory: most bytes to take; 0 is what is free.
         quantise, precision: as in `OpenOptions`.
+        cache: directory for derived files, with what was measured on this machine; None for none.
     """
 
     rank: int
@@ -96,6 +97,7 @@ class RoundShape:
     memory: int = 0
     quantise: str = ""
     precision: str = "float32"
+    cache: Path | None = None
 
 
 OpenedPolicy: TypeAlias = tuple[Policy, tuple[str, ...]]

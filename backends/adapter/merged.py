@@ -25,6 +25,7 @@ from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.llama_library import llama_library
+from sapo_edge.backends.model.mlx_settings import mlx_settings
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 
 if TYPE_CHECKING:
@@ -139,10 +140,19 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
     for weights in sorted(set(directory.files.values())):
         names = [name for name, file in directory.files.items() if file == weights]
         _merge_file(weights, names, target / weights.name, changes, alpha / rank)
-    config = json.loads((target / "config.json").read_text())
+    config = json.loads((target / "config.json").read_text()) | _for_mlx(directory)
     config.pop("_name_or_path", None)
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     return target
+
+
+def _for_mlx(directory: HfDirectory) -> dict[str, Any]:
+    """Settings beside which mlx-lm, that knows nothing of this project, computes the same model."""
+    try:
+        return mlx_settings(directory)
+    except ModelError:
+        # mlx-lm can't compute this model, but others can.
+        return {}
 
 
 def _changes(adapter: Path, directory: HfDirectory) -> dict[str, Arrays]:

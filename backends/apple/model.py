@@ -11,7 +11,6 @@ Call `runtime.require_mlx` before importing this module.
 from __future__ import annotations
 
 import importlib
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -26,6 +25,7 @@ from sapo_edge.backends.model.architectures import architecture_of, model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfDirectory
+from sapo_edge.backends.model.mlx_settings import GEMMA3, gemma3_settings, mlx_settings
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.errors import ModelError
 
@@ -49,7 +49,7 @@ def load_model(source: ModelSource, quantised: bool) -> nn.Module:
 
 def _load_gguf(header: GgufHeader, quantised: bool) -> nn.Module:
     values, name = model_values(header), architecture_of(header).name
-    rope = gemma.mlx_settings(values, header.path) if name == gemma.NAME else values["rope_parameters"]
+    rope = gemma3_settings(values, header.path) if name == GEMMA3 else values["rope_parameters"]
     values |= {"model_type": name, **rope}
     kind = importlib.import_module(f"mlx_lm.models.{name}")
     wide = values["head_dim"] * values["num_attention_heads"] != values["hidden_size"]
@@ -107,7 +107,7 @@ def _ready(model: nn.Module, weights: Arrays | None = None) -> nn.Module:
     if weights is not None:
         model.load_weights(list(weights.items()))
     model.set_dtype(mx.float32)
-    if model.model_type == gemma.NAME:
+    if model.model_type == GEMMA3:
         gemma.scale_exactly(model)
     model.freeze()
     model.eval()
@@ -122,7 +122,7 @@ def _load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:
     from mlx_lm import utils
 
     try:
-        model, _ = utils.load_model(directory.path, lazy=True, model_config=_config_corrections(directory))
+        model, _ = utils.load_model(directory.path, lazy=True, model_config=mlx_settings(directory))
         model.set_dtype(mx.float32)
         return _ready(model if quantised else utils.dequantize_model(model))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
@@ -131,19 +131,3 @@ def _load_directory(directory: HfDirectory, quantised: bool) -> nn.Module:
             f"mlx-lm can't load {directory.path} ({error})",
             "download it again, or convert the model with mlx_lm.convert",
         ) from error
-
-
-def _config_corrections(directory: HfDirectory) -> dict[str, Any]:
-    """Settings that mlx-lm reads differently from transformers, with transformers' meaning.
-
-    mlx-lm's llama and qwen2 ignore `rope_parameters`, where transformers 5 keeps the settings of RoPE; and without
-    `tie_word_embeddings` mlx-lm takes a model for a tied one.
-    """
-    config = directory.config
-    tied = "lm_head.weight" not in directory.files
-    corrections: dict[str, Any] = {"tie_word_embeddings": config.get("tie_word_embeddings", tied)}
-    if directory.architecture == gemma.NAME:
-        return corrections | gemma.mlx_settings(config, directory.path)
-    if isinstance(rope := config.get("rope_parameters"), dict):
-        corrections |= {"rope_theta": rope.get("rope_theta", config.get("rope_theta", 10000.0)), "rope_scaling": rope}
-    return corrections

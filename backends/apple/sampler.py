@@ -52,29 +52,55 @@ class _PromptCache(KVCache):
 
 
 class _Drawing:
-    """An answer, and mlx-lm's sampler for it.
+    """An answer, and what is drawn for it.
 
     mlx-lm computes one step ahead: when it returns a token, the next one is already drawn, even after the last.
     """
 
-    def __init__(self, answer: AnswerInProgress, temperature: float) -> None:
+    def __init__(self, answer: AnswerInProgress) -> None:
         self.answer = answer
-        self._temperature = temperature
-        self._drawn: deque[float] = deque()
+        self.drawn: deque[float] = deque()
         self._uniforms = iter(answer.uniforms)
 
-    def __call__(self, logprobs: mx.array) -> mx.array:
-        """(1,) id drawn from (1, vocabulary) log-probabilities at temperature 1."""
-        uniform = next(self._uniforms, None)
-        if uniform is None:
-            return mx.zeros(1, mx.uint32)
-        (token,), (logprob,) = draw(np.array(logprobs), self._temperature, np.array([uniform]))
-        self._drawn.append(logprob)
-        return mx.array([token], mx.uint32)
+    def uniform(self) -> float:
+        """The next of the answer's random numbers; any number after the last, for a token that is never returned."""
+        return next(self._uniforms, 0.0)
 
     def append(self, token: int, handle: CallHandle) -> bool:
         """Add a token that mlx-lm returned to the answer; False if that completed it."""
-        return self.answer.append(token, self._drawn.popleft(), handle)
+        return self.answer.append(token, self.drawn.popleft(), handle)
+
+
+class _Sampler:
+    """mlx-lm's sampler for all answers: it calls it once for all rows of a batch only if they share one.
+
+    In a step it first calls it for the answers that it decodes, then for those that it starts, in the order in which
+    they were inserted.
+
+    Attributes:
+        waiting: answers that were inserted and not started.
+        active: those that are decoded, a row each.
+        decodes: whether the next call is for those.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.waiting: deque[_Drawing] = deque()
+        self.active: list[_Drawing] = []
+        self.decodes = False
+        self._temperature = temperature
+
+    def __call__(self, logprobs: mx.array) -> mx.array:
+        """(rows,) ids drawn from (rows, vocabulary) log-probabilities at temperature 1."""
+        rows = self.active
+        if not self.decodes:
+            rows = [self.waiting.popleft() for _ in range(len(logprobs))]
+            self.active += rows
+        self.decodes = False
+        uniforms = np.array([drawing.uniform() for drawing in rows])
+        tokens, drawn = draw(np.array(logprobs), self._temperature, uniforms)
+        for drawing, logprob in zip(rows, drawn, strict=True):
+            drawing.drawn.append(logprob)
+        return mx.array(tokens, mx.uint32)
 
 
 class GroupSampler:
@@ -111,6 +137,7 @@ class GroupSampler:
         self.shared = common_prefix(request.prompts)
         self.prefix = request.prompts[0][: self.shared]
         self.pending = deque(enumerate(prompt[self.shared :] for prompt in request.prompts))
+        self.sampler = _Sampler(request.temperature)
         self.drawing: dict[int, _Drawing] = {}
         self.results = Results(request, handle)
 
@@ -146,25 +173,27 @@ class GroupSampler:
         cache = copy.deepcopy(shared)
         self._compute(suffix[:-1], cache)
         answers = self.request.answers
-        started = [
-            _Drawing(self.request.begin(self.vocabulary, group, index), self.request.temperature)
-            for index in range(answers)
-        ]
+        started = [_Drawing(self.request.begin(self.vocabulary, group, index)) for index in range(answers)]
+        self.sampler.waiting += started
         uids = generator.insert(
             [list(suffix[-1:])] * answers,
             max_tokens=[self.request.max_tokens] * answers,
             caches=[cache] * answers,
-            samplers=started,
+            samplers=[self.sampler] * answers,
         )
         self.drawing |= zip(uids, started, strict=True)
 
     def _step(self, generator: BatchGenerator) -> None:
         """Decode one token of each answer that has a slot."""
+        self.sampler.decodes = bool(self.sampler.active)
         _, responses = generator.next()
         stopped = []
         for response in responses:
-            if not self.drawing[response.uid].append(response.token, self.handle):
-                self.results.add(self.drawing.pop(response.uid).answer)
+            drawing = self.drawing[response.uid]
+            if not drawing.append(response.token, self.handle):
+                self.results.add(drawing.answer)
+                self.sampler.active.remove(drawing)
+                del self.drawing[response.uid]
                 if response.finish_reason is None:
                     stopped.append(response.uid)
         if stopped:

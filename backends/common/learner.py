@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar
 
 from sapo_edge.backends.common.loss import LossSums
 from sapo_edge.backends.common.packing import EncodedGroup, Pack, pack, packs, split, weighted, without_flat_answers
-from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, UpdateSettings, UpdateStatistics
 
 Logprobs = TypeVar("Logprobs")
@@ -95,7 +94,8 @@ class PackedLearner(ABC, Generic[Logprobs]):
         kept = self._keep(settings.epochs)
         try:
             return self._update(groups, settings, handle)
-        except Cancelled:
+        except Exception:
+            # Cancelled, or out of memory.
             self._restore(kept)
             raise
         finally:

@@ -45,7 +45,7 @@ def open_policy(options: OpenOptions) -> OpenedPolicy:
     )  # fmt: skip
     price = policy.plan.price(trainable=options.trainable)
     memory = (f"to fit into the memory: {price}",) if price else ()
-    learning = (f"learning: products in {policy.place.products}",) if options.trainable else ()
+    learning = (f"learning: {policy.products}",) if options.trainable else ()
     return policy, (f"sampling: {policy.sampler.reason}", *learning, f"threads: {policy.governor.reason}", *memory)
 
 

@@ -22,7 +22,7 @@ from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
-from sapo_edge.backends.pytorch.place import products_for
+from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 
@@ -73,7 +73,8 @@ class LlamaCppPolicy(BasePolicy):
         self.lora = lora or LoraSettings()
         self.governor = ThreadGovernor(threads)
         self.plan = DEFAULT if size is None else fitting_plan(self.header, size, free_memory(size.memory))
-        self.place = replace(self.plan.place, products=products_for(precision))
+        self.products = products_for(precision, cache) if trainable else Products()
+        self.place = replace(self.plan.place, products=self.products.format)
         self.sampler = self._choose_sampler(cache, sampled, narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
         header = replace(read_header(self.sampler.path), metadata=self.header.metadata)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import shutil
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ import numpy.typing as npt
 
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.machine.disk import nearest_existing
+from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import ModelError
@@ -160,7 +160,7 @@ def _remove(directory: Path, name: str) -> None:
 
 
 def _write_choice(directory: Path, name: str, rates: dict[str, float]) -> None:
-    record = {"machine": _machine(), "tried": CANDIDATES, "format": name, "rates": rates}
+    record = {"machine": processor(), "tried": CANDIDATES, "format": name, "rates": rates}
     temporary = directory / f"choice.json.{os.getpid()}.part"
     temporary.write_text(json.dumps(record))
     os.replace(temporary, directory / "choice.json")
@@ -171,7 +171,11 @@ def _read_choice(directory: Path, header: GgufHeader) -> SamplerChoice | None:
     try:
         record = json.loads((directory / "choice.json").read_text())
         # An earlier version tried fewer formats.
-        if record["machine"] != _machine() or record["tried"] != list(CANDIDATES) or record["format"] not in CANDIDATES:
+        if (
+            record["machine"] != processor()
+            or record["tried"] != list(CANDIDATES)
+            or record["format"] not in CANDIDATES
+        ):
             return None
         choice = _choice(directory, header, record["format"], record["rates"])
         read_header(choice.path)
@@ -184,10 +188,6 @@ def _choice(directory: Path, header: GgufHeader, name: str, rates: dict[str, flo
     path = header.path if name == "original" else directory / f"{name}.gguf"
     measured = ", ".join(f"{key} {rate:.0f}" for key, rate in rates.items())
     return SamplerChoice(path, name, f"{name} was fastest on this host (tokens/s: {measured})")
-
-
-def _machine() -> str:
-    return f"{platform.machine()} {platform.processor()} {os.cpu_count()}"
 
 
 def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import os
 import platform
 import re
 from collections.abc import Callable
@@ -11,6 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from sapo_edge.backends.machine.nvidia import Nvidia, find_nvidia
+
+PROCESSORS = Path("/proc/cpuinfo")
+IDENTIFYING = ("model name", "flags", "CPU implementer", "CPU part", "Features")
+"""Fields of that list, on x86 and ARM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +75,25 @@ def this_host() -> Host:
     )
 
 
-def multiplies_bfloat16(processors: Path = Path("/proc/cpuinfo")) -> bool:
+def processor(processors: Path = PROCESSORS) -> str:
+    """What changes with the processor, and on Linux with what it can do: to remember a measurement by.
+
+    Args:
+        processors: the system's list of processors.
+    """
+    try:
+        lines = processors.read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    kinds = sorted({line for line in lines if line.partition(":")[0].strip() in IDENTIFYING})
+    digest = hashlib.sha256("\n".join(kinds).encode()).hexdigest()[:16]
+    return f"{platform.machine()} {platform.processor()} {os.cpu_count()} {digest}"
+
+
+def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
     """Whether an x86 processor has instructions for bfloat16, on Linux; elsewhere only torch could tell.
+
+    It may multiply float32 faster all the same.
 
     Args:
         processors: the system's list of processors.

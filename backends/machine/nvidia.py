@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,18 @@ UNNAMED = "an NVIDIA GPU"
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: its name, total and free bytes (0: unknown), compute capability."""
+    """One GPU: its name, total and free bytes (0: unknown), compute capability, CUDA's name for it ("": unknown)."""
 
     name: str
     total: int = 0
     free: int = 0
     capability: tuple[int, int] | None = None
+    uuid: str = ""
+
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether it has units for bfloat16; an unknown one is taken for a newer one."""
+        return self.capability is None or self.capability >= LEAST_BFLOAT16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Nvidia:
     """The GPUs of a machine and their driver.
 
     Attributes:
-        gpus: at least one.
+        gpus: those that CUDA shows; at least one.
         driver: its version; "" if it does not run.
         trouble: why no GPU can be used, in words; "" if they can.
         remedy: what to do about it.
@@ -55,8 +61,8 @@ class Nvidia:
     trouble: str = ""
     remedy: str = ""
 
-    def unfit_for(self, cuda: str) -> tuple[str, str]:
-        """Why a torch built for this version of CUDA can't use the first GPU, and the remedy; "" if it can."""
+    def unfit_for(self, cuda: str, gpu: Gpu) -> tuple[str, str]:
+        """Why a torch built for this version of CUDA can't use a GPU, and the remedy; "" if it can."""
         if self.trouble:
             return self.trouble, self.remedy
         major, driver = _major(cuda), _major(self.driver)
@@ -66,7 +72,7 @@ class Nvidia:
                 f"its driver {self.driver} is too old for torch, which was built for CUDA {cuda} and needs {least}",
                 "update NVIDIA's driver, or install a torch that was built for an older CUDA",
             )
-        capability = self.gpus[0].capability
+        capability = gpu.capability
         least_capability = next((at for since, at in NEWEST_FIRST if since <= _version(cuda)), (0, 0))
         if capability is not None and capability < least_capability:
             return (
@@ -81,10 +87,41 @@ def find_nvidia() -> Nvidia | None:
     nvidia = _ask_library() or _read_bus()
     if nvidia is None or not nvidia.gpus:
         return None
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in ("", "-1"):
-        return Nvidia(nvidia.gpus, nvidia.driver, "CUDA_VISIBLE_DEVICES hides it", "unset CUDA_VISIBLE_DEVICES")
-    return nvidia
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None or nvidia.trouble:
+        return nvidia
+    visible = _visible(nvidia.gpus, names, by_bus=os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
+    if not visible:
+        return replace(nvidia, trouble="CUDA_VISIBLE_DEVICES hides it", remedy="unset CUDA_VISIBLE_DEVICES")
+    return replace(nvidia, gpus=visible)
+
+
+def _visible(gpus: tuple[Gpu, ...], names: str, *, by_bus: bool) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA_VISIBLE_DEVICES names, by numbers or beginnings of UUIDs, up to the first that fits none.
+
+    Args:
+        gpus: in the driver's order, that of the bus.
+        names: with commas between them.
+        by_bus: whether numbers count in that order. Otherwise CUDA puts the fastest first, by a rule of its own: which
+            of different GPUs a number means can only be supposed here, and CUDA has to choose.
+    """
+    anonymous = tuple(replace(gpu, uuid="") for gpu in gpus)
+    if "MIG" in names:
+        # Parts of a GPU: how much memory they have is not read here.
+        return anonymous
+    numbered = gpus
+    if not by_bus and len({gpu.name for gpu in gpus}) > 1:
+        numbered = tuple(sorted(anonymous, key=lambda gpu: (gpu.capability or (0, 0), gpu.total), reverse=True))
+    visible: list[Gpu] = []
+    for name in map(str.strip, names.split(",")):
+        if name.isdigit():
+            named = numbered[int(name) : int(name) + 1]
+        else:
+            named = tuple(gpu for gpu in gpus if name and gpu.uuid.startswith(name))
+        if len(named) != 1:
+            break
+        visible += named
+    return tuple(visible)
 
 
 def _major(version: str) -> int:
@@ -131,8 +168,9 @@ def _devices(library: Any) -> Iterator[Gpu]:
         handle = ctypes.c_void_p()
         if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != 0:
             continue
-        name, memory = ctypes.create_string_buffer(96), _Memory()
+        name, uuid, memory = ctypes.create_string_buffer(96), ctypes.create_string_buffer(96), _Memory()
         library.nvmlDeviceGetName(handle, name, 96)
+        library.nvmlDeviceGetUUID(handle, uuid, 96)
         library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
         major, minor = ctypes.c_int(), ctypes.c_int()
         # Drivers of the time before CUDA 9 lack it; `Nvidia.unfit_for` says that they are too old.
@@ -143,6 +181,7 @@ def _devices(library: Any) -> Iterator[Gpu]:
             memory.total,
             memory.free,
             None if failed else (major.value, minor.value),
+            uuid.value.decode(errors="replace"),
         )
 
 

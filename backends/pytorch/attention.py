@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
 
 from sapo_edge.backends.common.packing import Pack, within_window
 from sapo_edge.backends.model.shape import ModelShape
@@ -93,7 +94,7 @@ class PackAttention:
             for segment in pack.segments
         ]
         self._pack = pack
-        self._device = device
+        self._device, self._on_cpu = device, device == "cpu"
         self._check = check
         self._visible: dict[int | None, list[Tensor]] = {}
 
@@ -112,8 +113,19 @@ class PackAttention:
         self._check()
         if query.requires_grad:
             query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
+        if self._on_cpu:
+            return self._attend(query, key, value, scaling, window, grouped=True)
+        # Each branch's copy of the prompt's keys and values would be kept, twice as much as all else where prompts are
+        # long. On a GPU attention is a small part of the time, so it is computed again in the backward pass.
+        attended: Tensor = checkpoint(
+            self._attend, query, key, value, scaling, window, use_reentrant=False, preserve_rng_state=False
+        )
+        return attended
+
+    def _attend(
+        self, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None, *, grouped: bool = False
+    ) -> Tensor:
         heads, width = query.shape[1], query.shape[3]
-        grouped = query.device.type == "cpu"
         if not grouped:
             # GPUs have no fast kernel for grouped queries under a mask.
             key, value = (states.repeat_interleave(heads // key.shape[1], dim=1) for states in (key, value))

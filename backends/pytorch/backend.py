@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.backend import Backend, OpenedPolicy, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
-from sapo_edge.backends.machine.nvidia import LEAST_BFLOAT16, Nvidia
+from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
@@ -68,70 +69,100 @@ def _quantised_for_mlx(model: Path) -> bool:
 
 
 def _look_at_nvidia(host: Host, nvidia: Nvidia, build: TorchBuild, model: Path | None) -> Support:
-    gpu = nvidia.gpus[0]
-    trouble, remedy = nvidia.trouble, nvidia.remedy
-    if not trouble and not build.cuda:
-        trouble, remedy = "torch was built without CUDA", f"install torch for CUDA: {GET_TORCH}"
-    if not trouble:
-        trouble, remedy = nvidia.unfit_for(build.cuda)
-    if not trouble:
-        trouble, remedy = _too_small(host, model, gpu.free)
+    gpu, trouble, remedy = _best_gpu(host, nvidia, build, model)
     if trouble:
         return replace(ON_CPU, potential=NVIDIA, missing=f"{gpu.name} can't be used: {trouble}", remedy=remedy)
     memory = f" with {gpu.total / 1e9:.0f} GB" if gpu.total else ""
-    return Support(True, NVIDIA, f"{gpu.name}{memory}, torch for CUDA {build.cuda}", NVIDIA, free=gpu.free)
+    others = f", the best of {len(nvidia.gpus)} GPUs" if len(nvidia.gpus) > 1 else ""
+    return Support(True, NVIDIA, f"{gpu.name}{memory}{others}, torch for CUDA {build.cuda}", NVIDIA, free=gpu.free)
 
 
-def _too_small(host: Host, model: Path | None, free: int) -> tuple[str, str]:
+def _best_gpu(host: Host, nvidia: Nvidia, build: TorchBuild, model: Path | None) -> tuple[Gpu, str, str]:
+    """The GPU to compute on, why it can't be used, and the remedy, both "" if it can.
+
+    Of those that can be used, one that multiplies bfloat16, and of these the one with most free memory.
+    """
+    ranked = sorted(nvidia.gpus, key=lambda gpu: (gpu.multiplies_bfloat16, gpu.free), reverse=True)
+    judged = [(gpu, *_unfit(host, nvidia, build, gpu, model)) for gpu in ranked]
+    return next((each for each in judged if not each[1]), judged[0])
+
+
+def _unfit(host: Host, nvidia: Nvidia, build: TorchBuild, gpu: Gpu, model: Path | None) -> tuple[str, str]:
+    """Why a GPU can't be used, and the remedy; "" if it can."""
+    if nvidia.trouble:
+        return nvidia.trouble, nvidia.remedy
+    if not build.cuda:
+        return "torch was built without CUDA", f"install torch for CUDA: {GET_TORCH}"
+    trouble, remedy = nvidia.unfit_for(build.cuda, gpu)
+    return (trouble, remedy) if trouble else _too_small(host, model, gpu)
+
+
+def _too_small(host: Host, model: Path | None, gpu: Gpu) -> tuple[str, str]:
     """Why a model does not fit on a GPU, and the remedy; "" if it fits or that is unknown."""
-    if model is None or not free:
+    if model is None or not gpu.free:
         return "", ""
     from sapo_edge.backends.model.source import open_source, shape_of
 
     try:
-        _nvidia_place(host, shape_of(open_source(model)), free)
+        _nvidia_place(host, shape_of(open_source(model)), gpu)
     except SapoError as error:
         # The model itself may be unusable; opening it reports that better.
         return (error.message, error.remedy) if "GB" in error.message else ("", "")
     return "", ""
 
 
-def _nvidia_place(host: Host, shape: ModelShape, free: int) -> Place:
-    """Where a model would be on the first NVIDIA GPU.
+def _nvidia_place(host: Host, shape: ModelShape, gpu: Gpu) -> Place:
+    """Where a model would be on an NVIDIA GPU.
 
     Raises:
         ModelError: if it does not fit there.
     """
     from sapo_edge.backends.pytorch.place import gpu_place
 
+    four_bits = host.installed("bitsandbytes")
+    return gpu_place(shape, "cuda", "it", gpu.free, four_bits=four_bits, bfloat16=gpu.multiplies_bfloat16)
+
+
+def _show_cuda_the_best(host: Host, model: Path) -> None:
+    """Let CUDA see no GPU but the best: it orders several by a rule of its own."""
     nvidia = host.nvidia()
-    capability = nvidia.gpus[0].capability if nvidia is not None else None
-    bfloat16 = capability is None or capability >= LEAST_BFLOAT16
-    return gpu_place(shape, "cuda", "it", free, four_bits=host.installed("bitsandbytes"), bfloat16=bfloat16)
+    if nvidia is not None and len(nvidia.gpus) > 1:
+        gpu, _, _ = _best_gpu(host, nvidia, host.torch() or TorchBuild("unknown"), model)
+        if gpu.uuid:
+            os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
 
 
 def open_policy(options: OpenOptions) -> OpenedPolicy:
     """Open a policy on the device that torch was chosen for, and on no other: another backend may be better there."""
     from sapo_edge.backends.pytorch.policy import TorchPolicy
 
-    device = DEVICES.get(look(this_host(), options.model).preference, "auto")
+    host = this_host()
+    preference = look(host, options.model).preference
+    device = DEVICES.get(preference, "auto")
+    if preference == NVIDIA:
+        _show_cuda_the_best(host, options.model)
     policy = TorchPolicy(
         options.model, device=device, lora=options.lora, threads=options.threads, trainable=options.trainable,
         narrate=options.narrate, thinking=options.thinking, quantise=options.quantise, precision=options.precision,
+        cache=options.cache,
     )  # fmt: skip
     return policy, policy.reasons
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
-    """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds the device without loading torch."""
+    """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds a GPU without loading torch."""
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.backends.pytorch import place as places
+    from sapo_edge.backends.pytorch.rates import products_for
 
     host, shape = this_host(), shape_of(open_source(model))
-    if free := look(host, model).free:
-        place = _nvidia_place(host, shape, free)
+    nvidia = host.nvidia()
+    if nvidia is not None and look(host, model).free:
+        gpu, _, _ = _best_gpu(host, nvidia, host.torch() or TorchBuild("unknown"), model)
+        place = _nvidia_place(host, shape, gpu)
     else:
-        place = places.cpu_place(size.precision, size.quantise if model.is_dir() else "")
+        products = products_for(size.precision, size.cache)
+        place = places.cpu_place(products, size.quantise if model.is_dir() else "")
     return places.estimate_memory(shape, size, place)
 
 

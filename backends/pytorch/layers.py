@@ -22,7 +22,7 @@ from peft.tuners.lora import Linear as PeftLinear
 from torch.nn import functional
 from transformers.activations import SiLUActivation
 
-from sapo_edge.backends.pytorch.packed import PackedLinear, PackedMatrix
+from sapo_edge.backends.pytorch.packed import PackedLinear, PackedMatrix, narrow_table
 from sapo_edge.backends.pytorch.products import wide_linear, wide_product
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
@@ -52,6 +52,10 @@ def narrow_blocks(model: Any, weights: str) -> None:
     """
     if weights not in ("bfloat16", "nf4"):
         return
+    if weights == "nf4":
+        # Where 4 bits are needed, two float32 tables of a large vocabulary are too much.
+        narrow_table(model.get_input_embeddings())
+        narrow_table(model.lm_head)
     for parent in list(model.model.layers.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is not torch.nn.Linear:

@@ -6,14 +6,18 @@ that it trains. Call `runtime.require_torch` before importing this module.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, OPTIMIZER_FILE, Arrays, read_checked, write_tensors
 from sapo_edge.backends.common.learner import PackedLearner
@@ -23,11 +27,12 @@ from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.backends.pytorch.attention import PackAttention, go_on
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, head_of, load_base
-from sapo_edge.backends.pytorch.place import CPU, LOGIT_SLICE, Place
+from sapo_edge.backends.pytorch.place import CPU, LOGIT_ROWS, LOGIT_SLICE, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.products import by_onednn
-from sapo_edge.backends.pytorch.runtime import prepare_device, reproducible
+from sapo_edge.backends.pytorch.runtime import prepare_device, release_device_memory, reproducible
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 
+_LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
 
 
@@ -55,8 +60,11 @@ class TorchLearner(PackedLearner[Tensor]):
         causal = self.model.base_model.model
         self.trunk: Any = causal.model
         self.head = head_of(causal)
+        for layer in self.trunk.layers:
+            # Not by transformers' own switch, whose name differs between its versions.
+            layer.forward = partial(self._layer, layer.forward)
+        self._checkpointed, self._repeatable = False, True
         self.optimizer = torch.optim.Adam(list(self.parameters.values()), lr=0.0)
-        self._checkpointed = False
         self.pack_tokens, self.group_tokens = place.pack_tokens, place.group_tokens
 
     def set_threads(self, threads: int) -> None:
@@ -75,12 +83,33 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def update(self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle) -> UpdateStatistics:
         """See `PackedLearner.update`."""
-        try:
-            with reproducible(self.place.device):
-                return super().update(groups, settings, handle)
-        finally:
-            # The torch backend samples from the same layers.
-            self._checkpoint_layers(False)
+        while True:
+            try:
+                with reproducible(self.place.device, strict=self._repeatable):
+                    return super().update(groups, settings, handle)
+            except torch.OutOfMemoryError:
+                if not self._take_less():
+                    raise
+            except RuntimeError as error:
+                # Some device may lack an order for what others have one for; it can learn all the same.
+                if not self._repeatable or "deterministic" not in str(error):
+                    raise
+                self._repeatable = False
+                _LOGGER.warning("repeated updates may differ in the last bits here: %s", str(error).splitlines()[0])
+            # Only here is what the failed pass had computed let go of.
+            release_device_memory(self.place.device)
+
+    def _take_less(self) -> bool:
+        """Learn in packs of half the size from now on; False if they are as small as on a CPU."""
+        tokens = self.pack_tokens // 2
+        if tokens < PACK_TOKENS:
+            return False
+        _LOGGER.warning(
+            "the memory of %s is full: learning in packs of %d tokens from now on", self.place.device, tokens
+        )
+        self.pack_tokens, self.group_tokens = tokens, min(tokens, self.group_tokens)
+        self.place = replace(self.place, checkpointed_tokens=0, logit_rows=min(LOGIT_ROWS, self.place.logit_rows))
+        return True
 
     def _clear_gradient(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
@@ -140,7 +169,7 @@ class TorchLearner(PackedLearner[Tensor]):
 
     def _hidden(self, layout: Pack, check: Callable[[], None] = go_on) -> Tensor:
         """(m, width) final states at the positions that predict an answer token."""
-        self._checkpoint_layers(len(layout.token_ids) > self.place.checkpointed_tokens)
+        self._checkpointed = len(layout.token_ids) > self.place.checkpointed_tokens
         states = self.trunk(
             input_ids=self._tensor(layout.token_ids)[None],
             position_ids=self._tensor(layout.positions)[None],
@@ -154,15 +183,12 @@ class TorchLearner(PackedLearner[Tensor]):
         """An array on the model's device."""
         return torch.from_numpy(array).to(self.place.device)
 
-    def _checkpoint_layers(self, checkpointed: bool) -> None:
-        """Choose whether a forward pass keeps only each layer's input for the backward pass, or all activations."""
-        if checkpointed == self._checkpointed:
-            return
-        self._checkpointed = checkpointed
-        if checkpointed:
-            self.model.activation_checkpointing_enable({"use_reentrant": False})
-        else:
-            self.model.activation_checkpointing_disable()
+    def _layer(self, forward: Callable[..., Tensor], *states: Tensor, **options: Any) -> Tensor:
+        """A decoder layer. For a long pack it keeps only its input, and is computed again in the backward pass."""
+        if self._checkpointed and torch.is_grad_enabled():
+            kept: Tensor = checkpoint(forward, *states, use_reentrant=False, preserve_rng_state=False, **options)
+            return kept
+        return forward(*states, **options)
 
     def _logprobs(self, hidden: Tensor, targets: Tensor, temperature: float) -> Tensor:
         parts = []

@@ -181,6 +181,46 @@ class _Product(torch.autograd.Function):
         return ctx.packed.input_gradient(gradient), None, None
 
 
+class NarrowMatrix(PackedMatrix):
+    """A matrix in bfloat16 on any device; products with it are float32, as with a packed one."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self.shape = weight.shape[0], weight.shape[1]
+
+    def _parts(self) -> Iterator[tuple[slice, Tensor]]:
+        for start in range(0, self.shape[0], self._part_rows):
+            rows = slice(start, min(start + self._part_rows, self.shape[0]))
+            yield rows, self.weight[rows].float()
+
+
+class NarrowTable(torch.nn.Linear):
+    """A frozen output matrix in bfloat16; inputs, products and logits are float32."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., in) -> (..., out), as torch's."""
+        matrix = NarrowMatrix(self.weight)
+        result: Tensor = _Product.apply(x.flatten(0, -2), matrix, self.bias)  # type: ignore[no-untyped-call]
+        return result.view(*x.shape[:-1], -1)
+
+
+class NarrowEmbedding(torch.nn.Embedding):
+    """A frozen embedding in bfloat16, whose results are float32."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(...) -> (..., width), as torch's."""
+        rows = super().forward(ids).float()
+        # Gemma's has a scale, which its own class would round as well.
+        scale: Tensor | None = getattr(self, "embed_scale", None)
+        return rows if scale is None else rows * scale
+
+
+def narrow_table(module: torch.nn.Module) -> None:
+    """Give an embedding or an output matrix a bfloat16 weight."""
+    module.__class__ = NarrowTable if isinstance(module, torch.nn.Linear) else NarrowEmbedding
+    module.weight = torch.nn.Parameter(module.get_parameter("weight").to(torch.bfloat16), requires_grad=False)
+
+
 class PackedLinear(torch.nn.Linear):
     """A frozen linear layer whose weights are packed. Its `weight` is empty."""
 

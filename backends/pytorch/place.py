@@ -10,9 +10,9 @@ import math
 from dataclasses import dataclass, replace
 
 from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.model.gguf_header import F32, GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
+from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
 from sapo_edge.policy import MemoryEstimate
@@ -58,7 +58,7 @@ class Place:
         weights: number format of the blocks' weights: "float32", "bfloat16", "nf4"; or on a CPU of all matrices:
             "packed", those of a GGUF file as they are there, or one of `QUANTISED`, a directory's. Everything else is
             float32: the residual stream, norms, attention, logits, log-probabilities, the adapter and its optimizer,
-            and unless it is packed the embedding.
+            and embedding and output matrix, unless they are packed or, beside "nf4", bfloat16.
         products: on a CPU, number format of the learner's products with the blocks' weights: "float32", "bfloat16".
         pack_tokens: most tokens of one pack of the learner.
         group_tokens: most tokens of one group in a pack; a larger one is split.
@@ -90,24 +90,16 @@ CPU = Place()
 PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
 
 
-def products_for(precision: str) -> str:
-    """The number format of a CPU's products by the setting `precision`: "auto", "float32" or "bfloat16"."""
-    if precision == "auto":
-        return "bfloat16" if multiplies_bfloat16() else "float32"
-    return precision
-
-
-def cpu_place(precision: str = "float32", quantise: str = "") -> Place:
+def cpu_place(products: Products, quantise: str = "") -> Place:
     """The torch backend's place on a CPU.
 
     Args:
-        precision: see `products_for`.
+        products: their number format.
         quantise: the format to which the matrices are quantised when they are loaded; "": none.
     """
-    products = products_for(precision)
     matrices = f"its matrices in {quantise}, " if quantise else ""
-    reason = f"torch on the CPU, {matrices}products in {products}"
-    return replace(CPU, weights=quantise or products, products=products, reason=reason)
+    reason = f"torch on the CPU, {matrices}{products}"
+    return replace(CPU, weights=quantise or products.format, products=products.format, reason=reason)
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:
@@ -184,7 +176,7 @@ def weight_bytes(shape: ModelShape, weights: str) -> int:
     """Bytes of a model whose blocks' weights have this format."""
     if weights in QUANTISED:
         return int(shape.block_weights * BYTES[weights] + shape.table_weights * BYTES["q8_0"]) + 4 * PART_WEIGHTS
-    return int(shape.block_weights * BYTES[weights]) + shape.table_weights * 4
+    return int(shape.block_weights * BYTES[weights]) + shape.table_weights * (2 if weights == "nf4" else 4)
 
 
 def packed_bytes(header: GgufHeader) -> int:
@@ -251,7 +243,10 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     # Answers that end early make smaller packs, whose activations are kept: they may take more than the largest pack's.
     kept = activation_bytes(shape, min(tokens, place.checkpointed_tokens), checkpointed=False)
     checkpointed = activation_bytes(shape, tokens, checkpointed=True) if tokens > place.checkpointed_tokens else 0
-    return max(kept, checkpointed) + logit_bytes(shape, min(place.logit_rows, tokens))
+    # On a GPU one layer's attention at a time is computed again: per branch queries, keys, values, and their gradients.
+    branches = 0 if place.on_cpu else size.answers * (size.prompt_tokens + size.max_tokens)
+    attention = 4 * branches * 6 * shape.queries
+    return max(kept, checkpointed) + attention + logit_bytes(shape, min(place.logit_rows, tokens))
 
 
 def _sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:

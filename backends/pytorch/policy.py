@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,7 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import ModelSource, open_source, shape_of
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
 from sapo_edge.backends.pytorch.place import CPU, Place, cpu_place, estimate_memory, slots_for
+from sapo_edge.backends.pytorch.rates import products_for
 from sapo_edge.backends.pytorch.runtime import (
     choose_place,
     explain_full_memory,
@@ -30,6 +33,9 @@ from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
     from sapo_edge.backends.pytorch.steps import StepCache
+
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class TorchPolicy(BasePolicy):
@@ -46,6 +52,7 @@ class TorchPolicy(BasePolicy):
         thinking: whether the model may think before it answers.
         quantise: the format to which a directory's matrices are quantised on a CPU, one of `place.QUANTISED`; "": none.
         precision: of a CPU's products: "auto", "float32" or "bfloat16".
+        cache: directory for derived files; None for none.
 
     Raises:
         ModelError: if the model is missing, damaged, not supported, or too large for the device.
@@ -65,6 +72,7 @@ class TorchPolicy(BasePolicy):
         thinking: bool = False,
         quantise: str = "",
         precision: str = "float32",
+        cache: Path | None = None,
     ) -> None:
         self.source: ModelSource = open_source(path)
         self.shape = shape_of(self.source)
@@ -76,7 +84,8 @@ class TorchPolicy(BasePolicy):
 
         self.place = place or choose_place(self.shape, device)
         if self.place == CPU:
-            self.place = cpu_place(precision, quantise if isinstance(self.source, HfDirectory) else "")
+            products = products_for(precision, cache)
+            self.place = cpu_place(products, quantise if isinstance(self.source, HfDirectory) else "")
         self.vocabulary: Vocabulary = open_vocabulary(self.source, thinking=thinking)
         narrate("loading the model into torch")
         self.learner: TorchLearner | None = None
@@ -112,18 +121,30 @@ class TorchPolicy(BasePolicy):
         return explain_full_memory(self.place.device)
 
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
+        import torch
+
         from sapo_edge.backends.pytorch.sampler import GroupSampler
 
         own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
-        return GroupSampler(
-            self._step_cache,
-            self.vocabulary,
-            request,
-            handle,
-            slots=slots_for(self.place, self.shape, own, free_memory(self.place.device)),
-            use_adapter=use_adapter,
-            between_steps=self._adapt_threads,
-        ).run()
+        while True:
+            slots = slots_for(self.place, self.shape, own, free_memory(self.place.device))
+            try:
+                return GroupSampler(
+                    self._step_cache,
+                    self.vocabulary,
+                    request,
+                    handle,
+                    slots=slots,
+                    use_adapter=use_adapter,
+                    between_steps=self._adapt_threads,
+                ).run()
+            except torch.OutOfMemoryError:
+                if slots == 1:
+                    raise
+            self.place = replace(self.place, slots=slots // 2)
+            _LOGGER.warning("the memory of %s is full: %d answers at a time from now on", self.place.device, slots // 2)
+            self._step_cache.forget()
+            release_device_memory(self.place.device)
 
     def _adapt_threads(self) -> None:
         import torch

@@ -151,10 +151,14 @@ def prepare_device(place: Place) -> None:
 
 
 @contextmanager
-def reproducible(device: str) -> Iterator[None]:
+def reproducible(device: str, *, strict: bool = True) -> Iterator[None]:
     """Make a GPU add up gradients in the same order each time: an update that is repeated gives the same bits.
 
     A CPU does so anyway.
+
+    Args:
+        device: by torch's name.
+        strict: raise RuntimeError for an operation without such an order. Otherwise torch's attention has none either.
     """
     if device == "cpu":
         yield
@@ -164,7 +168,7 @@ def reproducible(device: str) -> Iterator[None]:
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     settings: Any = torch.utils.deterministic
     fills, settings.fill_uninitialized_memory = settings.fill_uninitialized_memory, False
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.use_deterministic_algorithms(True, warn_only=not strict)
     try:
         with warnings.catch_warnings():
             # About operations without a deterministic version: nothing that a user could act on.

@@ -195,19 +195,24 @@ def _round_up(tokens: int) -> int:
     return -(-tokens // SEEN_STEP) * SEEN_STEP
 
 
-def record_with_cuda(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """Record as a CUDA graph."""
-    torch.cuda.synchronize()
-    side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        # Libraries initialise themselves in a first call, which can't be recorded.
-        work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = work()
-    return graph.replay, result
+def cuda_recorder() -> Record:
+    """Records as CUDA graphs, which share one pool of memory: a step's logits are used before the next step."""
+    pool: Any = torch.cuda.graph_pool_handle()
+
+    def record(work: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
+        torch.cuda.synchronize()
+        side: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            # Libraries initialise themselves in a first call, which can't be recorded.
+            work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            result = work()
+        return graph.replay, result
+
+    return record
 
 
 class StepCache:
@@ -217,24 +222,26 @@ class StepCache:
         network: the model.
         shape: its sizes.
         place: where it is.
-        record: how to record a step where `place.graphs` says so.
+        recorder: makes what records the steps over a pair of caches, where `place.graphs` says so.
 
     Attributes:
         network: the model.
         trouble: why recording was turned off; empty if it was not.
     """
 
-    def __init__(self, network: Network, shape: ModelShape, place: Place, record: Record = record_with_cuda) -> None:
+    def __init__(
+        self, network: Network, shape: ModelShape, place: Place, recorder: Callable[[], Record] = cuda_recorder
+    ) -> None:
         self.network = network
         self.trouble = ""
         self._shape = shape
         self._place = place
-        self._record: Record | None = record if place.graphs else None
+        self._recorder: Callable[[], Record] | None = recorder if place.graphs else None
         self._kept: dict[bool, Steps] = {}
 
     def prepare(self, rows: int, tokens: int, prefix: int, *, use_adapter: bool) -> Steps:
         """Passes over caches for at least so many rows of so many tokens, behind a prefix of so many."""
-        if self._record is None:
+        if self._recorder is None:
             steps = self._make(rows, tokens, prefix)
         else:
             kept = self._kept.get(use_adapter)
@@ -253,9 +260,9 @@ class StepCache:
         """End a call: drop everything if recording was turned off."""
         for steps in self._kept.values():
             if steps.trouble:
-                self.trouble, self._record = steps.trouble, None
+                self.trouble, self._recorder = steps.trouble, None
                 _LOGGER.warning(self.trouble)
-        if self._record is None:
+        if self._recorder is None:
             self._kept.clear()
 
     def forget(self) -> None:
@@ -264,4 +271,5 @@ class StepCache:
 
     def _make(self, rows: int, tokens: int, prefix: int) -> Steps:
         common = self.scratch(1, prefix) if prefix else None
-        return Steps(self.network, self.scratch(rows, tokens), common, self._record)
+        record = None if self._recorder is None else self._recorder()
+        return Steps(self.network, self.scratch(rows, tokens), common, record)

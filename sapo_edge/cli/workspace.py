@@ -150,6 +150,7 @@ class Workspace:
         return RoundShape(
             settings.rank, groups, settings.answers, PROMPT_TOKENS, settings.max_tokens, round.train,
             int(settings.memory * 1e9), self.quantise, settings.precision,
+            self.paths.cache,
         )  # fmt: skip
 
     @property

@@ -48,7 +48,7 @@ def examine(
         _disk(paths),
         _memory(settings, shape),
         profile_check(settings, total_memory()),
-        _processor(settings),
+        _processor(settings, paths),
     ]
 
 
@@ -125,12 +125,13 @@ def profile_check(settings: Settings, memory: int) -> Check:
     return Check("profile", Status.WARN if name in URGENT else Status.PASS, detail, remedy)
 
 
-def _processor(settings: Settings) -> Check:
+def _processor(settings: Settings, paths: Paths) -> Check:
     from sapo_edge.backends.machine.threads import available_cores, cores_in_use
-    from sapo_edge.backends.pytorch.place import products_for
+    from sapo_edge.backends.pytorch.rates import products_for
 
     cores, load = available_cores(), cores_in_use(0.3)
-    detail = f"{cores} cores, {load:.1f} in use now, products in {products_for(settings.precision)}"
+    products = products_for(settings.precision, paths.cache, measure=False)
+    detail = f"{cores} cores, {load:.1f} in use now, {products}"
     if load > 0.5 * cores:
         return Check(
             "processor",

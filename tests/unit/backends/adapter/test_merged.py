@@ -16,8 +16,9 @@ from sapo_edge.backends.llama.runtime import LlamaModel
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 from sapo_edge.policy import LoraSettings, Message
+from tests import needs
 from tests.directories import reference, write_directory
-from tests.models import SHAPES, ReferenceModel, kl, write_model
+from tests.models import ROPES, SHAPES, ReferenceModel, kl, write_model
 from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
 from tests.unit.backends.adapter.test_export import peft_adapter
 
@@ -98,6 +99,27 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: 
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
     assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
     assert "from_pretrained" in dict(usage(path, ExportFormat.MERGED, base))["transformers"]
+
+
+@needs.MLX
+@pytest.mark.parametrize("shape", ["llama-3.2", "llama-gqa", "qwen2", "smollm3", "granite", "gemma3"])
+def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Path, shape: str) -> None:
+    from sapo_edge.backends.apple.runtime import require_mlx
+
+    require_mlx()
+    import mlx.core as mx
+    import mlx_lm
+
+    rope = ROPES["llama3"] if SHAPES[shape].rope == "llama3" else None
+    base = write_directory(tmp_path / "base", SHAPES[shape], rope)
+    adapter = peft_adapter(tmp_path / "adapter", base)
+    expected = reference(base).logits(IDS, adapter)
+    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
+    model, _ = mlx_lm.load(str(path))
+    # mlx-lm rounds the scale of Gemma's embedding to bfloat16.
+    bound = 1e-4 if shape == "gemma3" else 1e-6
+    assert float(kl(expected, np.array(model(mx.array([IDS])))[0]).mean()) < bound
+    assert float(kl(expected, reference(path).logits(IDS)).mean()) < 1e-6
 
 
 def test_what_can_not_be_merged_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

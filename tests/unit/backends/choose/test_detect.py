@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from sapo_edge.backends.choose.detect import ChosenBackend
 from sapo_edge.backends.choose.detect import detect as choose
 from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
+from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings, MemoryEstimate
 from tests.directories import write_directory
@@ -26,7 +28,8 @@ EVERYTHING = ("llama_cpp", "torch", "transformers", "peft", "mlx", "mlx_lm")
 CUDA, PLAIN, HIP, XPU = (
     TorchBuild("2.13.0", **build) for build in ({"cuda": "12.8"}, {}, {"hip": "6.3"}, {"xpu": "20250101"})
 )
-BIG = Nvidia((Gpu("NVIDIA RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9)),), "570.1")
+DISPLAY = Gpu("NVIDIA GT 1030", 2_000_000_000, 1_900_000_000, (6, 1), "GPU-1")
+BIG = Nvidia((Gpu("NVIDIA RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9), "GPU-2"),), "570.1")
 
 
 def host(
@@ -136,6 +139,21 @@ def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
     small = write_directory(tmp_path / "small", SHAPES["qwen2"])
     choice = choose("auto", small, host(torch=CUDA, nvidia=BIG))
     assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
+
+
+@pytest.mark.parametrize("others", [(DISPLAY,), (replace(DISPLAY, capability=(8, 6)), DISPLAY)])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_best_of_several_gpus_is_taken(
+    others: tuple[Gpu, ...], first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus = (*BIG.gpus, *others) if first else (*others, *BIG.gpus)
+    machine = host(torch=CUDA, nvidia=replace(BIG, gpus=gpus))
+    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
+    choice = choose("auto", model, machine)
+    assert choice.name == "torch" and f"RTX 4090 with 24 GB, the best of {len(gpus)} GPUs" in choice.reason
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2")
+    torch_backend._show_cuda_the_best(machine, model)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-2"
 
 
 def test_a_directory_is_not_for_llama_cpp(tmp_path: Path) -> None:

@@ -39,7 +39,8 @@ def library(code: int = 0, count: int = 1) -> Any:
     return SimpleNamespace(
         nvmlInit_v2=lambda: code, nvmlShutdown=lambda: 0, nvmlSystemGetDriverVersion=text(b"550.54.14"),
         nvmlDeviceGetCount_v2=lambda target: give(target, count), nvmlDeviceGetHandleByIndex_v2=lambda at, _to: at,
-        nvmlDeviceGetName=text(b"NVIDIA GeForce RTX 3060"), nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetName=text(b"NVIDIA GeForce RTX 3060"), nvmlDeviceGetUUID=text(b"GPU-1f"),
+        nvmlDeviceGetMemoryInfo=memory,
         nvmlDeviceGetCudaComputeCapability=capability,
     )  # fmt: skip
 
@@ -62,6 +63,7 @@ def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ctypes, "CDLL", missing)
     monkeypatch.setattr(nvidia, "PCI", tmp_path / "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
 
 
 def test_a_machine_without_a_gpu_has_none() -> None:
@@ -71,8 +73,8 @@ def test_a_machine_without_a_gpu_has_none() -> None:
 def test_the_drivers_library_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
     result = find_nvidia()
-    gpu = Gpu("NVIDIA GeForce RTX 3060", 12_000_000_000, 11_000_000_000, (8, 6))
-    assert result == Nvidia((gpu,), "550.54.14") and result.unfit_for("12.8") == ("", "")
+    gpu = Gpu("NVIDIA GeForce RTX 3060", 12_000_000_000, 11_000_000_000, (8, 6), "GPU-1f")
+    assert result == Nvidia((gpu,), "550.54.14") and result.unfit_for("12.8", result.gpus[0]) == ("", "")
 
 
 @pytest.mark.parametrize("nvml", [library(code=9), library(count=0), SimpleNamespace()])
@@ -88,13 +90,13 @@ def test_a_driver_too_old_to_tell_its_gpus_capability_is_reported(monkeypatch: p
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: nvml)
     result = find_nvidia()
     assert result is not None and result.gpus[0].capability is None
-    assert "340.108 is too old" in result.unfit_for("12.8")[0]
+    assert "340.108 is too old" in result.unfit_for("12.8", result.gpus[0])[0]
 
 
 def test_an_updated_driver_needs_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library(code=nvidia.MISMATCH))
     result = find_nvidia()
-    assert result is not None and result.unfit_for("12.8")[1] == "restart the machine"
+    assert result is not None and result.unfit_for("12.8", result.gpus[0])[1] == "restart the machine"
 
 
 def test_a_gpu_without_a_driver_is_found_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -102,7 +104,44 @@ def test_a_gpu_without_a_driver_is_found_on_the_bus(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(nvidia, "PCI", devices)
     result = find_nvidia()
     assert result is not None and len(result.gpus) == 1
-    assert "driver" in result.unfit_for("12.8")[0] and "install" in result.remedy
+    assert "driver" in result.unfit_for("12.8", result.gpus[0])[0] and "install" in result.remedy
+
+
+GPUS = (Gpu("GT 1030", 2, 2, (6, 1), "GPU-1f03"), Gpu("RTX 4090", 24, 22, (8, 9), "GPU-1f4c"))
+
+
+@pytest.mark.parametrize(
+    ("names", "order", "expected"),
+    [
+        (None, "", "GPU-1f03 GPU-1f4c"), ("GPU-1f4", "", "GPU-1f4c"), ("GPU-1f4c,GPU-1f03", "", "GPU-1f4c GPU-1f03"),
+        ("1", "PCI_BUS_ID", "GPU-1f4c"),
+        ("1,0", "PCI_BUS_ID", "GPU-1f4c GPU-1f03"), ("0,7,1", "PCI_BUS_ID", "GPU-1f03"),
+        # More than one begins like this; none has this number.
+        ("GPU-1f", "", None), ("2", "PCI_BUS_ID", None),
+    ],
+)  # fmt: skip
+def test_the_gpus_are_those_that_cuda_shows(
+    names: str | None, order: str, expected: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvidia, "_ask_library", lambda: Nvidia(GPUS, "570.1"))
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", order)
+    if names is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
+    result = find_nvidia()
+    assert result is not None
+    if expected is None:
+        assert "hides it" in result.trouble
+    else:
+        assert " ".join(gpu.uuid for gpu in result.gpus) == expected and not result.trouble
+
+
+@pytest.mark.parametrize(("names", "name"), [("0", "RTX 4090"), ("1", "GT 1030"), ("MIG-5", "GT 1030")])
+def test_what_only_cuda_can_tell_is_left_to_it(names: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # By default CUDA counts from the fastest.
+    monkeypatch.setattr(nvidia, "_ask_library", lambda: Nvidia(GPUS, "570.1"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", names)
+    result = find_nvidia()
+    assert result is not None and result.gpus[0].name == name and not any(gpu.uuid for gpu in result.gpus)
 
 
 @pytest.mark.parametrize("hidden", ["", "-1"])
@@ -110,7 +149,7 @@ def test_a_gpu_hidden_by_the_environment_is_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ctypes, "CDLL", lambda _name: library())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
     result = find_nvidia()
-    assert result is not None and "CUDA_VISIBLE_DEVICES" in result.unfit_for("12.8")[0]
+    assert result is not None and "CUDA_VISIBLE_DEVICES" in result.unfit_for("12.8", result.gpus[0])[0]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +161,7 @@ def test_a_gpu_hidden_by_the_environment_is_reported(monkeypatch: pytest.MonkeyP
     ],
 )  # fmt: skip
 def test_each_cuda_version_needs_a_driver(driver: str, cuda: str, fits: bool) -> None:
-    trouble, remedy = Nvidia((CARD,), driver).unfit_for(cuda)
+    trouble, remedy = Nvidia((CARD,), driver).unfit_for(cuda, CARD)
     assert bool(trouble) != fits and bool(remedy) == bool(trouble)
 
 
@@ -135,6 +174,7 @@ def test_each_cuda_version_needs_a_driver(driver: str, cuda: str, fits: bool) ->
     ],
 )  # fmt: skip
 def test_torchs_builds_leave_old_gpus_out(capability: tuple[int, int], cuda: str, fits: bool) -> None:
-    trouble, remedy = Nvidia((Gpu("GTX", capability=capability),), "999.0").unfit_for(cuda)
+    gpu = Gpu("GTX", capability=capability)
+    trouble, remedy = Nvidia((gpu,), "999.0").unfit_for(cuda, gpu)
     assert bool(trouble) != fits and bool(remedy) == bool(trouble)
     assert fits or "12.6" in remedy

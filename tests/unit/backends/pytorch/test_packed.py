@@ -16,12 +16,14 @@ from gguf.quants import dequantize
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.source import open_source
+from sapo_edge.backends.pytorch import packed
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedLinear, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, cpu_place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.products import by_onednn
+from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
@@ -112,7 +114,7 @@ def test_packed_products_in_bfloat16_are_those_of_bfloat16_weights(
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
     monkeypatch.setattr("sapo_edge.backends.pytorch.packed.TILE_WEIGHTS", 1000)
     header = quantised["llama", form]
-    narrow, learner = gradient(header, cpu_place("bfloat16"), monkeypatch)
+    narrow, learner = gradient(header, cpu_place(Products("bfloat16")), monkeypatch)
     packed, _ = gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)
     assert distance(packed, narrow) < 1e-6
     # Not by chance: they are others than float32's.
@@ -214,3 +216,27 @@ def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
     # Sampler and learner are the same quantised model.
     assert policy.update([group], STRONG).mismatch_kl < 1e-7
     policy.close()
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-gqa", "gemma3"])
+def test_tables_in_bfloat16_compute_what_float32_ones_of_the_same_values_do(
+    headers: dict[str, GgufHeader], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "PART_WEIGHTS", 100 * SHAPES[name].width)
+    ids, results = torch.tensor([list(b"What is 3 + 4?")]), []
+    for narrow in (False, True):
+        model = load_base(headers[name])
+        tables = (model.get_input_embeddings(), model.lm_head)
+        for table in tables:
+            if narrow:
+                packed.narrow_table(table)
+                assert table.weight.dtype == torch.bfloat16
+            else:
+                table.weight.data = table.weight.bfloat16().float()
+        states = tables[0](ids).requires_grad_()
+        logits = model.lm_head(model.model(inputs_embeds=states).last_hidden_state)
+        assert logits.dtype == states.dtype == torch.float32
+        logits.square().sum().backward()
+        results.append((logits.detach(), states.grad))
+    for wide, other in zip(*results, strict=True):
+        assert float((wide - other).abs().max()) < 1e-5 * float(wide.abs().max())

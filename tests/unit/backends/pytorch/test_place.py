@@ -22,11 +22,12 @@ from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.backends.pytorch import place as torch_place
-from sapo_edge.backends.pytorch import runtime
+from sapo_edge.backends.pytorch import rates, runtime
 from sapo_edge.backends.pytorch.attention import RowCache
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.backends.pytorch.place import CPU, Place, estimate_memory, gpu_place, slots_for
 from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.backends.pytorch.runtime import choose_place
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import LoraSettings, UpdateSettings
@@ -82,6 +83,10 @@ def test_a_model_too_large_for_bfloat16_uses_four_bits_if_it_can() -> None:
     with pytest.raises(ModelError, match="in 4 bits") as caught:
         gpu_place(LARGE, "cuda", "RTX", 4_000_000_000, four_bits=True)
     assert "smaller model" in caught.value.remedy
+
+
+def test_eight_billion_weights_in_four_bits_fit_into_12_gb() -> None:
+    assert gpu_place(LARGE, "cuda", "RTX 3060", 11_400_000_000, four_bits=True).weights == "nf4"
 
 
 def test_a_gpu_without_bfloat16_computes_in_float32_or_four_bits() -> None:
@@ -170,7 +175,7 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
         with pytest.raises(BackendError, match="bitsandbytes"):
             load_base(headers["llama"], replace(CPU, weights="nf4"))
     else:
-        assert "4bit" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
+        assert "FourBitLinear" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
 
 
 def test_four_bits_sample_and_learn(models: dict[str, Path], tmp_path: Path) -> None:
@@ -252,23 +257,25 @@ def test_a_processor_that_multiplies_bfloat16_is_known_by_its_flags(flags: str, 
     assert not multiplies_bfloat16(tmp_path / "missing")
 
 
-@pytest.mark.parametrize("able", [True, False])
-def test_auto_takes_the_fastest_products_and_a_named_format_is_kept(
-    able: bool, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path]
+@pytest.mark.parametrize("fastest", ["bfloat16", "float32"])
+def test_a_place_and_its_estimate_follow_the_format_of_products(
+    fastest: str, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(torch_place, "multiplies_bfloat16", lambda: able)
-    fastest = "bfloat16" if able else "float32"
-    formats = [torch_place.products_for(precision) for precision in ("auto", "float32", "bfloat16")]
-    assert formats == [fastest, "float32", "bfloat16"]
     # A directory's matrices stay in 4 bits; a model that is not quantised is half as large in bfloat16.
-    places = [torch_place.cpu_place("auto", quantise) for quantise in ("q4_k", "")]
+    places = [torch_place.cpu_place(Products(fastest), quantise) for quantise in ("q4_k", "")]
     assert [(place.weights, place.products) for place in places] == [("q4_k", fastest), (fastest, fastest)]
-    size = RoundShape(16, 8, 8, 200, 64)
+    monkeypatch.setattr(rates, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(
+        rates, "_rates", lambda: {"bfloat16": 100.0, "float32": 50.0 if fastest == "bfloat16" else 200.0}
+    )
+    size = RoundShape(16, 8, 8, 200, 64, cache=tmp_path)
     shape = ModelShape.of_gguf(read_header(models["llama"]))
     estimates = [
         torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")
     ]
-    assert estimates[0] - estimates[1] == (2 * shape.block_weights if able else 0)
+    assert estimates[0] - estimates[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
+    policy = TorchPolicy(models["llama"], device="cpu", threads=1, trainable=False, precision="auto", cache=tmp_path)
+    assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
 
 def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -18,8 +20,8 @@ from sapo_edge.backends.pytorch.attention import CachedAttention
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.sampler import draw
-from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps
-from sapo_edge.errors import Cancelled
+from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps, cuda_recorder
+from sapo_edge.errors import Cancelled, ModelError
 from sapo_edge.policy import LoraSettings, Message, Sample
 from tests.contract.training import STRONG, Looks, own_group
 from tests.models import question
@@ -116,7 +118,7 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
         policy = TorchPolicy(models["llama-gqa"], lora=RANK, threads=1, place=place)
         policies.append(policy)
         if record is not None:
-            policy._step_cache = StepCache(Network.of(policy._model), policy.shape, place, record)
+            policy._step_cache = StepCache(Network.of(policy._model), policy.shape, place, lambda: record)
         return policy
 
     yield make_policy
@@ -143,6 +145,50 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[
     assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, 0), plain.generate(PROMPTS, 5, 40, 1.0, 0))
     assert recorder.recorded <= first + 4
     assert not any("not recorded" in reason for reason in recorded.reasons)
+
+
+def test_recordings_of_a_pair_of_caches_share_a_pool_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with a pool of its own would hold what a step computes; no GPU was at hand to run this on."""
+    pools: list[int] = []
+
+    @contextmanager
+    def graph(_graph: object, pool: int) -> Iterator[None]:
+        pools.append(pool)
+        yield
+
+    handles = iter(range(9))
+    fakes = {
+        "graph_pool_handle": lambda: next(handles), "synchronize": lambda: None, "graph": graph,
+        "Stream": MagicMock, "current_stream": MagicMock, "stream": lambda _: nullcontext(), "CUDAGraph": MagicMock,
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    first, second = cuda_recorder(), cuda_recorder()
+    for record in (first, first, second):
+        record(lambda: torch.zeros(1))
+    assert pools == [0, 0, 1]
+
+
+def test_a_full_memory_makes_fewer_answers_at_a_time(
+    make: Callable[..., TorchPolicy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plain, full = make(), make(Recorder())
+    original, limits = Steps.step, [5]
+
+    def step(self: Steps, token_ids: Sequence[int], starts: Sequence[int]) -> torch.Tensor:
+        if self._record is not None and len(token_ids) > limits[0]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(self, token_ids, starts)
+
+    monkeypatch.setattr(Steps, "step", step)
+    expected = plain.generate(PROMPTS, 5, 16, 1.0, 0)
+    for _ in range(2):
+        assert_alike(full.generate(PROMPTS, 5, 16, 1.0, 0), expected)
+    # 64 rows were allowed, and one try each of 32, 16, 8 failed, in the first call alone.
+    assert full.place.slots == 4 and len([m for m in caplog.messages if "is full" in m]) == 4
+    limits[0] = 0
+    with pytest.raises(ModelError, match="is full"):
+        full.generate(PROMPTS, 5, 16, 1.0, 0)
 
 
 def test_recordings_use_the_updated_adapter(make: Callable[..., TorchPolicy]) -> None:

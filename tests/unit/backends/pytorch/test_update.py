@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, encode_group
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, encode_group, pack
 from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.pytorch import learner as learner_module
+from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, Place
 from sapo_edge.backends.pytorch.policy import TorchPolicy
+from sapo_edge.backends.pytorch.runtime import reproducible
 from sapo_edge.errors import Cancelled
 from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
+from tests.models import SHAPES
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 
@@ -90,21 +96,102 @@ def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None
     assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
-def test_checkpointing_is_switched_only_where_it_changes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    switched: list[str] = []
-    model = recorder.learner.model
-    for name in ("enable", "disable"):
-        method = getattr(model, f"activation_checkpointing_{name}")
+def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
+    """Bytes that a forward pass keeps for its backward pass."""
+    sizes: dict[int, int] = {}
 
-        def record(*arguments: object, name: str = name, method: Callable[..., None] = method) -> None:
-            switched.append(name)
-            method(*arguments)
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return tensor
 
-        monkeypatch.setattr(model, f"activation_checkpointing_{name}", record)
-    recorder.update(make_groups(), SETTINGS)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        assert compute().requires_grad
+    return sum(sizes.values())
+
+
+def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) -> None:
+    layout, frozen = pack(make_groups()), 4 * recorder.learner.head.weight.numel()  # type: ignore[attr-defined]
+    inputs = len(layout.token_ids) * 64 * 4
+    assert bytes_kept(lambda: recorder.learner._hidden(layout)) > 20 * inputs
     recorder.learner.place = replace(CPU, checkpointed_tokens=0)
-    recorder.update(make_groups(), SETTINGS)
-    assert switched == ["enable", "disable"]
+    assert bytes_kept(lambda: recorder.learner._hidden(layout)) < 6 * inputs + frozen
+
+
+def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU's way, on a CPU: it repeats keys and values for each branch, and computes them again for the gradient."""
+
+    class OnGpu(PackAttention):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self._on_cpu = False
+
+    settings = replace(SETTINGS, learning_rate=0.0, kl_coefficient=0.1)
+    recorder.update(make_groups(), settings)
+    monkeypatch.setattr(learner_module, "PackAttention", OnGpu)
+    recorder.update(make_groups(), settings)
+    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
+    answers = tuple(EncodedAnswer((1, 2, 3, 4), 1.0 - 2.0 * (index % 2), None) for index in range(8))
+    layout = pack([EncodedGroup((5,) * 400, answers)])
+    recorder.learner.place = replace(CPU, checkpointed_tokens=1 << 20)
+    kept = bytes_kept(lambda: recorder.learner._hidden(layout))
+    shape = SHAPES["llama-gqa"]
+    widths = 6 * shape.width + (3 * shape.heads + 6 * shape.kv_heads) * shape.head_dim + 2 * shape.inner
+    # The formula of `place.activation_bytes`, and the model's frozen weights.
+    frozen = sum(4 * parameter.numel() for parameter in recorder.learner.model.parameters())
+    assert kept < 4 * len(layout.token_ids) * shape.layers * widths + frozen
+
+
+def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = replace(SETTINGS, learning_rate=0.0, epochs=2)
+    recorder.update(make_groups(), settings)
+    learner, sizes = recorder.learner, []
+    monkeypatch.setattr(learner_module, "PACK_TOKENS", 8)
+    original = learner._hidden
+
+    def hidden(layout: Pack, *arguments: Any) -> torch.Tensor:
+        sizes.append(len(layout.token_ids))
+        # The second epoch finds less memory than the first one.
+        if sizes[-1] > (sizes[0] if len(sizes) == 1 else 21):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(layout, *arguments)
+
+    monkeypatch.setattr(learner, "_hidden", hidden)
+    before = learner.steps
+    assert recorder.update(make_groups(), settings).steps == 2 and learner.steps == before + 2
+    assert sizes[0] > 21 >= max(sizes[-4:]) and learner.pack_tokens < 256
+    assert distance(recorder.gradients[-1], recorder.gradients[1]) < 1e-5
+    monkeypatch.setattr(learner, "_hidden", lambda *_: hidden(pack(make_groups())))
+    with pytest.raises(torch.OutOfMemoryError):
+        recorder.update(make_groups(), settings)
+
+
+def test_an_operation_without_an_order_of_sums_ends_repeatability_and_not_learning(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict: list[bool] = []
+
+    @contextmanager
+    def reproducible(_device: str, *, strict: bool, seen: list[bool] = strict) -> Iterator[None]:
+        seen.append(strict)
+        if strict:
+            raise RuntimeError("cumsum does not have a deterministic implementation, but you set ...")
+        yield
+
+    monkeypatch.setattr(learner_module, "reproducible", reproducible)
+    for _ in range(2):
+        assert recorder.update(make_groups(), SETTINGS).steps == 1
+    assert strict == [True, False, False] and "may differ" in caplog.text
+
+
+def test_the_order_of_sums_is_fixed_in_earnest() -> None:
+    # With warnings alone, torch's attention on CUDA adds up in any order.
+    with reproducible("cuda"):
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.is_deterministic_algorithms_warn_only_enabled()
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 @pytest.mark.parametrize("tokens", [1, 45])
