@@ -15,7 +15,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.events import DeliveryComplete, DeliveryFailed, Event
-from textual.filter import LineFilter
+from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import AwaitMount
@@ -159,7 +159,12 @@ class SapoApp(App[ExitCode]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Textual's filters, and the one for terminals that have only ASCII."""
-        return [*super().get_line_filters(), *self._ascii_filters]
+        filters = super().get_line_filters()
+        if self.no_color:
+            # Textual chooses once, before it knows the theme; greys of a terminal's own colours are all black.
+            gray = NoColor() if self.native_ansi_color else Monochrome()
+            filters = [gray if isinstance(item, NoColor | Monochrome) else item for item in filters]
+        return [*filters, *self._ascii_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """The commands of the palette."""
