@@ -314,9 +314,10 @@ class SapoApp(App[ExitCode]):
             self.refresh_bindings()
 
     def _poll(self) -> None:
-        """Request the node's status: no event has memory, peers and rejections."""
-        if self.state.standing is Standing.ATTACHED and not self._busy("poll"):
-            self.run_worker(self._ask_status(), group="poll")
+        """Request the node's status: no event has memory, peers and rejections. Look after one that is starting."""
+        ask = {Standing.ATTACHED: self._ask_status, Standing.STARTING: self._look_at_machine}.get(self.state.standing)
+        if ask is not None and not self._busy("poll"):
+            self.run_worker(ask(), group="poll")
 
     async def _ask_status(self) -> None:
         with contextlib.suppress(SapoError):
@@ -330,9 +331,13 @@ class SapoApp(App[ExitCode]):
 
     async def _look_closely(self) -> None:
         """Look at the machine, if the screen shows it, and at the settings, which any client of the node may change."""
-        if self.current_mode == self.DEFAULT_MODE:
-            self.state.load = await asyncio.to_thread(self.launcher.load, int(self.state.status.get("pid") or 0))
+        await self._look_at_machine()
         self.state.settings = (await self.request("settings"))["all"]
+
+    async def _look_at_machine(self) -> None:
+        if self.current_mode == self.DEFAULT_MODE:
+            pid = int(self.state.status.get("pid") or 0) if self.state.standing is Standing.ATTACHED else 0
+            self.state.load = await asyncio.to_thread(self.launcher.load, pid)
 
     def _busy(self, group: str) -> bool:
         """Whether a worker of a group still waits for the node, which may be stuck."""

@@ -450,7 +450,7 @@ class Launcher(Protocol):
         ...
 
     def load(self, pid: int) -> Load:
-        """What a node takes of this machine now. Blocks for milliseconds."""
+        """What a node takes of this machine now; 0 for one that is starting. Blocks for milliseconds."""
         ...
 
     def starts_at_login(self) -> bool:

@@ -313,8 +313,12 @@ class ProgramLauncher:
         return ExperimentState(view.finished, view.planned, view.seeds, view.share, settings)
 
     def load(self, pid: int) -> Load:
-        """What a node takes of this machine now."""
-        return self._meter.look(pid)
+        """What a node takes of this machine now; 0 for one that is starting."""
+        try:
+            # A node takes the lock before it loads the model, which is what takes long.
+            return self._meter.look(pid or lock_holder(self._paths.lock) or 0)
+        except SapoError:
+            return Load()
 
     def starts_at_login(self) -> bool:
         """Whether a node starts whenever this user logs in.

@@ -50,13 +50,21 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
         case Standing.ATTACHED:
             return _progress_text(state, width)
         case Standing.STARTING:
-            return Text(f"Starting the node: {printable(output[-1])}" if output else "Starting the node ...")
+            doing = printable(output[-1]) if output else "it loads"
+            return Text("; ".join(filter(None, (f"Starting the node: {doing}", crowded_text(state.load)))))
         case Standing.LOOKING:
             return Text("The connection to the node is lost; looking for it ...")
         case _:
             style = "" if state.ended_in_order else "bold red"
             then = "8 shows what was learned" if state.run_done else "s starts it from the last checkpoint"
             return Text(f"No node runs: {state.ended_text}. {then}.", style)
+
+
+def crowded_text(load: Load) -> str:
+    """That other programs slow the node; "" if they don't."""
+    if not load.is_crowded:
+        return ""
+    return f"other programs use {load.others:.1f} of {counted(load.of, 'core')}, so it takes longer"
 
 
 def _progress_text(state: NodeState, width: int) -> Text:
@@ -264,11 +272,13 @@ def machine_text(state: NodeState, lines: int) -> Text:
 
 
 def _load_rows(load: Load) -> Iterator[str]:
-    """Processor, its temperature, and power, as far as they are known."""
+    """Processor, its temperature, other programs, and power, as far as they are known."""
     heat = "" if load.temperature is None else f"{load.temperature:.0f} °C"
     cores = "" if load.cores is None else f"{load.cores:.1f} of {counted(load.of, 'core')}"
     if cores or heat:
         yield ", ".join(filter(None, (cores, heat)))
+    if load.is_crowded:
+        yield f"others use {load.others:.1f} cores"
     if load.power is not None:
         yield f"{load.power.watts:.0f} W, {POWER_SOURCES[load.power.source]}"
 
