@@ -222,14 +222,16 @@ class ProgramLauncher:
 
         return ChatProcess(self._home)
 
-    def swarm(self) -> SwarmCard:
-        """The swarm that the next node takes part in."""
+    def swarm(self) -> SwarmCard | None:
+        """The swarm that the next node takes part in; None if the settings are invalid."""
         try:
             workspace = open_workspace(self._home)
         except SapoError:
-            return SwarmCard()
+            return None
         swarm = workspace.swarm
-        return SwarmCard() if swarm is None or workspace.is_alone else SwarmCard(swarm.name, swarm.is_private)
+        if swarm is None or workspace.is_alone:
+            return SwarmCard()
+        return SwarmCard(swarm.name, swarm.is_private, swarm.id.hex())
 
     def swarm_against(self, manifest: str) -> str:
         """The name of the joined swarm if it trains on something else than a manifest; "" otherwise.
