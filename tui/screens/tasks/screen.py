@@ -24,6 +24,7 @@ from textual.widgets.option_list import Option
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
+from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.screens.tasks.ask import NewQuestions
 from sapo_edge.tui.screens.tasks.edit import EditQuestions
@@ -263,6 +264,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     def _begun(self, name: str, result: JobResult, *, alone: bool) -> None:
         """Train on a manifest in a run that has just begun."""
         if self._choose(name, alone=alone):
+            self.sapo.state.history = History()
             self.sapo.keeper.start()
             run = printable(result.record.get("run", ""))
             self.query_one(JobLine).say(f"✓ the node starts the run {run} on {printable(name)}", "good")
