@@ -22,11 +22,11 @@ from textual.widgets import Static
 from sapo_edge.care.power import Power
 from sapo_edge.events import NodeStopped, Notice, RolledBack
 from sapo_edge.tui.app import SLOW_POLLS, SapoApp
-from sapo_edge.tui.look.themes import LIGHT
+from sapo_edge.tui.look.themes import LIGHT, curve_colors
 from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
-from sapo_edge.tui.screens.dashboard.texts import machine_text
+from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
 from sapo_edge.tui.screens.dashboard.window import LEAST, Window
 from sapo_edge.tui.screens.view import (
     NAV_COLUMNS,
@@ -392,6 +392,12 @@ def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> Non
     assert load.cores and load.others is not None
     # The system counts in steps of 10 ms.
     assert used - 0.1 <= load.others <= load.of - load.cores + 0.1
+
+
+@pytest.mark.parametrize(("round", "words"), [(1, "25 % in 1 round\n"), (16, "25 % in 10 rounds\n")])
+def test_the_share_that_teaches_names_the_rounds_it_is_of(round: int, words: str) -> None:
+    status = {"own": 8, "informative": 2, "informative_share": 0.25, "round": round}
+    assert words in batch_text(status, curve_colors(LIGHT), 9).plain
 
 
 @pytest.mark.parametrize(("last", "most"), [(10, 5), (41, 5), (999, 9), (123_456, 4)])

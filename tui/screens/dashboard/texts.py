@@ -30,6 +30,8 @@ POWER_SOURCES: dict[Source, str] = {
 """What a number of watts is of."""
 ENOUGH_ROUNDS = 5
 """Rounds before which nothing is said about learning."""
+RECENT = 10
+"""Most rounds over which the node counts the share of questions that teach."""
 BAR = 6
 """Columns of the bar of own and external groups; a panel has 22 columns in a terminal of 80."""
 MOST_ROWS = 5
@@ -184,7 +186,8 @@ def batch_text(status: Mapping[str, Any], colors: CurveColors, lines: int) -> Te
     if reduced := status.get("reduced"):
         text.append(f"{reduced['external']} of {reduced['setting']} external\n", style="yellow")
     else:
-        text.append("\n" if share is None else f"{100 * share:.0f} % in 10 rounds\n", style="dim")
+        rounds = counted(min(RECENT, int(status.get("round") or 0)), "round")
+        text.append("\n" if share is None else f"{100 * share:.0f} % in {rounds}\n", style="dim")
     rejections = status.get("rejections") or {}
     if not rejections:
         return text.append("none rejected", style="dim")
