@@ -66,6 +66,11 @@ def _screen(module: str, name: str) -> Callable[[], Screen[Any]]:
     return create
 
 
+def _downloads() -> Path:
+    folder = user_downloads_path()
+    return folder if folder.is_dir() else Path.home()
+
+
 class SapoApp(App[ExitCode]):
     """The terminal app: shows a node, which runs in a process of its own.
 
@@ -409,14 +414,27 @@ class SapoApp(App[ExitCode]):
 
     def save_text(self, text: str, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        folder = user_downloads_path()
         self.deliver_text(
             io.StringIO(text),
-            save_directory=folder if folder.is_dir() else Path.home(),
+            save_directory=_downloads(),
             save_filename=name,
             encoding="utf-8",
             name="saved",
         )
+
+    def save_bytes(self, content: bytes, name: str) -> None:
+        """As `save_text`, for a file that is no text."""
+        if self.is_web:
+            self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
+            return
+        # Textual 8.2 opens every file as text here.
+        path = _downloads() / name
+        try:
+            path.write_bytes(content)
+        except OSError as error:
+            self.notify(printable(error), title="Not saved", severity="error", markup=False)
+        else:
+            self.notify(f"saved as {printable(path)}", markup=False)
 
     def on_delivery_complete(self, event: DeliveryComplete) -> None:
         """Say where a file was saved; a browser says that itself."""
